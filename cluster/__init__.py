@@ -1,0 +1,1 @@
+"""WHAT runs: services of a Ray training cluster. Knows no cloud and no runtime."""

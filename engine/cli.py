@@ -1,0 +1,221 @@
+"""The command line: pulumi's commands and flags, where they mean the same.
+
+Exit codes as pulumi's: 0 done, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from engine.crypto import Crypter
+from engine.errors import EngineError
+from engine.project import Project, check_stack_name, passphrase
+from engine.state import Backend
+from engine.values import decrypt, is_secret, mask, reveal
+
+STACK_TYPE = "pulumi:pulumi:Stack"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments, those of the process when None.
+
+    Returns:
+        The exit code.
+    """
+    options = _parser().parse_args(argv)
+    try:
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except EngineError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine",
+        description="Runs a Pulumi program where the pulumi CLI is not installed. The state is "
+        "Pulumi's own: either tool can take over the other's stack.",
+    )
+    parser.add_argument("-C", "--cwd", type=Path, default=Path(), help="folder of the project")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(command=run, name=name)
+        command.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+        return command
+
+    for name, text in (
+        ("up", "create or update the resources of a stack"),
+        ("preview", "show what up would do"),
+        ("refresh", "bring the state to what is really there"),
+        ("destroy", "delete all resources of a stack"),
+    ):
+        command = add(name, _operate, text)
+        command.add_argument("-j", "--json", action="store_true", help="print the result as JSON")
+        command.add_argument("--diff", action="store_true", help="show which properties change")
+        command.add_argument("-d", "--debug", action="store_true", help="show debug messages")
+        command.add_argument(
+            "-t",
+            "--target",
+            action="append",
+            default=[],
+            metavar="URN",
+            help="only this resource; a * in it matches anything (may be given again)",
+        )
+        if name != "preview":
+            command.add_argument("-y", "--yes", action="store_true", help="do not ask")
+        if name != "refresh":
+            command.add_argument("-r", "--refresh", action="store_true", help="refresh first")
+        command.add_argument(
+            "--expect-no-changes", action="store_true", help="fail when anything changes"
+        )
+    output = add("output", _output, "print the outputs of a stack")
+    output.add_argument("property", nargs="?", help="only this one")
+    output.add_argument("-j", "--json", action="store_true", help="print JSON")
+    output.add_argument("--show-secrets", action="store_true", help="print secrets in the clear")
+    add("cancel", _cancel, "remove the lock that a dead process left on a stack")
+    stack = add("stack", _stack, "show a stack; or list, export or remove")
+    stack.add_argument("action", nargs="?", choices=["ls", "export", "rm"], help="instead of show")
+    stack.add_argument("-y", "--yes", action="store_true", help="rm: do not ask")
+    return parser
+
+
+def _operate(options: argparse.Namespace) -> int:
+    # Only these commands need the SDK: the others answer at once.
+    from engine.operation import Operation  # noqa: PLC0415
+
+    project, stack, backend = _place(options)
+    settings_file = project.root / f"Pulumi.{stack}.yaml"
+    makes = options.name in ("up", "preview") and settings_file.exists()
+    if not makes and not backend.exists(project.name, stack):
+        raise _unknown_stack(project, stack, backend)
+    if options.name not in ("preview",) and not options.yes:
+        _confirm(f"{options.name} the stack {stack}?")
+    operation = Operation(project, stack, backend, options)
+    # With --json the standard output belongs to the result alone.
+    with (
+        _stop_on_signal(operation.stop),
+        redirect_stdout(sys.stderr if options.json else sys.stdout),
+    ):
+        ok = operation.run()
+    if options.json:
+        print(json.dumps(operation.result(), indent=2))  # noqa: T201
+    return 0 if ok else 1
+
+
+def _output(options: argparse.Namespace) -> int:
+    project, stack, backend = _place(options)
+    outputs = _stack_outputs(project, stack, backend, secrets=options.show_secrets)
+    if options.property is not None:
+        if options.property not in outputs:
+            known = ", ".join(sorted(outputs)) or "none"
+            raise EngineError(f"stack {stack} has no output {options.property!r}; it has: {known}")
+        value = outputs[options.property]
+        text = value if isinstance(value, str) and not options.json else json.dumps(value, indent=2)
+        print(text)  # noqa: T201
+    elif options.json:
+        print(json.dumps(outputs, indent=2))  # noqa: T201
+    else:
+        for key, value in sorted(outputs.items()):
+            print(f"{key:24} {value if isinstance(value, str) else json.dumps(value)}")  # noqa: T201
+    return 0
+
+
+def _stack_outputs(project: Project, stack: str, backend: Backend, *, secrets: bool) -> Any:
+    """Outputs of the stack; the passphrase is only needed for secrets."""
+    if not backend.exists(project.name, stack):
+        raise _unknown_stack(project, stack, backend)
+    latest = backend.read_raw(project.name, stack)
+    found = [entry for entry in latest.get("resources") or [] if entry["type"] == STACK_TYPE]
+    outputs: dict[str, Any] = found[0].get("outputs", {}) if found else {}
+    if not secrets:
+        return mask(outputs)
+    if any(is_secret(value) or isinstance(value, (dict, list)) for value in outputs.values()):
+        salt = latest["secrets_providers"]["state"]["salt"]
+        outputs = decrypt(outputs, Crypter(passphrase(), salt))
+    return reveal(outputs)
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    project, stack, backend = _place(options)
+    removed = backend.unlock(project.name, stack)
+    print(f"{removed} lock(s) removed")  # noqa: T201
+    return 0
+
+
+def _stack(options: argparse.Namespace) -> int:
+    project, stack, backend = _place(options)
+    if options.action == "ls":
+        for name in backend.stacks(project.name):
+            print(name)  # noqa: T201
+        return 0
+    if not backend.exists(project.name, stack):
+        raise _unknown_stack(project, stack, backend)
+    latest = backend.read_raw(project.name, stack)
+    resources = latest.get("resources") or []
+    if options.action == "export":
+        print(json.dumps({"version": 3, "deployment": latest}, indent=4))  # noqa: T201
+    elif options.action == "rm":
+        if resources:
+            raise EngineError(
+                f"stack {stack} still has {len(resources)} resources; run destroy first"
+            )
+        if not options.yes:
+            _confirm(f"remove the stack {stack} with its backups?")
+        with backend.lock(project.name, stack):
+            backend.remove(project.name, stack)
+    else:
+        print(f"stack {stack} of {project.name}, {len(resources)} resources, in {backend.url}")  # noqa: T201
+        for entry in resources:
+            print(f"  {entry['type']}  {entry['urn'].rpartition('::')[2]}")  # noqa: T201
+    return 0
+
+
+def _place(options: argparse.Namespace) -> tuple[Project, str, Backend]:
+    project = Project.find(options.cwd.resolve())
+    stack = check_stack_name(options.stack)
+    return project, stack, Backend.of(project)
+
+
+def _unknown_stack(project: Project, stack: str, backend: Backend) -> EngineError:
+    known = ", ".join(backend.stacks(project.name)) or "none"
+    return EngineError(
+        f"no stack named {stack!r} in {backend.url} (there: {known}); to make it, write "
+        f"Pulumi.{stack}.yaml and run up -s {stack}"
+    )
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise EngineError("--yes is needed where nobody can be asked")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise EngineError("nothing was changed")
+
+
+@contextmanager
+def _stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the operation after the steps in hand; a second one ends it at once."""
+
+    def handle(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.default_int_handler)
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,97 @@
+"""Pulumi's passphrase encryption: PBKDF2-HMAC-SHA256 for the key, AES-256-GCM for the text.
+
+Format as the pulumi CLI writes it (its passphrase secrets manager): a salt is
+`v1:<base64 salt>:<ciphertext of the word "pulumi">`, a ciphertext `v1:<base64 nonce>:<base64>`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from engine.errors import EngineError
+
+ROUNDS = 1_000_000
+SALT_BYTES = 8
+KEY_BYTES = 32
+NONCE_BYTES = 12
+CANARY = "pulumi"  # encrypted beside the salt: tells a wrong passphrase from a right one
+
+
+@functools.cache
+def _key(passphrase: str, salt: bytes) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ROUNDS, KEY_BYTES)
+
+
+class Crypter:
+    """Encrypts and decrypts with the key of one passphrase and salt.
+
+    Args:
+        passphrase: what the user keeps.
+        salt: Pulumi's salt string, from the stack's settings or its state.
+
+    Raises:
+        EngineError: the salt is malformed or the passphrase is not the one it was made with.
+    """
+
+    def __init__(self, passphrase: str, salt: str) -> None:
+        try:
+            version, encoded, canary = salt.split(":", 2)
+            if version != "v1":
+                raise ValueError(version)
+            self._aead = AESGCM(_key(passphrase, base64.b64decode(encoded, validate=True)))
+        except (ValueError, binascii.Error):
+            raise EngineError(
+                f"the encryption salt {salt[:24]!r} is not one of Pulumi's; restore it from a backup"
+            ) from None
+        self.salt = salt
+        try:
+            right = self.decrypt(canary) == CANARY
+        except EngineError:
+            right = False
+        if not right:
+            raise EngineError(
+                "incorrect passphrase; set PULUMI_CONFIG_PASSPHRASE or "
+                "PULUMI_CONFIG_PASSPHRASE_FILE to the one this stack was made with"
+            )
+
+    @classmethod
+    def fresh(cls, passphrase: str) -> Crypter:
+        """A crypter with a new random salt."""
+        raw = os.urandom(SALT_BYTES)
+        aead = AESGCM(_key(passphrase, raw))
+        return cls(passphrase, f"v1:{base64.b64encode(raw).decode()}:{_seal(aead, CANARY)}")
+
+    def encrypt(self, plaintext: str) -> str:
+        """Ciphertext in Pulumi's format, with a nonce of its own."""
+        return _seal(self._aead, plaintext)
+
+    def decrypt(self, ciphertext: str) -> str:
+        """Plaintext of a ciphertext in Pulumi's format.
+
+        Raises:
+            EngineError: it was made with another key, or it was changed since.
+        """
+        try:
+            version, nonce, sealed = ciphertext.split(":", 2)
+            if version != "v1":
+                raise ValueError(version)
+            opened = self._aead.decrypt(base64.b64decode(nonce), base64.b64decode(sealed), None)
+        except (ValueError, InvalidTag, binascii.Error):
+            raise EngineError(
+                "a secret in the state cannot be decrypted: it was changed, or made with another "
+                "passphrase"
+            ) from None
+        return opened.decode()
+
+
+def _seal(aead: AESGCM, plaintext: str) -> str:
+    nonce = os.urandom(NONCE_BYTES)
+    sealed = aead.encrypt(nonce, plaintext.encode(), None)
+    return f"v1:{base64.b64encode(nonce).decode()}:{base64.b64encode(sealed).decode()}"

@@ -1,0 +1,192 @@
+"""What the user sees of an operation: a live table on a terminal, plain lines elsewhere.
+
+Secrets are shown as `[secret]`; messages are searched for the secrets that the engine knows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from engine.values import Properties, mask
+
+SYMBOLS = {
+    "same": (" ", "unchanged"),
+    "create": ("+", "creating"),
+    "update": ("~", "updating"),
+    "replace": ("+-", "replacing"),
+    "create-replacement": ("++", "creating replacement"),
+    "delete-replaced": ("--", "deleting replaced"),
+    "delete": ("-", "deleting"),
+    "drift": ("~", "changed outside"),
+    "gone": ("-", "gone"),
+}
+STYLES = {"+": "green", "~": "yellow", "-": "red", " ": "dim"}
+LEVELS = {"info": "", "warning": "yellow", "error": "bold red"}
+CHANGES = frozenset(SYMBOLS) - {"same"}
+SHORTEST_SECRET = 8  # characters: shorter ones would black out innocent words
+
+
+class Display:
+    """Shows steps and messages and counts them.
+
+    Args:
+        console: where to; a live table is drawn when it is a terminal.
+        dry_run: steps are only planned.
+        diff: show which properties change.
+        debug: show debug messages and tracebacks of failures.
+    """
+
+    def __init__(self, console: Console, *, dry_run: bool, diff: bool, debug: bool) -> None:
+        self.counts: Counter[str] = Counter()
+        self.steps: list[dict[str, Any]] = []
+        self.secrets: set[str] = set()
+        self._console = console
+        self._dry_run = dry_run
+        self._diff = diff
+        self._debug = debug
+        self._lock = threading.Lock()
+        self._running: dict[int, tuple[str, str, float]] = {}
+        self._started = time.monotonic()
+        self._live: Live | None = None
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Draw the table of running steps while the body runs."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(
+            get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True
+        ) as self._live:
+            yield
+
+    @contextmanager
+    def step(
+        self,
+        operation: str,
+        urn: str,
+        olds: Properties | None = None,
+        inputs: Properties | None = None,
+    ) -> Iterator[None]:
+        """Show one step from its begin to its end."""
+        begun = time.monotonic()
+        key = id(object())
+        with self._lock:
+            self._running[key] = (operation, urn, begun)
+        if self._live is None and not self._dry_run:
+            self._line(operation, urn, "...")
+        if inputs is not None:
+            self.changes(operation, urn, olds or {}, inputs)
+        try:
+            yield
+        except BaseException:
+            self._line(operation, urn, "failed", begun)
+            raise
+        else:
+            self._finished(operation, urn, begun)
+        finally:
+            with self._lock:
+                self._running.pop(key, None)
+
+    def done(self, operation: str, urn: str) -> None:
+        """Show a step that took no time."""
+        self._finished(operation, urn, None)
+
+    def changes(self, operation: str, urn: str, olds: Properties, news: Properties) -> None:
+        """Show which properties differ, when asked for, and keep them for the summary."""
+        shown_olds, shown_news = mask(olds), mask(news)
+        names = [
+            name
+            for name in sorted(olds.keys() | news.keys())
+            if not name.startswith("__") and olds.get(name) != news.get(name)
+        ]
+        with self._lock:
+            self.steps.append({"op": operation, "urn": urn, "diffReasons": names})
+        if self._diff:
+            for name in names:
+                old, new = shown_olds.get(name), shown_news.get(name)
+                text = repr(new) if name not in olds else f"{old!r} => {new!r}"
+                self._print(Text(f"        {name}: {self._clean(text)}", style="dim"))
+
+    def outputs(self, olds: Properties, news: Properties) -> None:
+        """Note which outputs of the stack change."""
+        with self._lock:
+            changed = [key for key in olds.keys() | news.keys() if olds.get(key) != news.get(key)]
+            self.counts["outputs"] += len(changed)
+
+    def message(self, level: str, text: str, urn: str) -> None:
+        """Show a message of the program, a provider or the engine."""
+        if level == "debug" and not self._debug:
+            return
+        name = f"{urn.rpartition('::')[2]}: " if urn else ""
+        self._print(Text(f"{level}: {name}{self._clean(text)}", style=LEVELS.get(level, "dim")))
+
+    def trace(self, error: BaseException) -> None:
+        """Show where an unexpected error comes from, with --debug only."""
+        if self._debug:
+            self._print(Text(self._clean("".join(traceback.format_exception(error))), style="dim"))
+
+    def summary(self, title: str) -> None:
+        """Count what was done."""
+        words = [
+            f"{count} {operation}" for operation, count in sorted(self.counts.items()) if count
+        ]
+        took = f"{time.monotonic() - self._started:.1f}s"
+        self._console.print(f"{title}: {', '.join(words) or 'nothing to do'} ({took})")
+
+    @property
+    def changed(self) -> int:
+        """How many steps changed something, or would."""
+        return sum(self.counts[operation] for operation in CHANGES)
+
+    def _finished(self, operation: str, urn: str, begun: float | None) -> None:
+        with self._lock:
+            self.counts[operation] += 1
+        if operation != "same":
+            self._line(operation, urn, "planned" if self._dry_run else "done", begun)
+
+    def _line(self, operation: str, urn: str, state: str, begun: float | None = None) -> None:
+        symbol, _ = SYMBOLS[operation]
+        took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
+        line = f" {symbol:2} {_short(urn)} {operation} {state}{took}"
+        self._print(Text(line, style="bold red" if state == "failed" else STYLES[symbol[0]]))
+
+    def _table(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        with self._lock:
+            running = sorted(self._running.values(), key=lambda step: step[2])
+        for operation, urn, begun in running:
+            symbol, word = SYMBOLS[operation]
+            table.add_row(
+                f" {symbol}", escape(_short(urn)), word, f"{time.monotonic() - begun:.0f}s"
+            )
+        return table
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def _clean(self, text: str) -> str:
+        for value in self.secrets:
+            if len(value) >= SHORTEST_SECRET:
+                text = text.replace(value, "[secret]")
+        return text
+
+
+def _short(urn: str) -> str:
+    """Type and name of a URN, without the types of its parents."""
+    if not urn.startswith("urn:"):
+        return urn
+    type_, name = urn.split("::")[2:4]
+    return f"{type_.rpartition('$')[2]} {name}"

@@ -1,0 +1,12 @@
+"""What the engine tells its user instead of a traceback."""
+
+
+class EngineError(Exception):
+    """A fault with a message that names the value, the bound and the next action."""
+
+
+class UnsupportedError(EngineError):
+    """The program asks for something that only the pulumi CLI can do."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the embedded engine does not know {what}: run it with the pulumi CLI")

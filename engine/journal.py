@@ -1,0 +1,155 @@
+"""The state while an operation runs: every step is recorded before it begins and after it ended.
+
+So a kill at any moment leaves a valid state, in which what was under way is a pending operation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from engine.state import Entry, State
+
+REFERENCES = ("parent", "deletedWith")
+
+
+class Journal:
+    """Old entries that are still to be dealt with, and new ones in the order of their steps.
+
+    Args:
+        state: what was loaded; its pending operations are not taken over.
+        save: writes a state durably; None in a preview.
+    """
+
+    def __init__(self, state: State, save: Callable[[State], None] | None) -> None:
+        self.lock = threading.RLock()
+        self._salt = state.salt
+        self._save = save
+        self._olds = list(state.resources)
+        self._news: list[Entry] = []
+        self._pending: list[dict[str, Any]] = []
+        self._renamed: dict[str, str] = {}
+        self._dirty = False
+
+    @property
+    def olds(self) -> list[Entry]:
+        """Entries that no step has dealt with yet."""
+        with self.lock:
+            return list(self._olds)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries, each after what it depends on."""
+        with self.lock:
+            return [*self._news, *self._olds]
+
+    def old(self, urns: list[str]) -> Entry | None:
+        """The living old entry of the first URN that has one."""
+        with self.lock:
+            for urn in urns:
+                for entry in self._olds:
+                    if entry["urn"] == urn and not entry.get("delete"):
+                        return entry
+        return None
+
+    def new(self, urn: str) -> Entry | None:
+        """The entry that this operation recorded under the URN."""
+        with self.lock:
+            return next((entry for entry in self._news if entry["urn"] == urn), None)
+
+    @contextmanager
+    def step(self, kind: str, entry: Entry) -> Iterator[None]:
+        """Hold a pending operation (creating, updating, deleting) while the body runs.
+
+        The body records its result before it ends: at no moment is a change in neither place.
+        """
+        operation = {"resource": dict(entry), "type": kind}
+        with self.lock:
+            self._pending.append(operation)
+            self._dirty = True
+            self.flush()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._pending.remove(operation)
+                self._dirty = True
+
+    def record(self, new: Entry, old: Entry | None = None, *, changed: bool = True) -> None:
+        """Put the new entry in place of the old one; written at once unless nothing changed."""
+        with self.lock:
+            if old is not None:
+                self._remove(old)
+                if old["urn"] != new["urn"]:
+                    self._renamed[old["urn"]] = new["urn"]
+            self._news.append(new)
+            self._dirty = self._dirty or changed or _differs(new, old)
+            if changed:
+                self.flush()
+
+    def drop(self, old: Entry) -> None:
+        """Forget an entry whose resource is gone."""
+        with self.lock:
+            self._remove(old)
+            self._dirty = True
+            self.flush()
+
+    def adopt(self, found: Entry, old: Entry | None) -> None:
+        """Take in a resource that an interrupted create left, in place of the old entry."""
+        with self.lock:
+            if old is not None:
+                self._remove(old)
+            self._olds.append(found)
+            self._dirty = True
+            self.flush()
+
+    def mark(self, entry: Entry, **fields: Any) -> None:
+        """Change fields of an entry."""
+        with self.lock:
+            if any(entry.get(key) != value for key, value in fields.items()):
+                entry.update(fields)
+                self._dirty = True
+
+    def state(self) -> State:
+        """The state as it is now."""
+        with self.lock:
+            resources = [self._with_new_names(entry) for entry in self.entries]
+            return State(resources=resources, pending=list(self._pending), salt=self._salt)
+
+    def flush(self) -> None:
+        """Write the state when it differs from what was written last."""
+        with self.lock:
+            if self._dirty and self._save is not None:
+                self._save(self.state())
+                self._dirty = False
+
+    def _remove(self, entry: Entry) -> None:
+        for entries in (self._olds, self._news):
+            for index, held in enumerate(entries):
+                if held is entry:
+                    del entries[index]
+                    return
+
+    def _with_new_names(self, entry: Entry) -> Entry:
+        if not self._renamed:
+            return entry
+        renamed = dict(entry)
+        for key in REFERENCES:
+            if key in renamed:
+                renamed[key] = self._renamed.get(renamed[key], renamed[key])
+        if "dependencies" in renamed:
+            renamed["dependencies"] = [
+                self._renamed.get(urn, urn) for urn in renamed["dependencies"]
+            ]
+        return renamed
+
+
+def _differs(new: Entry, old: Entry | None) -> bool:
+    ignored = {"modified", "created", "sourcePosition", "stackTrace"}
+    if old is None:
+        return True
+    return {k: v for k, v in new.items() if k not in ignored} != {
+        k: v for k, v in old.items() if k not in ignored
+    }

@@ -1,0 +1,184 @@
+"""Providers: what really creates, reads, changes and deletes a resource.
+
+Only dynamic resources so far: the class that the program itself defines, unpickled as the CLI's own
+dynamic host does (which cannot be imported: it starts a server when it is). It gets properties in
+the clear and with Pulumi's sentinel for what a preview does not know.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import dill
+from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
+
+from engine.errors import EngineError, UnsupportedError
+from engine.values import Properties
+
+DYNAMIC_PACKAGE = "pulumi-python"
+PROVIDER_KEY = "__provider"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff:
+    """What a change of inputs means.
+
+    Attributes:
+        changes: None when the provider leaves the comparison to the engine.
+        replaces: properties whose change needs a new resource.
+        delete_before_replace: the old one has to go first.
+    """
+
+    changes: bool | None = None
+    replaces: list[str] = field(default_factory=list)
+    delete_before_replace: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """A resource as it really is: `inputs` None means that they are as recorded."""
+
+    id: str
+    outputs: Properties
+    inputs: Properties | None = None
+
+
+class Provider(Protocol):
+    """One package's resources. Properties are in the clear; unknowns are Pulumi's sentinel."""
+
+    def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
+        """Checked inputs, and a line for each fault."""
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diff:
+        """Old outputs against new inputs."""
+
+    def create(self, news: Properties) -> Live:
+        """Make the resource, whole or not at all."""
+
+    def find(self, news: Properties) -> Live | None:
+        """What a create of these inputs left behind when it was cut off."""
+
+    def read(self, id_: str, olds: Properties) -> Live | None:
+        """The resource as it is now, None when it is gone."""
+
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
+        """Change the resource; its new outputs."""
+
+    def delete(self, id_: str, olds: Properties) -> None:
+        """Remove the resource."""
+
+
+class DynamicProvider:
+    """Dynamic resources of any class.
+
+    Args:
+        project: name of the project, for the keys of the config that a provider asks for.
+        config: the stack's config, secrets in the clear, as `configure` gets it.
+    """
+
+    def __init__(self, project: str, config: dict[str, str]) -> None:
+        self._project = project
+        self._config = config
+        self._loaded: dict[str, ResourceProvider] = {}
+        self._lock = threading.Lock()
+
+    def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
+        """See Provider."""
+        result = self._load(news).check(dict(olds), dict(news))
+        inputs = _plain(result.inputs) | {PROVIDER_KEY: news[PROVIDER_KEY]}
+        faults = result.failures or []
+        return inputs, [f"{fault.property}: {fault.reason}" for fault in faults]
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diff:
+        """See Provider."""
+        result = self._load(news).diff(id_, olds, news)
+        return Diff(
+            changes=result.changes,
+            replaces=list(result.replaces or []),
+            delete_before_replace=bool(result.delete_before_replace),
+        )
+
+    def create(self, news: Properties) -> Live:
+        """See Provider."""
+        return self._live(self._load(news).create(dict(news)), news)
+
+    def find(self, news: Properties) -> Live | None:
+        """See Provider. `find` is an addition of ours: Pulumi itself never asks for it."""
+        provider = self._load(news)
+        if not hasattr(provider, "find"):
+            raise UnsupportedError(f"what a cut-off create of {type(provider).__name__} left")
+        found = provider.find(dict(news))
+        return None if found is None else self._live(found, news)
+
+    def read(self, id_: str, olds: Properties) -> Live | None:
+        """See Provider."""
+        result = self._load(olds).read(id_, dict(olds))
+        if not result.id:
+            return None
+        live = self._live(result, olds)
+        inputs = getattr(result, "inputs", None)
+        if inputs is None:
+            return live
+        marked = _plain(inputs) | {PROVIDER_KEY: olds[PROVIDER_KEY]}
+        return Live(id=live.id, outputs=live.outputs, inputs=marked)
+
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
+        """See Provider."""
+        result = self._load(news).update(id_, dict(olds), dict(news))
+        return _plain(result.outs or {}) | {PROVIDER_KEY: news[PROVIDER_KEY]}
+
+    def delete(self, id_: str, olds: Properties) -> None:
+        """See Provider."""
+        self._load(olds).delete(id_, dict(olds))
+
+    def _live(self, result: Any, props: Properties) -> Live:
+        outputs = _plain(result.outs or {}) | {PROVIDER_KEY: props[PROVIDER_KEY]}
+        return Live(id=str(result.id), outputs=outputs)
+
+    def _load(self, props: Properties) -> ResourceProvider:
+        pickled = props[PROVIDER_KEY]
+        with self._lock:
+            provider = self._loaded.get(pickled)
+            if provider is None:
+                try:
+                    provider = dill.loads(base64.b64decode(pickled))  # noqa: S301 the program's own
+                except (ImportError, AttributeError) as error:
+                    raise EngineError(
+                        f"a provider recorded in the state cannot be loaded ({error}); check out "
+                        "the version of the program that made this stack"
+                    ) from None
+                config = Config(raw_config=self._config, project_name=self._project)
+                provider.configure(ConfigureRequest(config=config))
+                self._loaded[pickled] = provider
+            return provider
+
+
+def provider_for(package: str, project: str, config: dict[str, str]) -> Provider:
+    """The provider of a package.
+
+    Raises:
+        UnsupportedError: the engine has none.
+    """
+    if package == DYNAMIC_PACKAGE:
+        return DynamicProvider(project, config)
+    raise UnsupportedError(f"resources of the package {package!r}")
+
+
+def _plain(values: dict[str, Any]) -> Properties:
+    """The values as JSON has them, without top-level nulls, as they cross Pulumi's wire."""
+    plain = json.loads(json.dumps({k: v for k, v in values.items() if v is not None}))
+    return {key: _whole(value) for key, value in plain.items()}
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return value

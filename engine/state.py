@@ -1,0 +1,336 @@
+"""Pulumi's file backend: stack files, their backups and locks, written so that nothing is lost.
+
+The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
+on), so either tool can take over the other's stack. One key is ours, `sha256` over the checkpoint:
+the CLI ignores and drops it; where it stands, a flipped bit is noticed. History files are left out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import hashlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.crypto import Crypter
+from engine.errors import EngineError, UnsupportedError
+from engine.project import Project
+from engine.values import decrypt, encrypt
+
+VERSION = 3  # of the checkpoint format
+ORGANIZATION = "organization"  # what a file backend calls its only one
+PROPERTY_FIELDS = ("inputs", "outputs")
+
+Entry = dict[str, Any]  # one resource, as Pulumi's ResourceV3 with secrets in the clear
+
+
+@dataclass
+class State:
+    """What is known of a stack's resources.
+
+    Attributes:
+        resources: in an order in which each follows what it depends on.
+        pending: operations that were begun and not ended: {"resource", "type"}.
+        salt: encryption salt that the ciphertexts were made with, "" for a new stack.
+    """
+
+    resources: list[Entry] = field(default_factory=list)
+    pending: list[dict[str, Any]] = field(default_factory=list)
+    salt: str = ""
+
+
+def now() -> str:
+    """The time as Go writes it."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+class Backend:
+    """A folder with the states of stacks.
+
+    Args:
+        url: `file://…` as in PULUMI_BACKEND_URL, or "" for the backend of the logged-in user.
+        root: folder that a relative url is relative to.
+
+    Raises:
+        UnsupportedError: the url is not one of a folder.
+    """
+
+    def __init__(self, url: str, root: Path) -> None:
+        url = url or _logged_in_backend()
+        if not url.startswith("file://"):
+            raise UnsupportedError(f"the state backend {url!r}")
+        folder = Path(url.removeprefix("file://")).expanduser()
+        self.folder = (root / folder).resolve() / ".pulumi"
+        self.url = f"file://{self.folder.parent}"
+
+    @classmethod
+    def of(cls, project: Project) -> Backend:
+        """The backend that PULUMI_BACKEND_URL, else the project, else the user's login names."""
+        return cls(os.environ.get("PULUMI_BACKEND_URL") or project.backend_url, project.root)
+
+    def stack_file(self, project: str, stack: str) -> Path:
+        """The stack's state file."""
+        return self.folder / "stacks" / project / f"{stack}.json"
+
+    def stacks(self, project: str) -> list[str]:
+        """Names of the project's stacks that have a state."""
+        return sorted(path.stem for path in (self.folder / "stacks" / project).glob("*.json"))
+
+    def backups(self, project: str, stack: str) -> list[Path]:
+        """Copies of earlier states, the newest first."""
+        kept = (self.folder / "backups" / project / stack).glob(f"{stack}.*.json")
+        beside = self.stack_file(project, stack).with_suffix(".json.bak")
+        return [*([beside] if beside.exists() else []), *sorted(kept, reverse=True)]
+
+    def exists(self, project: str, stack: str) -> bool:
+        """True when the stack has a state.
+
+        Raises:
+            EngineError: the state is gone, but copies of it are there.
+        """
+        path = self.stack_file(project, stack)
+        if path.with_suffix(".json.gz").exists():
+            raise UnsupportedError("compressed states (PULUMI_DIY_BACKEND_GZIP)")
+        if not path.exists() and self.backups(project, stack):
+            raise self._damaged(project, stack, "is missing")
+        return path.exists()
+
+    def load(self, project: str, stack: str, passphrase: str) -> State:
+        """The stack's state with secrets decrypted; an empty one for a new stack.
+
+        Raises:
+            EngineError: the file is damaged or the passphrase is wrong; nothing was touched.
+        """
+        if not self.exists(project, stack):
+            return State()
+        latest = self.read_raw(project, stack)
+        providers = latest.get("secrets_providers") or {}
+        if providers and providers.get("type") != "passphrase":
+            raise UnsupportedError(f"the secrets provider {providers.get('type')!r}")
+        salt = (providers.get("state") or {}).get("salt", "")
+        state = State(
+            resources=latest.get("resources") or [],
+            pending=latest.get("pending_operations") or [],
+            salt=salt,
+        )
+        if salt:
+            crypter = Crypter(passphrase, salt)
+            for entry in (*state.resources, *(op["resource"] for op in state.pending)):
+                for name in PROPERTY_FIELDS:
+                    if name in entry:
+                        entry[name] = decrypt(entry[name], crypter)
+        return state
+
+    def read_raw(self, project: str, stack: str) -> dict[str, Any]:
+        """The stack's deployment as it stands in the file, checked, secrets still encrypted.
+
+        Raises:
+            EngineError: the file is damaged.
+        """
+        try:
+            document = json.loads(self.stack_file(project, stack).read_bytes())
+            latest: dict[str, Any] = document["checkpoint"]["latest"] or {}
+            if document["version"] != VERSION:
+                raise ValueError(f"has format {document['version']}, not {VERSION}")
+            if "sha256" in document and document["sha256"] != _digest(document["checkpoint"]):
+                raise ValueError("does not match its checksum")
+            _check_resources(latest.get("resources") or [], stack, project)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(project, stack, f"is damaged ({error})") from None
+        return latest
+
+    def save(self, project: str, stack: str, state: State, crypter: Crypter) -> None:
+        """Replace the stack's state file at once and durably.
+
+        Raises:
+            EngineError: it could not be written; the former file is untouched.
+        """
+
+        def sealed(entry: Entry) -> Entry:
+            return entry | {
+                name: encrypt(entry[name], crypter) for name in PROPERTY_FIELDS if name in entry
+            }
+
+        latest: dict[str, Any] = {
+            "manifest": {"time": now(), "magic": "", "version": ""},
+            "secrets_providers": {"type": "passphrase", "state": {"salt": crypter.salt}},
+            "resources": [sealed(entry) for entry in state.resources],
+            "metadata": {},
+        }
+        if state.pending:
+            latest["pending_operations"] = [
+                op | {"resource": sealed(op["resource"])} for op in state.pending
+            ]
+        checkpoint = {"stack": f"{ORGANIZATION}/{project}/{stack}", "latest": latest}
+        document = {"version": VERSION, "checkpoint": checkpoint, "sha256": _digest(checkpoint)}
+        path = self.stack_file(project, stack)
+        try:
+            self._write(path, json.dumps(document, indent=4).encode())
+        except OSError as error:
+            raise EngineError(
+                f"the state {path} could not be written ({error.strerror}); the last good one is "
+                "kept: free some space and run the command again"
+            ) from None
+
+    def back_up(self, project: str, stack: str) -> None:
+        """Keep a copy of the state beside it, before an operation changes it."""
+        path = self.stack_file(project, stack)
+        if path.exists():
+            self._write(path.with_suffix(".json.bak"), path.read_bytes())
+
+    def archive(self, project: str, stack: str) -> None:
+        """Keep a copy of the state among the backups, after an operation."""
+        path = self.stack_file(project, stack)
+        copy = self.folder / "backups" / project / stack / f"{stack}.{time.time_ns()}.json"
+        self._write(copy, path.read_bytes())
+
+    def remove(self, project: str, stack: str) -> None:
+        """Forget the stack: its state, backups and locks."""
+        path = self.stack_file(project, stack)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".json.bak").unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "backups" / project / stack, ignore_errors=True)
+
+    @contextmanager
+    def lock(self, project: str, stack: str) -> Iterator[list[str]]:
+        """Hold the stack for one operation, as the pulumi CLI does.
+
+        Yields:
+            Notes on locks that were taken over because the process that made them is dead.
+
+        Raises:
+            EngineError: another process holds it.
+        """
+        folder = self.folder / "locks" / ORGANIZATION / project / stack
+        folder.mkdir(parents=True, exist_ok=True)
+        mine = folder / f"{uuid.uuid4()}.json"
+        with _exclusive(folder):
+            notes = _refuse_if_locked(folder)
+            content = {
+                "pid": os.getpid(),
+                "username": getpass.getuser(),
+                "hostname": socket.gethostname(),
+                "timestamp": now(),
+            }
+            mine.write_text(json.dumps(content))
+        try:
+            yield notes
+        finally:
+            mine.unlink(missing_ok=True)
+
+    def unlock(self, project: str, stack: str) -> int:
+        """Remove all locks of the stack; how many there were."""
+        locks = list((self.folder / "locks" / ORGANIZATION / project / stack).glob("*.json"))
+        for path in locks:
+            path.unlink(missing_ok=True)
+        return len(locks)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        # Written in the backend's top folder: whoever lists the stacks never sees half a file.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        meta = self.folder / "meta.yaml"
+        if not meta.exists():
+            meta.write_text("version: 1\n")
+        descriptor, temporary = tempfile.mkstemp(dir=self.folder, prefix=".tmp-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _damaged(self, project: str, stack: str, what: str) -> EngineError:
+        path = self.stack_file(project, stack)
+        backups = self.backups(project, stack)
+        action = f"restore it: cp {backups[0]} {path}" if backups else "there is no backup of it"
+        return EngineError(f"the state {path} {what}; nothing was changed; {action}")
+
+
+def _logged_in_backend() -> str:
+    """The backend that `pulumi login` chose, else the local one."""
+    home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
+    try:
+        current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
+    except (OSError, ValueError):
+        current = ""
+    return current if current.startswith("file://") else "file://~"
+
+
+def _digest(checkpoint: dict[str, Any]) -> str:
+    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_resources(resources: list[Entry], stack: str, project: str) -> None:
+    """Raise ValueError for what would make an operation act on the wrong thing."""
+    seen: set[str] = set()
+    for entry in resources:
+        urn = entry["urn"]
+        if not urn.startswith(f"urn:pulumi:{stack}::{project}::"):
+            raise ValueError(f"resource {urn} is not of this stack")
+        if entry.get("custom") and not entry.get("id") and not entry.get("pendingReplacement"):
+            raise ValueError(f"resource {urn} has no id")
+        references = {*entry.get("dependencies", ()), entry.get("parent") or urn}
+        if "provider" in entry:
+            references.add(entry["provider"].rpartition("::")[0])
+        seen.add(urn)
+        if missing := references - seen:
+            raise ValueError(f"{urn} refers to {min(missing)}, which does not come before it")
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Let one process at a time look for locks and set its own: of two, one always proceeds."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_if_locked(folder: Path) -> list[str]:
+    notes = []
+    for path in folder.glob("*.json"):
+        try:
+            holder = json.loads(path.read_text())
+            who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
+        except (OSError, ValueError, KeyError):
+            holder, who = {}, "an unknown process"
+        if holder and _is_dead(holder):
+            path.unlink(missing_ok=True)
+            notes.append(f"the lock of {who} was removed: that process is dead")
+            continue
+        raise EngineError(
+            f"the stack is locked by {who} since {holder.get('timestamp', '?')}; wait for it to "
+            "end, or when you are sure that it is dead: python -m engine cancel"
+        )
+    return notes
+
+
+def _is_dead(holder: dict[str, Any]) -> bool:
+    if holder["hostname"] != socket.gethostname():
+        return False
+    try:
+        started = psutil.Process(holder["pid"]).create_time()
+    except psutil.NoSuchProcess:
+        return True
+    # The pid may have been given to a younger process since.
+    return started > datetime.fromisoformat(holder["timestamp"]).timestamp() + 1

@@ -1,0 +1,1 @@
+"""WHERE things run: hosts, runtimes and the Pulumi program that wires services to them."""

@@ -1,0 +1,20 @@
+"""Names of the stack's outputs: the whole contract between infra/ and training/.
+
+training/ may not import this module, so training/client/outputs.py lists the same names;
+tests/unit/test_contract.py holds the two lists against each other.
+"""
+
+PROJECT = "project"  # this Pulumi project's name
+STACK = "stack"  # the stack's name: a client that was given another stack's outputs notices
+DASHBOARD_URL = "dashboardUrl"  # http://host:port of the Ray dashboard and job server
+RAY_TOKEN = "rayToken"  # secret: bearer token of every Ray endpoint  # noqa: S105
+STORAGE_URL = "storageUrl"  # s3://<bucket>, or file:///<folder> when no object store runs
+OBJECT_STORE_ENDPOINT = "objectStoreEndpoint"  # http://host:port of the S3 API, "" without one
+BUCKET = "bucket"  # "" without an object store
+ACCESS_KEY = "accessKey"  # of the user that may touch only that bucket, "" without one
+SECRET_KEY = "secretKey"  # secret, "" without an object store  # noqa: S105
+PROMETHEUS_URL = "prometheusUrl"  # "" when monitoring is off
+GRAFANA_URL = "grafanaUrl"  # "" where no Grafana runs
+RAY_VERSION = "rayVersion"
+PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
+NODES = "nodes"  # list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}

@@ -1,0 +1,36 @@
+"""Declares what the setting `shape` says: {name: {text, kind, after, protect, group, …}}."""
+
+import pulumi
+from filestore import File, Group
+
+config = pulumi.Config()
+folder = config.require("folder")
+made = {}
+for name, wanted in config.require_object("shape").items():
+    options = {key: wanted[key] for key in ("protect", "retain_on_delete") if key in wanted}
+    if "aliases" in wanted:
+        options["aliases"] = [pulumi.Alias(name=alias) for alias in wanted["aliases"]]
+    if "ignore_changes" in wanted:
+        options["ignore_changes"] = wanted["ignore_changes"]
+    if "replace_on_changes" in wanted:
+        options["replace_on_changes"] = wanted["replace_on_changes"]
+    if "deleted_with" in wanted:
+        options["deleted_with"] = made[wanted["deleted_with"]]
+    if "after" in wanted:
+        options["depends_on"] = [made[wanted["after"]]]
+    if "import" in wanted:
+        options["import_"] = wanted["import"]
+    props = {"folder": folder, "text": wanted.get("text", ""), "kind": wanted.get("kind", "plain")}
+    if "token" in wanted:
+        props["token"] = pulumi.Output.secret(wanted["token"])
+    if "text_of" in wanted:
+        props["text"] = made[wanted["text_of"]].path
+    if "kind_of" in wanted:
+        props["kind"] = made[wanted["kind_of"]].path
+    kind = Group if wanted.get("group") else File
+    made[name] = kind(name, props, pulumi.ResourceOptions(**options))
+    pulumi.export(f"{name}Path", made[name].path)
+    if kind is File:
+        pulumi.export(f"{name}Made", made[name].made)
+if not made:
+    pulumi.log.warn("nothing is declared")
