@@ -102,7 +102,7 @@ def _operate(options: argparse.Namespace) -> int:
     makes = options.name in ("up", "preview") and settings_file.exists()
     if not makes and not backend.exists(project.name, stack):
         raise _unknown_stack(project, stack, backend)
-    if options.name not in ("preview",) and not options.yes:
+    if options.name != "preview" and not options.yes:
         _confirm(f"{options.name} the stack {stack}?")
     operation = Operation(project, stack, backend, options)
     # With --json the standard output belongs to the result alone.
@@ -207,7 +207,7 @@ def _confirm(question: str) -> None:
 
 @contextmanager
 def _stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the operation after the steps in hand; a second one ends it at once."""
+    """Let Ctrl-C and SIGTERM end the operation after the steps in hand; a second one at once."""
 
     def handle(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler)

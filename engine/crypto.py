@@ -48,7 +48,7 @@ class Crypter:
             self._aead = AESGCM(_key(passphrase, base64.b64decode(encoded, validate=True)))
         except (ValueError, binascii.Error):
             raise EngineError(
-                f"the encryption salt {salt[:24]!r} is not one of Pulumi's; restore it from a backup"
+                f"the encryption salt {salt[:24]!r} is not Pulumi's; restore it from a backup"
             ) from None
         self.salt = salt
         try:

@@ -26,7 +26,6 @@ SYMBOLS = {
     "create": ("+", "creating"),
     "update": ("~", "updating"),
     "replace": ("+-", "replacing"),
-    "create-replacement": ("++", "creating replacement"),
     "delete-replaced": ("--", "deleting replaced"),
     "delete": ("-", "deleting"),
     "drift": ("~", "changed outside"),
@@ -87,38 +86,35 @@ class Display:
             self._running[key] = (operation, urn, begun)
         if self._live is None and not self._dry_run:
             self._line(operation, urn, "...")
-        if inputs is not None:
-            self.changes(operation, urn, olds or {}, inputs)
+        names = self.changes(olds or {}, inputs) if inputs is not None else []
         try:
             yield
         except BaseException:
             self._line(operation, urn, "failed", begun)
             raise
         else:
-            self._finished(operation, urn, begun)
+            self._finished(operation, urn, begun, names)
         finally:
             with self._lock:
                 self._running.pop(key, None)
 
-    def done(self, operation: str, urn: str) -> None:
+    def done(self, operation: str, urn: str, names: list[str] | None = None) -> None:
         """Show a step that took no time."""
-        self._finished(operation, urn, None)
+        self._finished(operation, urn, None, names or [])
 
-    def changes(self, operation: str, urn: str, olds: Properties, news: Properties) -> None:
-        """Show which properties differ, when asked for, and keep them for the summary."""
-        shown_olds, shown_news = mask(olds), mask(news)
+    def changes(self, olds: Properties, news: Properties) -> list[str]:
+        """Names of the properties that differ; shown with their values when asked for."""
         names = [
             name
             for name in sorted(olds.keys() | news.keys())
             if not name.startswith("__") and olds.get(name) != news.get(name)
         ]
-        with self._lock:
-            self.steps.append({"op": operation, "urn": urn, "diffReasons": names})
         if self._diff:
             for name in names:
-                old, new = shown_olds.get(name), shown_news.get(name)
+                old, new = mask(olds.get(name)), mask(news.get(name))
                 text = repr(new) if name not in olds else f"{old!r} => {new!r}"
                 self._print(Text(f"        {name}: {self._clean(text)}", style="dim"))
+        return names
 
     def outputs(self, olds: Properties, news: Properties) -> None:
         """Note which outputs of the stack change."""
@@ -151,9 +147,10 @@ class Display:
         """How many steps changed something, or would."""
         return sum(self.counts[operation] for operation in CHANGES)
 
-    def _finished(self, operation: str, urn: str, begun: float | None) -> None:
+    def _finished(self, operation: str, urn: str, begun: float | None, names: list[str]) -> None:
         with self._lock:
             self.counts[operation] += 1
+            self.steps.append({"op": operation, "urn": urn, "diffReasons": names})
         if operation != "same":
             self._line(operation, urn, "planned" if self._dry_run else "done", begun)
 

@@ -26,7 +26,9 @@ REFUSED = {
     "hideDiffs": "the option hide_diffs",
     "envVarMappings": "the option env_var_mappings",
     "state_migrations": "state migrations",
+    "hooks": "the option hooks",
     "provider": "explicit providers",
+    "providers": "explicit providers",
     "pluginDownloadURL": "the option plugin_download_url",
 }
 
@@ -50,11 +52,6 @@ class Goal:
     replace_on_changes: list[str]
     additional_secret_outputs: list[str]
     aliases: list[str]
-
-    @property
-    def package(self) -> str:
-        """Package of the type token: `docker` of `docker:index/network:Network`."""
-        return self.type.partition(":")[0]
 
     def entry(self, inputs: Properties, provider: str, created: str, modified: str) -> Entry:
         """The resource as the state records it, before it has an id and outputs."""
@@ -98,13 +95,10 @@ def goal_of(
     Raises:
         UnsupportedError: the request needs the pulumi CLI.
     """
+    present = {field.name for field, _ in request.ListFields()}
     for name, what in REFUSED.items():
-        value = getattr(request, name)
-        is_set = request.HasField(name) if name in _MESSAGE_FIELDS else bool(value)
-        if is_set:
+        if name in present and (name != "hooks" or request.hooks.ListFields()):
             raise UnsupportedError(f"{what} (of {request.name})")
-    if request.hooks.ListFields():
-        raise UnsupportedError(f"the option hooks (of {request.name})")
     if request.type.startswith(PROVIDER_TYPE):
         raise UnsupportedError(f"explicit providers ({request.name})")
     inputs = {key: v for key, v in from_struct(request.object).items() if v is not None}
@@ -135,9 +129,6 @@ def goal_of(
         additional_secret_outputs=sorted(request.additionalSecretOutputs),
         aliases=[*request.aliasURNs, *inherited],
     )
-
-
-_MESSAGE_FIELDS = ("customTimeouts", "replacement_trigger")
 
 
 def _urn(project: str, stack: str, parent: str, type_: str, name: str) -> str:

@@ -140,10 +140,15 @@ class Journal:
             if key in renamed:
                 renamed[key] = self._renamed.get(renamed[key], renamed[key])
         if "dependencies" in renamed:
-            renamed["dependencies"] = [
-                self._renamed.get(urn, urn) for urn in renamed["dependencies"]
-            ]
+            renamed["dependencies"] = self._now(renamed["dependencies"])
+        if "propertyDependencies" in renamed:
+            renamed["propertyDependencies"] = {
+                key: self._now(urns) for key, urns in renamed["propertyDependencies"].items()
+            }
         return renamed
+
+    def _now(self, urns: list[str]) -> list[str]:
+        return [self._renamed.get(urn, urn) for urn in urns]
 
 
 def _differs(new: Entry, old: Entry | None) -> bool:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from typing import Any
 
 from rich.console import Console
 
+from engine.context import Context
 from engine.crypto import Crypter
-from engine.deployment import Deployment
+from engine.deletion import delete_rest
 from engine.display import Display
 from engine.errors import EngineError
+from engine.journal import Journal
+from engine.live import recover, refresh
 from engine.program import program_folder, run_program
-from engine.project import Project, passphrase, read_settings
+from engine.project import Project, Settings, passphrase, read_settings
 from engine.state import Backend, State
 from engine.values import is_secret
 
@@ -41,7 +45,7 @@ class Operation:
         self._display = Display(
             console, dry_run=self._dry_run, diff=options.diff, debug=options.debug
         )
-        self._deployment: Deployment | None = None
+        self._context: Context | None = None
         self._started = time.monotonic()
         self._stopped = False
 
@@ -65,13 +69,13 @@ class Operation:
         """Begin no further step."""
         self._stopped = True
         self._display.message("warning", "stopping: finishing the steps in hand", "")
-        if self._deployment is not None:
-            self._deployment.stopping.set()
+        if self._context is not None:
+            self._context.stopping.set()
 
     def result(self) -> dict[str, Any]:
         """What was done, or would be, in the words of `pulumi preview --json`."""
         counts = {key: n for key, n in self._display.counts.items() if key != "outputs"}
-        failures = self._deployment.failures if self._deployment is not None else []
+        failures = self._context.failures if self._context is not None else []
         return {
             "steps": self._display.steps,
             "changeSummary": counts,
@@ -83,63 +87,64 @@ class Operation:
         phrase = passphrase()
         settings = read_settings(self._project, self._stack)
         state = self._backend.load(self._project.name, self._stack, phrase)
-        crypter = self._crypter(phrase, state, settings.salt)
         self._display.secrets |= {settings.config[key] for key in settings.secret_keys}
         self._display.secrets |= set(_secret_strings(state))
-        if not self._dry_run:
-            self._backend.back_up(self._project.name, self._stack)
-        deployment = self._deployment = Deployment(
+
+        @functools.cache
+        def crypter() -> Crypter:
+            # As the CLI has it: the salt of the settings file, else that of the state.
+            salt = settings.salt or state.salt
+            return Crypter(phrase, salt) if salt else Crypter.fresh(phrase)
+
+        def save(changed: State) -> None:
+            self._backend.save(self._project.name, self._stack, changed, crypter())
+
+        journal = Journal(state, None if self._dry_run else save)
+        context = self._context = Context(
             project=self._project,
             stack=self._stack,
             config=settings.config,
-            state=state,
-            save=None if self._dry_run else self._saver(crypter),
+            journal=journal,
             display=self._display,
             targets=self._options.target,
+            dry_run=self._dry_run,
         )
         if self._stopped:
-            deployment.stopping.set()
+            context.stopping.set()
+        if not self._dry_run:
+            self._backend.back_up(self._project.name, self._stack)
         with self._display.showing():
-            self._steps(deployment, settings)
-        self._close(deployment)
-        return self._report(deployment)
+            self._steps(context, settings, state.pending)
+        if not self._dry_run:
+            try:
+                journal.flush()
+                self._backend.archive(self._project.name, self._stack)
+            except EngineError as error:
+                context.fail("state", error)
+        return self._report(context)
 
-    def _steps(self, deployment: Deployment, settings: Any) -> None:
+    def _steps(
+        self, context: Context, settings: Settings, interrupted: list[dict[str, Any]]
+    ) -> None:
         options = self._options
         with program_folder(self._project):
             if not self._dry_run:
-                deployment.recover()
+                recover(context, interrupted)
             if options.name == "refresh" or options.refresh:
-                deployment.refresh()
-            if options.name == "destroy" and not deployment.stopping.is_set():
-                deployment.delete_unregistered()
-        if options.name in ("up", "preview") and not deployment.stopping.is_set():
-            run_program(deployment, self._project, self._stack, settings, dry_run=self._dry_run)
-            if not deployment.stopping.is_set():
-                with program_folder(self._project):
-                    deployment.delete_unregistered()
+                refresh(context)
+        if options.name in ("up", "preview") and not context.stopping.is_set():
+            run_program(context, settings)
+        # What the program did not register is to go; in a destroy it registers nothing.
+        if options.name != "refresh" and not context.stopping.is_set():
+            with program_folder(self._project):
+                delete_rest(context)
 
-    def _saver(self, crypter: Crypter) -> Any:
-        def save(state: State) -> None:
-            self._backend.save(self._project.name, self._stack, state, crypter)
-
-        return save
-
-    def _close(self, deployment: Deployment) -> None:
-        if self._dry_run:
-            return
-        try:
-            deployment.journal.flush()
-            self._backend.archive(self._project.name, self._stack)
-        except (EngineError, OSError) as error:
-            deployment.fail("state", error)
-
-    def _report(self, deployment: Deployment) -> bool:
+    def _report(self, context: Context) -> bool:
         verb = f"{self._options.name} of {self._stack}"
-        if deployment.failures:
-            self._display.summary(f"{verb} failed ({', '.join(deployment.failures)})")
+        if context.failures:
+            self._display.summary(f"{verb} failed ({', '.join(context.failures)})")
             return False
-        if deployment.stopping.is_set():
+        if context.stopping.is_set():
             self._display.summary(f"{verb} canceled")
             return False
         self._display.summary(verb)
@@ -147,11 +152,6 @@ class Operation:
             print(f"error: {self._display.changed} changes, expected none", file=sys.stderr)  # noqa: T201
             return False
         return True
-
-    def _crypter(self, phrase: str, state: State, salt: str) -> Crypter:
-        """The crypter to write with: the settings file's salt first, as the CLI has it."""
-        chosen = salt or state.salt
-        return Crypter(phrase, chosen) if chosen else Crypter.fresh(phrase)
 
 
 def _secret_strings(state: State) -> list[str]:

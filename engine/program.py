@@ -17,8 +17,9 @@ import pulumi
 from pulumi.runtime import Settings as SdkSettings
 from pulumi.runtime import configure, run_in_stack, set_all_config
 
-from engine.deployment import PARALLEL, Deployment
+from engine.context import PARALLEL, Context
 from engine.errors import EngineError
+from engine.monitor import Monitor
 from engine.project import Project, Settings
 
 
@@ -34,6 +35,8 @@ def program_folder(project: Project) -> Iterator[str]:
     before = Path.cwd()
     os.chdir(folder)
     sys.path.insert(0, str(folder))
+    # The importer of "." would still be that of the folder before.
+    sys.path_importer_cache.pop(".", None)
     try:
         yield "." if main.is_dir() else main.name
     finally:
@@ -41,19 +44,19 @@ def program_folder(project: Project) -> Iterator[str]:
         os.chdir(before)
 
 
-def run_program(
-    deployment: Deployment, project: Project, stack: str, settings: Settings, *, dry_run: bool
-) -> None:
-    """Run the program to its end; a fault in it becomes a failure of the deployment."""
+def run_program(context: Context, settings: Settings) -> None:
+    """Run the program to its end; a fault in it becomes a failure of the operation."""
+    project = context.project
+    monitor = Monitor(context)
     set_all_config(settings.config, settings.secret_keys)
     configure(
         SdkSettings(
             project=project.name,
-            stack=stack,
-            monitor=deployment,
-            engine=deployment,
+            stack=context.stack,
+            monitor=monitor,
+            engine=monitor,
             parallel=PARALLEL,
-            dry_run=dry_run,
+            dry_run=context.dry_run,
             organization="organization",
             root_directory=str(project.root),
         )
@@ -72,12 +75,12 @@ def run_program(
         try:
             loop.run_until_complete(run_in_stack(run))
         except (pulumi.RunError, EngineError) as error:
-            deployment.fail("program", error)
+            context.fail("program", error)
         except SystemExit as exit_:
             if exit_.code:
-                deployment.fail("program", EngineError(f"it exited with {exit_.code}"))
+                context.fail("program", EngineError(f"it exited with {exit_.code}"))
         except Exception as error:
-            deployment.fail("program", EngineError(_where(error, project.main)))
+            context.fail("program", EngineError(_where(error, project.main)))
         finally:
             executor.shutdown(wait=True)
             loop.close()

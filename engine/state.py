@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -177,26 +176,20 @@ class Backend:
             ]
         checkpoint = {"stack": f"{ORGANIZATION}/{project}/{stack}", "latest": latest}
         document = {"version": VERSION, "checkpoint": checkpoint, "sha256": _digest(checkpoint)}
-        path = self.stack_file(project, stack)
-        try:
-            self._write(path, json.dumps(document, indent=4).encode())
-        except OSError as error:
-            raise EngineError(
-                f"the state {path} could not be written ({error.strerror}); the last good one is "
-                "kept: free some space and run the command again"
-            ) from None
+        content = json.dumps(document, indent=4).encode()
+        self._write(project, stack, self.stack_file(project, stack), content)
 
     def back_up(self, project: str, stack: str) -> None:
         """Keep a copy of the state beside it, before an operation changes it."""
         path = self.stack_file(project, stack)
         if path.exists():
-            self._write(path.with_suffix(".json.bak"), path.read_bytes())
+            self._write(project, stack, path.with_suffix(".json.bak"), path.read_bytes())
 
     def archive(self, project: str, stack: str) -> None:
         """Keep a copy of the state among the backups, after an operation."""
         path = self.stack_file(project, stack)
         copy = self.folder / "backups" / project / stack / f"{stack}.{time.time_ns()}.json"
-        self._write(copy, path.read_bytes())
+        self._write(project, stack, copy, path.read_bytes())
 
     def remove(self, project: str, stack: str) -> None:
         """Forget the stack: its state, backups and locks."""
@@ -216,7 +209,13 @@ class Backend:
             EngineError: another process holds it.
         """
         folder = self.folder / "locks" / ORGANIZATION / project / stack
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineError(
+                f"the state folder {folder} cannot be made ({error.strerror}); set "
+                "PULUMI_BACKEND_URL to one that can"
+            ) from None
         mine = folder / f"{uuid.uuid4()}.json"
         with _exclusive(folder):
             notes = _refuse_if_locked(folder)
@@ -226,7 +225,7 @@ class Backend:
                 "hostname": socket.gethostname(),
                 "timestamp": now(),
             }
-            mine.write_text(json.dumps(content))
+            self._write(project, stack, mine, json.dumps(content).encode())
         try:
             yield notes
         finally:
@@ -239,22 +238,28 @@ class Backend:
             path.unlink(missing_ok=True)
         return len(locks)
 
-    def _write(self, path: Path, content: bytes) -> None:
+    def _write(self, project: str, stack: str, path: Path, content: bytes) -> None:
         # Written in the backend's top folder: whoever lists the stacks never sees half a file.
-        path.parent.mkdir(parents=True, exist_ok=True)
-        meta = self.folder / "meta.yaml"
-        if not meta.exists():
-            meta.write_text("version: 1\n")
-        descriptor, temporary = tempfile.mkstemp(dir=self.folder, prefix=".tmp-")
+        # One name for a stack, whose lock is held: what a kill leaves, the next write takes over.
+        temporary = self.folder / f".tmp-{project}-{stack}"
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            meta = self.folder / "meta.yaml"
+            if not meta.exists():
+                meta.write_text("version: 1\n")
+            # Secrets inside are encrypted; the rest is nobody else's business either.
+            temporary.touch(mode=0o600)
+            with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise EngineError(
+                f"{path} could not be written ({error.strerror}); the last good state is kept: "
+                "make room for it and run the command again"
+            ) from None
 
     def _damaged(self, project: str, stack: str, what: str) -> EngineError:
         path = self.stack_file(project, stack)
@@ -288,6 +293,8 @@ def _check_resources(resources: list[Entry], stack: str, project: str) -> None:
         if entry.get("custom") and not entry.get("id") and not entry.get("pendingReplacement"):
             raise ValueError(f"resource {urn} has no id")
         references = {*entry.get("dependencies", ()), entry.get("parent") or urn}
+        for sources in entry.get("propertyDependencies", {}).values():
+            references |= set(sources)
         if "provider" in entry:
             references.add(entry["provider"].rpartition("::")[0])
         seen.add(urn)

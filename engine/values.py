@@ -8,6 +8,7 @@ secrets unwrapped; the state file sees them encrypted.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format, struct_pb2
@@ -111,6 +112,11 @@ def mark_like(values: Any, model: Any) -> Any:
         same = min(len(values), len(model))
         return [mark_like(*pair) for pair in zip(values, model, strict=False)] + values[same:]
     return values
+
+
+def secret_keys(values: Properties, keys: Iterable[str]) -> Properties:
+    """The values with those of the named keys marked as secrets."""
+    return values | {key: secret(values[key]) for key in keys if key in values}
 
 
 def encrypt(value: Any, crypter: Crypter) -> Any:

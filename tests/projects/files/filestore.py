@@ -20,6 +20,13 @@ from pulumi.dynamic import (
 SHOWN = ("text", "token", "kind")
 
 
+def _write(path, props):
+    """Whole or not at all, also when the process is killed."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps({key: props.get(key) for key in SHOWN}))
+    temporary.replace(path)
+
+
 class FileProvider(ResourceProvider):
     """One JSON file a resource, `<folder>/<name>.<n>.json`; each create is a line in a journal."""
 
@@ -46,7 +53,7 @@ class FileProvider(ResourceProvider):
             if not path.exists():
                 break
             number += 1
-        path.write_text(json.dumps({key: props.get(key) for key in SHOWN}))
+        _write(path, props)
         with (folder / "journal").open("a") as journal:
             journal.write(f"create {path.name}\n")
         time.sleep(float(os.environ.get("FILES_DELAY", "0")))
@@ -68,7 +75,7 @@ class FileProvider(ResourceProvider):
     def update(self, id_, olds, news):
         path = Path(olds["folder"]) / id_
         time.sleep(float(os.environ.get("FILES_DELAY", "0")))
-        path.write_text(json.dumps({key: news.get(key) for key in SHOWN}))
+        _write(path, news)
         return UpdateResult({**news, "path": str(path), "made": "canary-made-secret"})
 
     def delete(self, id_, props):

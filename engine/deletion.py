@@ -1,0 +1,99 @@
+"""Deletes: dependents before what they depend on, otherwise in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from typing import Any
+
+from engine.context import PARALLEL, Context, is_managed
+from engine.errors import EngineError
+from engine.state import Entry
+from engine.values import reveal
+
+
+def delete_rest(context: Context) -> None:
+    """Delete what no step has dealt with, and the old halves of replacements."""
+    rest = context.journal.olds
+    delete(context, [e for e in rest if e.get("delete") or context.is_target(e["urn"])])
+
+
+def delete(context: Context, entries: list[Entry], *, keep_place: bool = False) -> None:
+    """Delete each entry after everything that depends on it.
+
+    Args:
+        context: the operation.
+        entries: what to delete.
+        keep_place: leave an entry as pending replacement instead of forgetting it.
+    """
+    for entry in entries:
+        if entry.get("protect") and not entry.get("delete"):
+            advice = "it is protected; remove protect from the program and run up first"
+            context.fail(entry["urn"], EngineError(advice))
+            return
+    going = {entry["urn"] for entry in entries}
+    waiting = list(entries)
+    running: dict[Future[None], Entry] = {}
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        while running or (waiting and not context.stopping.is_set()):
+            ready = [] if context.stopping.is_set() else _leaves(waiting, running.values())
+            for entry in ready:
+                waiting.remove(entry)
+                job = pool.submit(
+                    copy_context().run, _delete_one, context, entry, going, keep_place
+                )
+                running[job] = entry
+            if not running:
+                stuck = ", ".join(entry["urn"] for entry in waiting)
+                context.fail("delete", EngineError(f"these depend on one another: {stuck}"))
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                entry = running.pop(future)
+                if (error := future.exception()) is not None:
+                    context.fail(entry["urn"], error)
+
+
+def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: bool) -> None:
+    nothing_to_call = (
+        not is_managed(entry)
+        or entry.get("retainOnDelete")
+        or entry.get("deletedWith") in going
+        or entry.get("pendingReplacement")
+    )
+    operation = "delete-replaced" if entry.get("delete") or keep_place else "delete"
+    with context.display.step(operation, entry["urn"]):
+        if context.dry_run or nothing_to_call:
+            _forget(context, entry, keep_place)
+            return
+        with context.journal.step("deleting", entry):
+            provider = context.provider(entry["type"])
+            provider.delete(entry["id"], reveal(entry.get("outputs", {})))
+            _forget(context, entry, keep_place)
+
+
+def _forget(context: Context, entry: Entry, keep_place: bool) -> None:
+    if keep_place:
+        context.journal.mark(entry, pendingReplacement=True)
+        context.journal.flush()
+    else:
+        context.journal.drop(entry)
+
+
+def _leaves(waiting: list[Entry], running: Iterable[Entry]) -> list[Entry]:
+    """The waiting entries that nothing else that waits or runs depends on."""
+    needed: set[str] = set()
+    others = [*waiting, *running]
+    for entry in others:
+        needed |= _references(entry)
+    # Two halves of a replacement share their URN: an entry never waits for itself.
+    return [entry for entry in waiting if entry["urn"] not in needed]
+
+
+def _references(entry: Entry) -> set[str]:
+    references: set[Any] = {*entry.get("dependencies", ()), entry.get("parent")}
+    for urns in entry.get("propertyDependencies", {}).values():
+        references |= set(urns)
+    references |= {entry.get("deletedWith"), entry.get("provider", "").rpartition("::")[0]}
+    return references - {None, "", entry["urn"]}

@@ -1,0 +1,87 @@
+"""What is really there: drift, and what an interrupted operation left."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from engine.context import PARALLEL, Context, is_managed
+from engine.state import Entry, now
+from engine.values import mark_like, reveal, secret_keys
+
+
+def refresh(context: Context) -> None:
+    """Bring the state to what providers say is there."""
+    chosen = [
+        entry
+        for entry in context.journal.olds
+        if is_managed(entry)
+        and not entry.get("delete")
+        and not entry.get("pendingReplacement")
+        and context.is_target(entry["urn"])
+    ]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        jobs = [pool.submit(copy_context().run, _refresh_one, context, entry) for entry in chosen]
+        for entry, job in zip(chosen, jobs, strict=True):
+            if (error := job.exception()) is not None:
+                context.fail(entry["urn"], error)
+
+
+def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
+    """Settle what an operation that was killed left under way.
+
+    A create may or may not have happened: the provider is asked to find it. What was being changed
+    or deleted is read again.
+
+    Args:
+        context: the operation.
+        interrupted: pending operations of the state.
+    """
+    for operation in interrupted:
+        entry = operation["resource"]
+        text = f"{operation['type']} was interrupted; looking what is there"
+        context.display.message("warning", text, entry["urn"])
+        if operation["type"] == "creating":
+            _recover_create(context, entry)
+            continue
+        held = context.journal.old([entry["urn"]])
+        if held is not None and is_managed(held):
+            _refresh_one(context, held)
+
+
+def _refresh_one(context: Context, entry: Entry) -> None:
+    if context.stopping.is_set():
+        return
+    provider = context.provider(entry["type"])
+    live = provider.read(entry["id"], reveal(entry.get("outputs", {})))
+    if live is None:
+        context.display.done("gone", entry["urn"])
+        context.journal.drop(entry)
+        return
+    old_inputs, old_outputs = entry.get("inputs", {}), entry.get("outputs", {})
+    outputs = mark_like(live.outputs, old_outputs)
+    outputs = secret_keys(outputs, entry.get("additionalSecretOutputs", []))
+    inputs = old_inputs if live.inputs is None else mark_like(live.inputs, old_inputs)
+    if outputs == old_outputs and inputs == old_inputs:
+        context.display.done("same", entry["urn"])
+        return
+    names = context.display.changes(old_outputs, outputs)
+    context.journal.mark(entry, id=live.id, inputs=inputs, outputs=outputs, modified=now())
+    context.journal.flush()
+    context.display.done("drift", entry["urn"], names)
+
+
+def _recover_create(context: Context, entry: Entry) -> None:
+    live = context.provider(entry["type"]).find(reveal(entry.get("inputs", {})))
+    held = context.journal.old([entry["urn"]])
+    if live is None or (held is not None and held.get("id") == live.id):
+        return
+    outputs = mark_like(live.outputs, entry.get("inputs", {}))
+    outputs = secret_keys(outputs, entry.get("additionalSecretOutputs", []))
+    found = entry | {"id": live.id, "outputs": outputs}
+    if held is not None and not held.get("pendingReplacement"):
+        # It was the new half of a replacement: the old half still has to go.
+        context.journal.mark(held, delete=True)
+        held = None
+    context.journal.adopt(found, held)

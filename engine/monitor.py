@@ -1,0 +1,114 @@
+"""The resource monitor and engine that the SDK talks to.
+
+The SDK takes any object as its monitor, so there is no server and no second protocol: the program
+runs in this process, and its registrations arrive here on threads of the SDK's executor.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NoReturn
+
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import engine_pb2, resource_pb2
+
+from engine.context import Context
+from engine.errors import EngineError, UnsupportedError
+from engine.goal import STACK_TYPE, goal_of
+from engine.steps import StoppedError, reconcile
+from engine.values import from_struct, to_struct
+
+SEVERITIES = {
+    engine_pb2.DEBUG: "debug",
+    engine_pb2.INFO: "info",
+    engine_pb2.WARNING: "warning",
+    engine_pb2.ERROR: "error",
+}
+
+
+class Monitor:
+    """Answers the calls of one program's SDK.
+
+    Args:
+        context: the operation that the program runs in.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._aliases: dict[str, list[str]] = {}  # of every URN registered so far
+
+    def GetDeploymentInfo(self, _: empty_pb2.Empty) -> resource_pb2.DeploymentInfo:  # noqa: N802
+        """Features that the SDK may use; without SECRETS it would send secrets in the clear."""
+        return resource_pb2.DeploymentInfo(
+            supportedFeatures=[
+                resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
+                resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
+            ]
+        )
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        """Bring one resource to what the program asks for.
+
+        A failure is answered, not raised: the SDK then resolves the outputs as unknown, and the
+        program comes to its end without a traceback.
+        """
+        try:
+            if self._context.stopping.is_set():
+                raise StoppedError
+            goal = goal_of(
+                request,
+                project=self._context.project.name,
+                stack=self._context.stack,
+                parent_aliases=self._aliases.get(request.parent, []),
+            )
+            with self._lock:
+                if goal.urn in self._aliases:
+                    raise EngineError(f"{goal.urn} is registered twice; give one another name")
+                self._aliases[goal.urn] = goal.aliases
+            entry, outputs = reconcile(self._context, goal)
+        except StoppedError:
+            return resource_pb2.RegisterResourceResponse(result=resource_pb2.FAIL)
+        except Exception as error:
+            self._context.fail(f"{request.type} {request.name}", error)
+            return resource_pb2.RegisterResourceResponse(result=resource_pb2.FAIL)
+        return resource_pb2.RegisterResourceResponse(
+            urn=goal.urn, id=entry.get("id", ""), object=to_struct(outputs)
+        )
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest
+    ) -> empty_pb2.Empty:
+        """Outputs of a component or of the stack."""
+        journal = self._context.journal
+        entry = journal.new(request.urn)
+        if entry is not None and not self._context.stopping.is_set():
+            outputs = from_struct(request.outputs)
+            if entry["type"] == STACK_TYPE:
+                self._context.display.outputs(entry.get("outputs", {}), outputs)
+            journal.mark(entry, outputs=outputs)
+        return empty_pb2.Empty()
+
+    def SignalAndWaitForShutdown(self, _: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        """The program is done; the engine needs nothing more of it."""
+        return empty_pb2.Empty()
+
+    def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> NoReturn:  # noqa: N802
+        """Refused: functions of providers."""
+        raise UnsupportedError(f"the function {request.tok}")
+
+    def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> NoReturn:  # noqa: N802
+        """Refused: resources that are looked up."""
+        raise UnsupportedError(f"the lookup of {request.type} {request.name}")
+
+    def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
+        """Refused: methods of remote components."""
+        raise UnsupportedError(f"the method {request.tok}")
+
+    def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:  # noqa: N802
+        """A message of the program or of a provider."""
+        level = SEVERITIES[request.severity]
+        self._context.display.message(level, request.message, request.urn)
+        return empty_pb2.Empty()

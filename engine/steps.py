@@ -1,0 +1,187 @@
+"""Steps: from what a program asks for and what the state holds to what a provider has to do.
+
+The order is Pulumi's: check, diff, then same, create, update or replace.
+"""
+
+from __future__ import annotations
+
+from engine.context import Context
+from engine.deletion import delete
+from engine.errors import EngineError
+from engine.goal import Goal, changed_keys, forced_replaces, keep_ignored
+from engine.providers import Diff, Provider
+from engine.state import Entry, now
+from engine.values import UNKNOWN, Properties, has_unknown, mark_like, reveal, secret_keys
+
+
+class StoppedError(Exception):
+    """No further step is begun: one failed, or the user asked to stop."""
+
+
+def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
+    """Bring one resource to its goal.
+
+    Returns:
+        The entry after the step, and the outputs that the program may see.
+
+    Raises:
+        EngineError: the inputs are at fault.
+        StoppedError: something failed on the way.
+        Exception: whatever the provider raises.
+    """
+    old = context.journal.old([goal.urn, *goal.aliases])
+    if not goal.custom:
+        return _component(context, goal, old)
+    if not context.is_target(goal.urn):
+        return _leave(context, goal, old)
+    provider = context.provider(goal.type)
+    inputs = _checked(context, provider, goal, old)
+    created = old.get("created", now()) if old is not None else now()
+    entry = goal.entry(inputs, context.provider_reference(goal.type), created, now())
+    if old is None or old.get("pendingReplacement"):
+        return _create(context, provider, goal, entry, old)
+    diff = _diff(provider, goal, old, inputs)
+    if diff.replaces:
+        return _replace(context, provider, goal, entry, old, diff)
+    if diff.changes:
+        return _update(context, provider, goal, entry, old)
+    entry |= {"id": old["id"], "modified": old.get("modified", entry["modified"])}
+    entry["outputs"] = _marked(goal, inputs, old.get("outputs", {}))
+    context.display.done("same", goal.urn)
+    context.journal.record(entry, old, changed=False)
+    return entry, entry["outputs"]
+
+
+def _checked(context: Context, provider: Provider, goal: Goal, old: Entry | None) -> Properties:
+    olds = old.get("inputs", {}) if old is not None else {}
+    inputs = keep_ignored(goal.inputs, olds, goal.ignore_changes) if old else goal.inputs
+    if not context.dry_run and has_unknown(inputs):
+        raise EngineError("an input is not known: what it comes from is not among the targets")
+    checked, faults = provider.check(reveal(olds), reveal(inputs))
+    if faults:
+        raise EngineError("; ".join(faults))
+    marked: Properties = mark_like(checked, inputs)
+    return marked
+
+
+def _component(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Properties]:
+    created = old.get("created", now()) if old is not None else now()
+    entry = goal.entry(goal.inputs, "", created, now())
+    operation = "create"
+    if old is not None:
+        operation = "same" if old.get("inputs", {}) == goal.inputs else "update"
+        entry["outputs"] = old.get("outputs", {})
+    context.display.done(operation, goal.urn)
+    context.journal.record(entry, old, changed=operation != "same")
+    return entry, goal.inputs
+
+
+def _leave(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Properties]:
+    """A resource that is no target stays as it is; a new one stays unmade."""
+    if old is None:
+        return {"urn": goal.urn}, dict.fromkeys(goal.inputs, UNKNOWN)
+    context.provider_reference(goal.type)
+    context.journal.record(old, old, changed=False)
+    context.display.done("same", goal.urn)
+    return old, old.get("outputs", {})
+
+
+def _diff(provider: Provider, goal: Goal, old: Entry, inputs: Properties) -> Diff:
+    diff = provider.diff(old["id"], reveal(old.get("outputs", {})), reveal(inputs))
+    changed = changed_keys(old.get("inputs", {}), inputs)
+    changes = bool(changed) if diff.changes is None else diff.changes
+    forced = forced_replaces(changed, goal.replace_on_changes)
+    return Diff(
+        changes=changes,
+        replaces=sorted({*diff.replaces, *forced}) if changes or forced else [],
+        delete_before_replace=diff.delete_before_replace,
+    )
+
+
+def _create(
+    context: Context,
+    provider: Provider,
+    goal: Goal,
+    entry: Entry,
+    old: Entry | None,
+    operation: str = "create",
+) -> tuple[Entry, Properties]:
+    """Create; `old` is an entry that the new one takes the place of."""
+    with context.display.step(operation, goal.urn, inputs=entry["inputs"]):
+        if context.dry_run:
+            context.journal.record(entry, old)
+            return entry, entry["inputs"]
+        with context.journal.step("creating", entry):
+            live = provider.create(reveal(entry["inputs"]))
+            entry["id"] = live.id
+            entry["outputs"] = _marked(goal, entry["inputs"], live.outputs)
+            context.journal.record(entry, old)
+    return entry, entry["outputs"]
+
+
+def _update(
+    context: Context, provider: Provider, goal: Goal, entry: Entry, old: Entry
+) -> tuple[Entry, Properties]:
+    entry["id"] = old["id"]
+    with context.display.step("update", goal.urn, old.get("inputs", {}), entry["inputs"]):
+        if context.dry_run:
+            context.journal.record(entry, old)
+            return entry, entry["inputs"]
+        with context.journal.step("updating", old):
+            outputs = provider.update(
+                old["id"], reveal(old.get("outputs", {})), reveal(entry["inputs"])
+            )
+            entry["outputs"] = _marked(goal, entry["inputs"], outputs)
+            context.journal.record(entry, old)
+    return entry, entry["outputs"]
+
+
+def _replace(
+    context: Context, provider: Provider, goal: Goal, entry: Entry, old: Entry, diff: Diff
+) -> tuple[Entry, Properties]:
+    if old.get("protect"):
+        raise EngineError(
+            f"a change of {', '.join(diff.replaces)} replaces it, but it is protected; remove "
+            "protect from the program and run up first"
+        )
+    entry["created"] = now()
+    first = goal.delete_before_replace
+    if first is None:
+        first = diff.delete_before_replace
+    if first:
+        delete(context, [*_replaced_with(context, old), old], keep_place=True)
+        if context.stopping.is_set():
+            raise StoppedError
+        return _create(context, provider, goal, entry, old, "replace")
+    result = _create(context, provider, goal, entry, None, "replace")
+    context.journal.mark(old, delete=True)
+    context.journal.flush()
+    return result
+
+
+def _replaced_with(context: Context, root: Entry) -> list[Entry]:
+    """Dependents that have to go before a resource is deleted to be replaced.
+
+    As Pulumi has it: those for which an unknown value in place of what they took from the resource
+    would mean a replacement.
+    """
+    urns = {root["urn"]}
+    found = []
+    for entry in context.journal.olds:
+        depending = [
+            key
+            for key, sources in entry.get("propertyDependencies", {}).items()
+            if urns & set(sources)
+        ]
+        if not depending or not entry.get("custom") or entry.get("delete"):
+            continue
+        unknown = reveal(entry["inputs"]) | dict.fromkeys(depending, UNKNOWN)
+        provider = context.provider(entry["type"])
+        if provider.diff(entry["id"], reveal(entry["outputs"]), unknown).replaces:
+            urns.add(entry["urn"])
+            found.append(entry)
+    return found
+
+
+def _marked(goal: Goal, inputs: Properties, outputs: Properties) -> Properties:
+    return secret_keys(mark_like(outputs, inputs), goal.additional_secret_outputs)

@@ -1,0 +1,81 @@
+import contextvars
+import io
+import json
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from engine import cli
+
+PROGRAM = Path(__file__).parents[2] / "projects" / "files"
+
+
+class StackUnderTest:
+    """A stack of the project `files`: its resources are files in a folder."""
+
+    def __init__(self, root):
+        self.root = root
+        self.project = root / "project"
+        self.folder = root / "made"
+        self.folder.mkdir()
+        shutil.copytree(PROGRAM, self.project, ignore=shutil.ignore_patterns("__pycache__"))
+        self.state_file = root / "backend" / ".pulumi" / "stacks" / "files" / "dev.json"
+        self.settings = self.project / "Pulumi.dev.yaml"
+        self.declare()
+
+    def declare(self, **shape):
+        config = {"folder": str(self.folder), "shape": shape}
+        self.settings.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
+
+    def run(self, command, *arguments, stack="dev"):
+        """Run one command in this process; its exit code and what it printed."""
+        out, err = io.StringIO(), io.StringIO()
+        argv = ["-C", str(self.project), command, *arguments, "-s", stack]
+        if command in ("up", "refresh", "destroy"):
+            argv.append("--yes")
+        with redirect_stdout(out), redirect_stderr(err):
+            # The SDK keeps its settings in context variables: a context of its own for each run.
+            code = contextvars.copy_context().run(cli.main, argv)
+        return SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
+
+    def up(self, *arguments):
+        result = self.run("up", *arguments)
+        assert result.code == 0, result.out + result.err
+        return result
+
+    def summary(self, command, *arguments):
+        """Counts of the steps that a command did."""
+        result = self.run(command, "--json", *arguments)
+        assert result.code == 0, result.out + result.err
+        counts = json.loads(result.out)["changeSummary"]
+        return {key: count for key, count in counts.items() if key != "same"}
+
+    def files(self):
+        """Texts of the files that are there, by name."""
+        return {
+            path.name: json.loads(path.read_text())["text"]
+            for path in sorted(self.folder.glob("*.json"))
+        }
+
+    def journal(self):
+        path = self.folder / "journal"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def resources(self):
+        document = json.loads(self.state_file.read_text())
+        return document["checkpoint"]["latest"].get("resources", [])
+
+    def resource(self, name):
+        return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
+
+
+@pytest.fixture
+def stack(tmp_path, monkeypatch):
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
+    monkeypatch.setenv("COLUMNS", "200")
+    return StackUnderTest(tmp_path)

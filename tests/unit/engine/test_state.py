@@ -1,0 +1,195 @@
+"""The state file: damage, locks, passphrases."""
+
+import json
+import os
+import random
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from engine.crypto import Crypter
+from engine.errors import EngineError, UnsupportedError
+from engine.project import Project
+from engine.state import Backend
+
+SHARED_SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
+
+
+def test_a_passphrase_of_the_pulumi_cli_is_understood():
+    crypter = Crypter("x", SHARED_SALT)  # written by pulumi 3.260 with the passphrase x
+    assert crypter.decrypt(crypter.encrypt("plain")) == "plain"
+
+
+def test_a_wrong_passphrase_changes_nothing(stack, monkeypatch):  # F18
+    stack.declare(a={"text": "one"})
+    stack.up()
+    before = stack.state_file.read_bytes()
+    stack.declare(a={"text": "two"})
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
+    for command in ("up", "refresh", "destroy"):
+        result = stack.run(command)
+        assert result.code == 1
+        assert "incorrect passphrase" in result.err
+    assert stack.state_file.read_bytes() == before
+    assert stack.files() == {"a.0.json": "one"}
+
+
+def test_a_missing_passphrase_names_the_variables(stack, monkeypatch, tmp_path):  # F18
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    result = stack.run("up")
+    assert result.code == 1
+    assert "PULUMI_CONFIG_PASSPHRASE_FILE" in result.err
+    assert not stack.state_file.exists()
+
+
+def test_another_secrets_provider_is_refused(stack):  # F18
+    stack.declare(a={})
+    stack.up()
+    document = json.loads(stack.state_file.read_text())
+    del document["sha256"]
+    document["checkpoint"]["latest"]["secrets_providers"]["type"] = "cloud"
+    stack.state_file.write_text(json.dumps(document))
+    result = stack.run("up")
+    assert result.code == 1
+    assert "secrets provider 'cloud'" in result.err
+
+
+def _damages(content):
+    yield b""
+    yield b"{}"
+    yield b"null"
+    yield b"[]"
+    yield b'{"version": 4, "checkpoint": {"latest": {}}}'
+    choice = random.Random(15)
+    for _ in range(20):
+        yield content[: choice.randrange(1, len(content) - 1)]
+    for _ in range(25):
+        position = choice.randrange(len(content))
+        flipped = content[position] ^ (1 << choice.randrange(8))
+        yield content[:position] + bytes([flipped]) + content[position + 1 :]
+
+
+def test_a_damaged_state_is_noticed_and_the_backup_restores_it(stack):  # F15
+    stack.declare(a={"text": "one", "token": "some-secret"}, b={"text_of": "a"})
+    stack.up()
+    stack.up("--refresh")  # the .bak now holds the same resources
+    good = stack.state_file.read_bytes()
+    made = stack.journal()
+    noticed = 0
+    for damaged in _damages(good):
+        stack.state_file.write_bytes(damaged)
+        result = stack.run("up")
+        if result.code == 0:
+            # Only a flip in white space is none.
+            assert json.loads(damaged) == json.loads(good)
+            continue
+        noticed += 1
+        assert "nothing was changed; restore it: cp " in result.err
+        assert stack.state_file.read_bytes() == damaged
+    assert noticed >= 45
+    command = result.err if result.code else ""
+    stack.state_file.unlink()
+    result = stack.run("up")
+    assert "is missing" in result.err
+    command = result.err.split("restore it: cp ")[1].split()
+    shutil.copy(*command)
+    assert stack.summary("preview", "--expect-no-changes") == {}
+    assert stack.journal() == made
+
+
+def test_a_foreign_resource_in_the_state_is_noticed(stack):  # F15
+    stack.declare(a={})
+    stack.up()
+    document = json.loads(stack.state_file.read_text())
+    del document["sha256"]  # as after the pulumi CLI wrote it
+    text = json.dumps(document).replace("urn:pulumi:dev::", "urn:pulumi:prod::", 1)
+    stack.state_file.write_text(text)
+    result = stack.run("destroy")
+    assert result.code == 1
+    assert "is not of this stack" in result.err
+    assert stack.files() == {"a.0.json": ""}
+
+
+def _lock(stack, **fields):
+    folder = stack.root / "backend/.pulumi/locks/organization/files/dev"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "pid": os.getpid(),
+        "username": "ada",
+        "hostname": socket.gethostname(),
+        "timestamp": "2999-01-01T00:00:00Z",
+    }
+    (folder / "other.json").write_text(json.dumps(content | fields))
+
+
+def test_a_foreign_lock_is_respected_and_named(stack):  # F13 F14
+    stack.declare(a={})
+    _lock(stack, hostname="elsewhere", pid=7)
+    result = stack.run("up")
+    assert result.code == 1
+    assert "locked by ada@elsewhere (pid 7) since 2999" in result.err
+    assert stack.files() == {}
+    assert stack.run("preview").code == 0  # takes no lock
+    assert stack.run("cancel").code == 0
+    assert stack.run("up").code == 0
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(stack):  # F13
+    dead = os.fork()
+    if dead == 0:
+        os._exit(0)
+    os.waitpid(dead, 0)
+    stack.declare(a={})
+    _lock(stack, pid=dead)
+    result = stack.up()
+    assert "was removed: that process is dead" in result.out
+
+
+def test_the_lock_of_a_pid_that_was_given_away_is_taken_over(stack):  # F13
+    stack.declare(a={})
+    _lock(stack, timestamp="2001-01-01T00:00:00Z")  # before this process began
+    assert "that process is dead" in stack.up().out
+
+
+def test_a_full_disk_keeps_the_last_good_state(stack, monkeypatch):  # F16
+    stack.declare(a={"text": "one"})
+    stack.up()
+    before = json.loads(stack.state_file.read_text())["checkpoint"]["latest"]["resources"]
+    write = os.fsync
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    stack.declare(a={"text": "two"}, b={})
+    result = stack.run("up")
+    assert result.code == 1
+    assert "No space left on device" in result.out + result.err
+    monkeypatch.setattr("os.fsync", write)
+    assert stack.resources() == before
+    assert not list((stack.root / "backend/.pulumi").glob(".tmp-*"))
+    stack.up()
+    assert stack.files() == {"a.0.json": "two", "b.0.json": ""}
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "https://api.example"])
+def test_other_backends_are_refused(url):
+    with pytest.raises(UnsupportedError, match="the state backend"):
+        Backend(url, Path())
+
+
+def test_the_login_of_the_pulumi_cli_is_followed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    (tmp_path / "credentials.json").write_text(json.dumps({"current": f"file://{tmp_path}/s"}))
+    assert Backend("", Path()).folder == tmp_path / "s" / ".pulumi"
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "none"))
+    assert Backend("", Path()).folder == Path.home() / ".pulumi"
+
+
+def test_a_folder_without_a_project(tmp_path):
+    with pytest.raises(EngineError, match=r"no Pulumi.yaml in"):
+        Project.find(tmp_path)

@@ -1,0 +1,223 @@
+"""The engine's meaning of a program: what Pulumi's is, shown on files in a folder."""
+
+import pytest
+
+
+def test_up_creates_and_a_second_up_changes_nothing(stack):  # F20
+    stack.declare(a={"text": "one"}, b={"text_of": "a"}, g={"group": True})
+    assert stack.summary("up") == {"create": 5}  # the stack, a, b, g and g's file
+    before = stack.state_file.read_bytes()
+    assert stack.summary("up", "--expect-no-changes") == {}
+    assert stack.summary("preview", "--expect-no-changes") == {}
+    assert stack.summary("refresh", "--expect-no-changes") == {}
+    assert stack.state_file.read_bytes() == before
+
+
+def test_preview_plans_and_touches_nothing(stack):
+    stack.declare(a={"text": "one"}, b={"text_of": "a"})
+    assert stack.summary("preview") == {"create": 3}
+    assert stack.files() == {}
+    assert not stack.state_file.exists()
+    assert stack.run("preview", "--expect-no-changes").code == 1
+
+
+def test_update_keeps_the_resource(stack):
+    stack.declare(a={"text": "one"})
+    stack.up()
+    stack.declare(a={"text": "two"})
+    assert stack.summary("up") == {"update": 1}
+    assert stack.files() == {"a.0.json": "two"}
+    assert stack.journal() == ["create a.0.json"]
+
+
+def test_replacement_creates_before_it_deletes(stack):
+    stack.declare(a={"kind": "plain"})
+    stack.up()
+    stack.declare(a={"kind": "other"})
+    assert stack.summary("up") == {"replace": 1, "delete-replaced": 1}
+    assert stack.journal() == ["create a.0.json", "create a.1.json", "delete a.0.json"]
+
+
+def test_delete_before_replace_takes_dependents_along(stack):
+    stack.declare(a={"kind": "exclusive-1"}, b={"kind_of": "a"})
+    stack.up()
+    stack.declare(a={"kind": "exclusive-2"}, b={"kind_of": "a"})
+    stack.up()
+    assert stack.journal()[2:] == [
+        "delete b.0.json",
+        "delete a.0.json",
+        "create a.0.json",
+        "create b.0.json",
+    ]
+
+
+def test_replace_on_changes_forces_a_replacement(stack):
+    stack.declare(a={"text": "one", "replace_on_changes": ["text"]})
+    stack.up()
+    stack.declare(a={"text": "two", "replace_on_changes": ["text"]})
+    assert stack.summary("up") == {"replace": 1, "delete-replaced": 1}
+
+
+def test_ignore_changes_keeps_the_old_input(stack):
+    stack.declare(a={"text": "one", "ignore_changes": ["text"]})
+    stack.up()
+    stack.declare(a={"text": "two", "ignore_changes": ["text"]})
+    assert stack.summary("up") == {}
+    assert stack.files() == {"a.0.json": "one"}
+
+
+def test_what_is_no_longer_declared_goes_after_its_dependents(stack):
+    stack.declare(a={}, b={"text_of": "a"}, c={"after": "b"})
+    stack.up()
+    stack.declare()
+    assert stack.summary("up") == {"delete": 4}  # and the default provider
+    assert stack.journal()[3:] == ["delete c.0.json", "delete b.0.json", "delete a.0.json"]
+
+
+def test_destroy_leaves_nothing(stack):  # F20
+    stack.declare(a={}, b={"text_of": "a"}, g={"group": True})
+    stack.up()
+    stack.up("--refresh")
+    assert stack.run("destroy").code == 0
+    assert stack.files() == {}
+    assert stack.resources() == []
+    assert stack.run("stack", "rm", "--yes").code == 0
+    assert not stack.state_file.exists()
+
+
+def test_protected_resources_are_neither_deleted_nor_replaced(stack):
+    stack.declare(a={"protect": True})
+    stack.up()
+    destroyed = stack.run("destroy")
+    assert destroyed.code == 1
+    assert "protected" in destroyed.out
+    stack.declare(a={"protect": True, "kind": "other"})
+    assert "protected" in stack.run("up").out
+    assert stack.files() == {"a.0.json": ""}
+
+
+def test_retain_on_delete_forgets_without_deleting(stack):
+    stack.declare(a={"retain_on_delete": True})
+    stack.up()
+    assert stack.run("destroy").code == 0
+    assert stack.files() == {"a.0.json": ""}
+
+
+def test_deleted_with_skips_the_provider(stack):
+    stack.declare(a={}, b={"deleted_with": "a"})
+    stack.up()
+    assert stack.run("destroy").code == 0
+    assert stack.files() == {"b.0.json": ""}
+
+
+def test_an_alias_renames_without_replacing(stack):
+    stack.declare(a={"text": "one"}, b={"text_of": "a"}, g={"group": True})
+    stack.up()
+    made = stack.journal()
+    stack.declare(
+        n={"text": "one", "aliases": ["a"]},
+        b={"text_of": "n"},
+        h={"group": True, "aliases": ["g"]},
+    )
+    assert stack.summary("up") == {}
+    assert stack.journal() == made
+    names = {entry["urn"].rpartition("::")[2] for entry in stack.resources()}
+    assert names == {"files-dev", "default", "n", "b", "h", "h-file"}
+    assert stack.resource("b")["dependencies"] == [stack.resource("n")["urn"]]
+    assert stack.resource("h-file")["parent"] == stack.resource("h")["urn"]
+
+
+def test_refresh_sees_drift_and_up_mends_it(stack):  # F8
+    stack.declare(a={"text": "one"}, b={"text": "two"})
+    stack.up()
+    (stack.folder / "a.0.json").write_text('{"text": "tampered", "token": null, "kind": "plain"}')
+    (stack.folder / "b.0.json").unlink()
+    assert stack.run("refresh", "--expect-no-changes").code == 1
+    assert stack.summary("up") == {"update": 1, "create": 1}
+    assert stack.files() == {"a.0.json": "one", "b.0.json": "two"}
+
+
+def test_target_leaves_the_rest_alone(stack):
+    stack.declare(a={"text": "one"}, b={"text": "one"})
+    stack.up()
+    stack.declare(a={"text": "two"}, b={"text": "two"}, c={"text": "two"})
+    assert stack.summary("up", "--target", "*::a") == {"update": 1}
+    assert stack.files() == {"a.0.json": "two", "b.0.json": "one"}
+    assert stack.summary("destroy", "--target", "*::b") == {"delete": 1}
+    assert stack.files() == {"a.0.json": "two"}
+
+
+def test_a_failure_keeps_what_was_made_and_the_next_up_makes_the_rest(stack):  # F17
+    stack.declare(a={"text": "one"}, b={"text": "fail", "after": "a"}, c={"text_of": "b"})
+    failed = stack.run("up")
+    assert failed.code == 1
+    assert "b: the disk said no" in failed.out
+    assert stack.files() == {"a.0.json": "one"}
+    stack.declare(a={"text": "one"}, b={"text": "ok", "after": "a"}, c={"text_of": "b"})
+    assert stack.summary("up") == {"create": 2}
+    assert stack.journal().count("create a.0.json") == 1
+
+
+def test_a_check_failure_names_resource_and_property(stack):
+    stack.declare(a={"text": "bad"})
+    result = stack.run("up")
+    assert result.code == 1
+    assert "a: text: must not be 'bad'" in result.out
+
+
+def test_an_unknown_option_is_refused_by_name(stack):
+    stack.declare(a={"import": "a.0.json"})
+    result = stack.run("up")
+    assert result.code == 1
+    assert "does not know the option import_ (of a): run it with the pulumi CLI" in result.out
+
+
+def test_an_unknown_package_is_refused_by_name(stack):
+    (stack.project / "__main__.py").write_text(
+        "import pulumi\nclass C(pulumi.CustomResource):\n"
+        "    def __init__(self):\n        super().__init__('cloud:index:Thing', 'x', {})\nC()\n"
+    )
+    result = stack.run("up")
+    assert result.code == 1
+    assert "resources of the package 'cloud'" in result.out
+
+
+def test_a_fault_in_the_program_shows_where(stack):
+    (stack.project / "__main__.py").write_text("x = 1\nx.nothing\n")
+    result = stack.run("up")
+    assert result.code == 1
+    assert "line 2" in result.out
+    assert "AttributeError" in result.out
+
+
+def test_registering_twice_is_an_error(stack):
+    (stack.project / "__main__.py").write_text(
+        "import pulumi\npulumi.ComponentResource('a:b:C', 'x')\n"
+        "pulumi.ComponentResource('a:b:C', 'x')\n"
+    )
+    result = stack.run("up")
+    assert result.code == 1
+    assert "registered twice" in result.out
+
+
+@pytest.mark.parametrize("command", ["output", "stack", "refresh", "destroy"])
+def test_a_stack_that_does_not_exist(stack, command):
+    stack.declare(a={})
+    stack.up()
+    result = stack.run(command, stack="nowhere")
+    assert result.code == 1
+    assert "no stack named 'nowhere'" in result.err
+    assert "there: dev" in result.err
+
+
+def test_up_of_a_stack_without_settings_makes_nothing(stack):
+    result = stack.run("up", stack="typo")
+    assert result.code == 1
+    assert "Pulumi.typo.yaml" in result.err
+
+
+def test_nobody_to_ask_needs_yes(stack, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    from engine import cli
+
+    assert cli.main(["-C", str(stack.project), "up"]) == 1
