@@ -123,12 +123,12 @@ def passphrase() -> str:
     except OSError as error:
         raise EngineError(
             f"no passphrase: {path} cannot be read ({error.strerror}); set "
-            "PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or run `make setup`"
+            "PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or run `make up`"
         ) from None
 
 
 def default_passphrase_file() -> Path:
-    """Where `make setup` keeps the passphrase of a user who has set none."""
+    """Where `make up` keeps the passphrase of a user who has set none."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "trainyard" / "passphrase"
 

@@ -69,7 +69,7 @@ class Backend:
     """
 
     def __init__(self, url: str, root: Path) -> None:
-        url = url or _logged_in_backend()
+        url = url or logged_in_backend()
         if not url.startswith("file://"):
             raise UnsupportedError(f"the state backend {url!r}")
         folder = Path(url.removeprefix("file://")).expanduser()
@@ -268,14 +268,14 @@ class Backend:
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
 
 
-def _logged_in_backend() -> str:
+def logged_in_backend() -> str:
     """The backend that `pulumi login` chose, else the local one."""
     home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
     try:
         current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
     except (OSError, ValueError):
         current = ""
-    return current if current.startswith("file://") else "file://~"
+    return current or "file://~"
 
 
 def _digest(checkpoint: dict[str, Any]) -> str:

@@ -1,0 +1,47 @@
+# Aliases: what each target does can be typed as well.
+STACK ?= dev
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo up down preview refresh test test-unit lint bench lock
+
+setup: $(READY)
+
+# One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml).
+$(READY): requirements/setup.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements/setup.txt
+	$(BIN)/uv pip install --require-hashes --python .venv requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
+	@git rev-parse --git-dir >/dev/null 2>&1 && git config filter.local-salt.clean "sed /^encryptionsalt:/d" || true
+	@touch $(READY)
+
+up preview refresh: setup
+	$(BIN)/python -m engine.launch $@ -s $(STACK)
+
+down: setup
+	$(BIN)/python -m engine.launch destroy -s $(STACK)
+
+demo: setup
+	$(BIN)/python -m engine.launch up -s $(STACK)
+	$(BIN)/train submit alexnet -s $(STACK)
+	$(BIN)/train info -s $(STACK)
+
+test: setup
+	$(BIN)/pytest
+
+test-unit: setup
+	$(BIN)/pytest tests/unit
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m bench
+
+lock: setup
+	for name in setup base dev; do $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
