@@ -1,0 +1,98 @@
+"""The plain way to the same services: a script that starts them in parallel and waits."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.runtimes.supervisor import inherited_environment
+
+POLL_SECONDS = 0.1
+START_SECONDS = 120.0
+
+
+class PlainServices:
+    """The programs that a stack declares, with their commands, files and health checks.
+
+    Args:
+        programs: inputs of the stack's Program resources, secrets in the clear.
+    """
+
+    def __init__(self, programs: list[dict[str, Any]]) -> None:
+        self._programs = programs
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> float:
+        """Start all at once and wait until every health check answers; seconds that it took."""
+        begun = time.perf_counter()
+        for program in self._programs:
+            home = Path(program["folder"]) / program["name"]
+            shutil.rmtree(home / "files", ignore_errors=True)
+            (home / "files").mkdir(parents=True)
+            for folder in program["folders"]:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            for name, content in {**program["files"], **program["secrets"]}.items():
+                (home / "files" / name).touch(mode=0o600)
+                (home / "files" / name).write_text(content)
+            with (home / "log").open("wb") as log:
+                self._running.append(
+                    subprocess.Popen(
+                        program["command"],
+                        env=inherited_environment() | program["environment"],
+                        cwd=home,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        for program in self._programs:
+            for url in program["health"]:
+                _await(url, begun + START_SECONDS)
+        return time.perf_counter() - begun
+
+    def stop(self) -> float:
+        """Ask all to end at once; seconds until the slowest has ended by itself."""
+        begun = time.perf_counter()
+        children = [
+            child
+            for process in self._running
+            for child in psutil.Process(process.pid).children(recursive=True)
+        ]
+        for process in self._running:
+            process.send_signal(signal.SIGTERM)
+        for process in self._running:
+            process.wait()
+        took = time.perf_counter() - begun
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        for process in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        self._running.clear()
+        for program in self._programs:
+            shutil.rmtree(Path(program["folder"]) / program["name"], ignore_errors=True)
+        return took
+
+
+def _await(url: str, deadline: float) -> None:
+    while time.perf_counter() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 loopback
+                if answer.status == 200:
+                    return
+        except (OSError, urllib.error.URLError, http.client.HTTPException):
+            pass
+        time.sleep(POLL_SECONDS)
+    raise RuntimeError(f"{url} did not answer within {START_SECONDS:.0f} s")

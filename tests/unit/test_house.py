@@ -1,0 +1,94 @@
+"""The house rules: imports go one way, the contract is one, nothing foreign is committed."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra import outputs
+from training.client import outputs as contract
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = {
+    "cluster": {"infra", "training", "engine", "bench"},
+    "training": {"infra", "cluster", "engine", "bench", "pulumi"},
+    "engine": {"infra", "cluster", "training", "bench"},
+    "infra": {"training", "engine", "bench"},
+}
+PACKAGE_INDEXES = re.compile(
+    r"(pypi|pythonhosted|npmjs|golang|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
+)
+MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
+
+
+def _tracked():
+    done = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("no git checkout")
+    return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def _imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module
+
+
+@pytest.mark.parametrize("package", sorted(FORBIDDEN))
+def test_imports_go_one_way(package):
+    files = list((ROOT / package).rglob("*.py"))
+    assert files
+    for path in files:
+        roots = {name.partition(".")[0] for name in _imported(path)}
+        assert not roots & FORBIDDEN[package], path
+
+
+def test_both_sides_of_the_contract_name_the_same_outputs():
+    def names(module):
+        return {
+            key: value
+            for key, value in vars(module).items()
+            if key.isupper() and isinstance(value, str) and not key.startswith("_")
+        }
+
+    infra_names = set(names(outputs).values())
+    assert infra_names <= set(names(contract).values())
+
+
+@pytest.mark.parametrize("name", ["setup", "base", "dev"])
+def test_every_requirement_is_pinned_with_hashes_and_names_no_index(name):
+    lines = (ROOT / "requirements" / f"{name}.txt").read_text()
+    pins = re.findall(r"^[\w.\[\],-]+==\S+", lines, re.MULTILINE)
+    assert pins
+    assert lines.count("--hash=sha256:") >= len(pins)
+    assert "index-url" not in lines
+    assert not PACKAGE_INDEXES.search(lines)
+
+
+def test_nothing_committed_names_a_package_index_or_this_machine():
+    for path in _tracked():
+        if path.suffix in {".svg", ".png"} or path == Path(__file__):
+            continue
+        text = path.read_text(errors="replace")
+        assert not PACKAGE_INDEXES.search(text), path
+        assert not MACHINE_PATHS.search(text), path
+
+
+def test_help_of_every_command_line_works():
+    for command in (
+        ["-m", "engine", "--help"],
+        ["-m", "engine", "up", "--help"],
+        ["-m", "training", "--help"],
+        ["-m", "bench", "--help"],
+    ):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, check=False, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
