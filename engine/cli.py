@@ -102,15 +102,18 @@ def _operate(options: argparse.Namespace) -> int:
     makes = options.name in ("up", "preview") and settings_file.exists()
     if not makes and not backend.exists(project.name, stack):
         raise _unknown_stack(project, stack, backend)
-    if options.name != "preview" and not options.yes:
-        _confirm(f"{options.name} the stack {stack}?")
-    operation = Operation(project, stack, backend, options)
+    is_preview = options.name == "preview"
     # With --json the standard output belongs to the result alone.
-    with (
-        _stop_on_signal(operation.stop),
-        redirect_stdout(sys.stderr if options.json else sys.stdout),
-    ):
-        ok = operation.run()
+    stdout = sys.stderr if options.json else sys.stdout
+    with redirect_stdout(stdout):
+        if not is_preview and not options.yes:
+            _require_somebody()
+            if not Operation(project, stack, backend, options, dry_run=True).run():
+                return 1
+            _confirm(f"{options.name} the stack {stack}?")
+        operation = Operation(project, stack, backend, options, dry_run=is_preview)
+        with _stop_on_signal(operation.stop):
+            ok = operation.run()
     if options.json:
         print(json.dumps(operation.result(), indent=2))  # noqa: T201
     return 0 if ok else 1
@@ -174,6 +177,7 @@ def _stack(options: argparse.Namespace) -> int:
                 f"stack {stack} still has {len(resources)} resources; run destroy first"
             )
         if not options.yes:
+            _require_somebody()
             _confirm(f"remove the stack {stack} with its backups?")
         with backend.lock(project.name, stack):
             backend.remove(project.name, stack)
@@ -198,9 +202,12 @@ def _unknown_stack(project: Project, stack: str, backend: Backend) -> EngineErro
     )
 
 
-def _confirm(question: str) -> None:
+def _require_somebody() -> None:
     if not sys.stdin.isatty():
         raise EngineError("--yes is needed where nobody can be asked")
+
+
+def _confirm(question: str) -> None:
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
         raise EngineError("nothing was changed")
 

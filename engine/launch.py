@@ -20,8 +20,8 @@ from engine.state import logged_in_backend
 PASSPHRASE_BYTES = 32
 
 
-def main() -> int:
-    """Run one command with the better of the two engines; its exit code."""
+def main() -> None:
+    """Become the better of the two engines, with one command."""
     parser = argparse.ArgumentParser(prog="python -m engine.launch", description=__doc__)
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
@@ -38,7 +38,7 @@ def main() -> int:
         if options.command in ("up", "preview"):
             select = ["pulumi", "stack", "select", "--create", options.stack]
             if (code := subprocess.run(select, env=environment, check=False).returncode) != 0:
-                return code
+                sys.exit(code)
         command = ["pulumi", *arguments]
     # In place of this process: signals go straight to the engine.
     os.execvpe(command[0], command, environment)  # noqa: S606
@@ -71,4 +71,4 @@ def _backend() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -31,16 +31,23 @@ class Operation:
         stack: the stack's name.
         backend: where its state is.
         options: the command line.
+        dry_run: plan only.
     """
 
     def __init__(
-        self, project: Project, stack: str, backend: Backend, options: argparse.Namespace
+        self,
+        project: Project,
+        stack: str,
+        backend: Backend,
+        options: argparse.Namespace,
+        *,
+        dry_run: bool,
     ) -> None:
         self._project = project
         self._stack = stack
         self._backend = backend
         self._options = options
-        self._dry_run = options.name == "preview"
+        self._dry_run = dry_run
         console = Console(stderr=options.json, highlight=False)
         self._display = Display(
             console, dry_run=self._dry_run, diff=options.diff, debug=options.debug
@@ -147,7 +154,7 @@ class Operation:
         if context.stopping.is_set():
             self._display.summary(f"{verb} canceled")
             return False
-        self._display.summary(verb)
+        self._display.summary(f"plan: {verb}" if self._dry_run else verb)
         if self._options.expect_no_changes and self._display.changed:
             print(f"error: {self._display.changed} changes, expected none", file=sys.stderr)  # noqa: T201
             return False

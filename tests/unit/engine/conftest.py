@@ -31,11 +31,11 @@ class StackUnderTest:
         config = {"folder": str(self.folder), "shape": shape}
         self.settings.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
 
-    def run(self, command, *arguments, stack="dev"):
+    def run(self, command, *arguments, stack="dev", yes=True):
         """Run one command in this process; its exit code and what it printed."""
         out, err = io.StringIO(), io.StringIO()
         argv = ["-C", str(self.project), command, *arguments, "-s", stack]
-        if command in ("up", "refresh", "destroy"):
+        if yes and command in ("up", "refresh", "destroy"):
             argv.append("--yes")
         with redirect_stdout(out), redirect_stderr(err):
             # The SDK keeps its settings in context variables: a context of its own for each run.

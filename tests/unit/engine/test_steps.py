@@ -216,8 +216,19 @@ def test_up_of_a_stack_without_settings_makes_nothing(stack):
     assert "Pulumi.typo.yaml" in result.err
 
 
-def test_nobody_to_ask_needs_yes(stack, monkeypatch):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    from engine import cli
+def test_nobody_to_ask_needs_yes(stack):
+    stack.declare(a={})
+    result = stack.run("up", yes=False)
+    assert result.code == 1
+    assert "--yes is needed" in result.err
 
-    assert cli.main(["-C", str(stack.project), "up"]) == 1
+
+@pytest.mark.parametrize(("answer", "made"), [("y", {"a.0.json": ""}), ("n", {})])
+def test_somebody_sees_the_plan_and_is_asked(stack, monkeypatch, answer, made):
+    stack.declare(a={})
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    result = stack.run("up", yes=False)
+    assert "a create planned" in result.out
+    assert stack.files() == made
+    assert result.code == (0 if made else 1)
