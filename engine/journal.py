@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from engine.goal import STACK_TYPE
 from engine.state import Entry, State
-
-REFERENCES = ("parent", "deletedWith")
 
 
 class Journal:
@@ -31,6 +30,7 @@ class Journal:
         self._news: list[Entry] = []
         self._pending: list[dict[str, Any]] = []
         self._renamed: dict[str, str] = {}
+        self._vanished: set[str] = set()
         self._dirty = False
 
     @property
@@ -85,6 +85,7 @@ class Journal:
                 if old["urn"] != new["urn"]:
                     self._renamed[old["urn"]] = new["urn"]
             self._news.append(new)
+            self._vanished.discard(new["urn"])
             self._dirty = self._dirty or changed or _differs(new, old)
             if changed:
                 self.flush()
@@ -93,6 +94,7 @@ class Journal:
         """Forget an entry whose resource is gone."""
         with self.lock:
             self._remove(old)
+            self._vanished.add(old["urn"])
             self._dirty = True
             self.flush()
 
@@ -115,7 +117,9 @@ class Journal:
     def state(self) -> State:
         """The state as it is now."""
         with self.lock:
-            resources = [self._with_new_names(entry) for entry in self.entries]
+            entries = self.entries
+            urns = {entry["urn"] for entry in entries}
+            resources = [self._with_live_references(entry, urns) for entry in entries]
             return State(resources=resources, pending=list(self._pending), salt=self._salt)
 
     def flush(self) -> None:
@@ -132,23 +136,30 @@ class Journal:
                     del entries[index]
                     return
 
-    def _with_new_names(self, entry: Entry) -> Entry:
-        if not self._renamed:
+    def _with_live_references(self, entry: Entry, urns: set[str]) -> Entry:
+        """The entry with URNs as they are now, and without those of what is gone."""
+        if not self._renamed and not self._vanished:
             return entry
-        renamed = dict(entry)
-        for key in REFERENCES:
-            if key in renamed:
-                renamed[key] = self._renamed.get(renamed[key], renamed[key])
-        if "dependencies" in renamed:
-            renamed["dependencies"] = self._now(renamed["dependencies"])
-        if "propertyDependencies" in renamed:
-            renamed["propertyDependencies"] = {
-                key: self._now(urns) for key, urns in renamed["propertyDependencies"].items()
+        tidy = dict(entry)
+        if "dependencies" in tidy:
+            tidy["dependencies"] = self._now(tidy["dependencies"], urns)
+        if "propertyDependencies" in tidy:
+            tidy["propertyDependencies"] = {
+                key: self._now(sources, urns)
+                for key, sources in tidy["propertyDependencies"].items()
             }
-        return renamed
+        for key in ("parent", "deletedWith"):
+            if key in tidy:
+                tidy[key] = self._renamed.get(tidy[key], tidy[key])
+        if tidy.get("deletedWith") in self._vanished:
+            del tidy["deletedWith"]
+        if tidy.get("parent") in self._vanished:
+            # Any parent will do until the program registers it again: the stack is always there.
+            tidy["parent"] = next(urn for urn in urns if f"::{STACK_TYPE}::" in urn)
+        return tidy
 
-    def _now(self, urns: list[str]) -> list[str]:
-        return [self._renamed.get(urn, urn) for urn in urns]
+    def _now(self, sources: list[str], urns: set[str]) -> list[str]:
+        return [urn for urn in (self._renamed.get(s, s) for s in sources) if urn in urns]
 
 
 def _differs(new: Entry, old: Entry | None) -> bool:

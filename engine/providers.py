@@ -107,11 +107,13 @@ class DynamicProvider:
         return self._live(self._load(news).create(dict(news)), news)
 
     def find(self, news: Properties) -> Live | None:
-        """See Provider. `find` is an addition of ours: Pulumi itself never asks for it."""
-        provider = self._load(news)
-        if not hasattr(provider, "find"):
-            raise UnsupportedError(f"what a cut-off create of {type(provider).__name__} left")
-        found = provider.find(dict(news))
+        """See Provider.
+
+        `find` is an addition of ours, which Pulumi never asks for. A class without it has nothing
+        that could be left behind, or takes over what is there when it creates again.
+        """
+        find = getattr(self._load(news), "find", None)
+        found = find(dict(news)) if find is not None else None
         return None if found is None else self._live(found, news)
 
     def read(self, id_: str, olds: Properties) -> Live | None:

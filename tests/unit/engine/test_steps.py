@@ -137,6 +137,21 @@ def test_refresh_sees_drift_and_up_mends_it(stack):  # F8
     assert stack.files() == {"a.0.json": "one", "b.0.json": "two"}
 
 
+def test_refresh_drops_what_others_depend_on(stack):  # F8
+    stack.declare(a={}, b={"text_of": "a"}, c={"after": "a"})
+    stack.up()
+    (stack.folder / "a.0.json").unlink()
+    assert stack.run("refresh").code == 0
+    assert stack.resource("b")["propertyDependencies"]["text"] == []
+    assert "dependencies" not in stack.resource("c") or stack.resource("c")["dependencies"] == []
+    assert stack.summary("up") == {"create": 1}
+    stack.up("--expect-no-changes")
+    (stack.folder / "a.0.json").unlink()
+    assert stack.run("refresh").code == 0
+    assert stack.run("destroy").code == 0
+    assert stack.files() == {}
+
+
 def test_target_leaves_the_rest_alone(stack):
     stack.declare(a={"text": "one"}, b={"text": "one"})
     stack.up()

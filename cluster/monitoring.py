@@ -1,0 +1,130 @@
+"""Prometheus: scrapes every Ray node, and the object store."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+import pulumi
+import yaml
+
+from cluster import object_store, ray_head
+from cluster.object_store import Storage
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+
+SERVICE = "prometheus"
+DATA = Volume(name="data", keep=True)
+RAY_TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
+STORE_TOKEN_FILE = "object-store-token"  # noqa: S105 (a file's name)
+RETENTION = "15d"
+SCRAPE_INTERVAL = "10s"  # Ray's nodes report every 10 s by default
+# MinIO wants an expiry. The token ends with its user, which the stack removes; a fixed date keeps
+# it the same from one update to the next.
+STORE_TOKEN_EXPIRY = 4102444800  # 2100-01-01, seconds since 1970
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringArgs:
+    """Arguments of monitoring.
+
+    Attributes:
+        runtime: where it runs.
+        port: TCP port of Prometheus.
+        dashboard_port: TCP port of the Ray head's dashboard.
+        ray_token: bearer token of every Ray endpoint.
+        storage: the object store to scrape, if it is one.
+    """
+
+    runtime: Runtime
+    port: int
+    dashboard_port: int
+    ray_token: pulumi.Input[str]
+    storage: Storage
+
+
+class Monitoring(pulumi.ComponentResource):
+    """Prometheus.
+
+    Attributes:
+        url: its URL, for users.
+    """
+
+    url: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Monitoring", name, None, opts)
+        runtime = args.runtime
+        secrets: dict[str, pulumi.Input[str]] = {
+            RAY_TOKEN_FILE: pulumi.Output.secret(args.ray_token)
+        }
+        if args.storage.endpoint:
+            secrets[STORE_TOKEN_FILE] = pulumi.Output.secret(args.storage.metrics_secret).apply(
+                store_token
+            )
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="prometheus",
+                arguments=[
+                    f"--config.file={runtime.file(SERVICE, 'prometheus.yml')}",
+                    f"--storage.tsdb.path={runtime.volume(SERVICE, DATA)}",
+                    f"--storage.tsdb.retention.time={RETENTION}",
+                    f"--web.listen-address={runtime.bind_address}:{args.port}",
+                ],
+                files={"prometheus.yml": yaml.safe_dump(scrape_config(args))},
+                secrets=secrets,
+                volumes=[DATA],
+                ports=[Port(number=args.port, setting="prometheusPort")],
+                health=[HealthCheck(port=args.port, path="/-/ready")],
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.url = pulumi.Output.from_input(f"http://{runtime.published(SERVICE, args.port)}")
+        self.register_outputs({"url": self.url})
+
+
+def scrape_config(args: MonitoringArgs) -> dict[str, Any]:
+    """Return Prometheus' configuration; tokens are named by file, never written into it."""
+    runtime = args.runtime
+    dashboard = runtime.address(ray_head.SERVICE, args.dashboard_port)
+    jobs: list[dict[str, Any]] = [
+        {
+            "job_name": "ray",
+            "http_sd_configs": [
+                {
+                    "url": f"http://{dashboard}/api/prometheus/sd",
+                    "refresh_interval": SCRAPE_INTERVAL,
+                    # Prometheus 2.42 leaves out the type in service discovery if it is not said.
+                    "authorization": {
+                        "type": "Bearer",
+                        "credentials_file": runtime.file(SERVICE, RAY_TOKEN_FILE),
+                    },
+                }
+            ],
+        }
+    ]
+    if args.storage.endpoint:
+        jobs.append(
+            {
+                "job_name": "object-store",
+                "metrics_path": "/minio/v2/metrics/cluster",
+                "static_configs": [{"targets": [args.storage.internal]}],
+                "authorization": {"credentials_file": runtime.file(SERVICE, STORE_TOKEN_FILE)},
+            }
+        )
+    return {"global": {"scrape_interval": SCRAPE_INTERVAL}, "scrape_configs": jobs}
+
+
+def store_token(secret_key: str) -> str:
+    """Return the bearer token that MinIO's metrics ask for, signed with the user's secret key."""
+    claims = {
+        "iss": "prometheus",
+        "sub": object_store.MONITORING_USER,
+        "exp": STORE_TOKEN_EXPIRY,
+    }
+    with warnings.catch_warnings():
+        # MinIO takes keys of 40 characters at most and signs with nothing but HS512.
+        warnings.simplefilter("ignore", jwt.warnings.InsecureKeyLengthWarning)
+        return jwt.encode(claims, secret_key, algorithm="HS512")

@@ -1,0 +1,104 @@
+"""A Ray cluster: one head and its workers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from cluster import ray_head, ray_worker
+from cluster.object_store import Storage
+from cluster.ray_head import RayHead, RayHeadArgs
+from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_worker import RayWorker, RayWorkerArgs
+from cluster.service import Runtime
+
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayClusterArgs:
+    """Arguments of a cluster.
+
+    Attributes:
+        runtime: where its nodes run.
+        head: what the head offers to jobs.
+        workers: what each worker offers to jobs.
+        ports: the cluster's ports.
+        token: bearer token of every Ray endpoint.
+        storage: where jobs keep their results.
+        prometheus_url: of Prometheus; None without one.
+    """
+
+    runtime: Runtime
+    head: NodeResources
+    workers: Sequence[NodeResources]
+    ports: RayPorts
+    token: pulumi.Input[str]
+    storage: Storage
+    prometheus_url: pulumi.Input[str] | None
+
+    def __post_init__(self) -> None:
+        if not self.workers and not self.head.cpus:
+            raise ValueError("a cluster without workers needs a head with at least 1 CPU")
+
+
+class RayCluster(pulumi.ComponentResource):
+    """The cluster.
+
+    Attributes:
+        dashboard_url: URL of the dashboard and job server, for users.
+        nodes: list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}, the head first.
+    """
+
+    dashboard_url: pulumi.Output[str]
+    nodes: pulumi.Output[list[dict[str, Any]]]
+
+    def __init__(
+        self, name: str, args: RayClusterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:RayCluster", name, None, opts)
+        head = RayHead(
+            f"{name}-head",
+            RayHeadArgs(
+                runtime=args.runtime,
+                resources=args.head,
+                ports=args.ports,
+                token=args.token,
+                storage=args.storage,
+                prometheus_url=args.prometheus_url,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        for index, resources in enumerate(args.workers):
+            RayWorker(
+                f"{name}-worker-{index}",
+                RayWorkerArgs(
+                    runtime=args.runtime,
+                    index=index,
+                    resources=resources,
+                    ports=args.ports,
+                    token=args.token,
+                    storage=args.storage,
+                ),
+                pulumi.ResourceOptions(parent=self),
+            )
+        self.dashboard_url = head.dashboard_url
+        self.nodes = pulumi.Output.from_input(
+            [
+                _node(ray_head.SERVICE, args.head),
+                *(_node(ray_worker.service(i), node) for i, node in enumerate(args.workers)),
+            ]
+        )
+        self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
+
+
+def _node(name: str, node: NodeResources) -> dict[str, Any]:
+    return {
+        "name": name,
+        "cpus": node.cpus,
+        "gpus": node.gpus,
+        "memoryMib": node.memory_mib,
+        "objectStoreMib": node.object_store_mib,
+        "resources": dict(node.resources),
+    }

@@ -1,0 +1,91 @@
+"""The head of a Ray cluster: global control service, dashboard and job server."""
+
+from dataclasses import dataclass
+
+import pulumi
+
+from cluster import ray_node
+from cluster.object_store import Storage
+from cluster.ray_node import NodeResources, RayPorts
+from cluster.service import HealthCheck, Port, Runtime, Service
+
+SERVICE = "ray-head"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayHeadArgs:
+    """Arguments of a head.
+
+    Attributes:
+        runtime: where it runs.
+        resources: what it offers to jobs.
+        ports: the cluster's ports.
+        token: bearer token of every Ray endpoint.
+        storage: where jobs keep their results.
+        prometheus_url: of Prometheus, for the dashboard's charts; None without one.
+    """
+
+    runtime: Runtime
+    resources: NodeResources
+    ports: RayPorts
+    token: pulumi.Input[str]
+    storage: Storage
+    prometheus_url: pulumi.Input[str] | None
+
+
+class RayHead(pulumi.ComponentResource):
+    """The head.
+
+    Attributes:
+        dashboard_url: URL of the dashboard and job server, for users.
+    """
+
+    dashboard_url: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: RayHeadArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:RayHead", name, None, opts)
+        runtime, ports = args.runtime, args.ports
+        environment = ray_node.environment(SERVICE, runtime, args.storage) | {
+            "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
+            "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
+            "RAY_GRAFANA_HOST": "DISABLED",  # hides the tab whose charts need a Grafana
+        }
+        if args.prometheus_url is not None:
+            environment["RAY_PROMETHEUS_HOST"] = args.prometheus_url
+        service = Service(
+            name=SERVICE,
+            program="ray",
+            arguments=[
+                "start",
+                "--head",
+                f"--port={ports.gcs}",
+                f"--dashboard-host={runtime.bind_address}",
+                f"--dashboard-port={ports.dashboard}",
+                # Ray cannot be told not to open it once its packages are installed.
+                f"--ray-client-server-port={ports.client}",
+                *ray_node.common_flags(SERVICE, runtime, args.resources, ports.agent),
+            ],
+            environment=environment,
+            secrets=ray_node.secret_files(args.token, args.storage),
+            volumes=[ray_node.TEMP],
+            ports=[
+                Port(number=ports.dashboard, setting="dashboardPort"),
+                Port(number=ports.gcs, setting="gcsPort"),
+                Port(number=ports.client, setting="rayClientPort"),
+                Port(number=ports.agent, setting="agentPort"),
+                Port(number=ports.autoscaler_metrics, setting="autoscalerMetricsPort"),
+                Port(number=ports.dashboard_metrics, setting="dashboardMetricsPort"),
+            ],
+            # A job needs both: the dashboard takes it, the head's agent starts its supervisor.
+            health=[
+                HealthCheck(port=ports.dashboard, path="/api/gcs_healthz"),
+                HealthCheck(port=ports.agent, path="/api/local_raylet_healthz"),
+            ],
+        )
+        runtime.place(service, pulumi.ResourceOptions(parent=self))
+        self.dashboard_url = pulumi.Output.from_input(
+            f"http://{runtime.published(SERVICE, ports.dashboard)}"
+        )
+        self.register_outputs({"dashboard_url": self.dashboard_url})

@@ -1,0 +1,117 @@
+"""Flags, environment and files of a Ray node: pure functions, shared by head and workers."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pulumi
+
+from cluster.object_store import REGION, Storage
+from cluster.service import Runtime, Volume
+
+MIB = 1024 * 1024  # bytes
+OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
+RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
+
+TEMP = Volume(name="ray")
+TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
+CREDENTIALS_FILE = "aws-credentials"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeResources:
+    """What a Ray node offers to jobs.
+
+    Attributes:
+        cpus: logical CPUs.
+        gpus: GPUs.
+        memory_mib: memory that Ray's scheduler hands out, in MiB; it is not enforced by Ray.
+        object_store_mib: shared memory for objects, in MiB.
+        resources: custom resources by name.
+    """
+
+    cpus: float
+    gpus: float
+    memory_mib: int
+    object_store_mib: int
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayPorts:
+    """The fixed TCP ports of a Ray cluster; all others are chosen by the kernel.
+
+    Attributes:
+        dashboard: dashboard and job server of the head.
+        gcs: global control service of the head.
+        client: Ray client server of the head.
+        agent: agent of the head; the agent of worker i listens on agent + 1 + i.
+        autoscaler_metrics: metrics of the head's autoscaler monitor.
+        dashboard_metrics: metrics of the dashboard.
+    """
+
+    dashboard: int
+    gcs: int
+    client: int
+    agent: int
+    autoscaler_metrics: int
+    dashboard_metrics: int
+
+
+def common_flags(
+    service: str, runtime: Runtime, resources: NodeResources, agent_port: int
+) -> list[str]:
+    """Return the flags of `ray start` that head and workers share."""
+    flags = [
+        "--block",
+        "--disable-usage-stats",
+        f"--num-cpus={resources.cpus:g}",
+        f"--num-gpus={resources.gpus:g}",
+        f"--memory={resources.memory_mib * MIB}",
+        f"--object-store-memory={resources.object_store_mib * MIB}",
+        f"--resources={json.dumps(dict(resources.resources), sort_keys=True)}",
+        f"--dashboard-agent-listen-port={agent_port}",
+        # Two nodes in one session folder race for the names of their sockets: each has its own.
+        f"--temp-dir={runtime.volume(service, TEMP)}",
+        # Ray's default range is the same for every node, so nodes of one machine would collide.
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    ]
+    if runtime.node_address:
+        flags.append(f"--node-ip-address={runtime.node_address}")
+    return flags
+
+
+def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, pulumi.Input[str]]:
+    """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
+
+    RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
+    then, and one that waits for a busy node does not fail too early.
+    """
+    variables: dict[str, pulumi.Input[str]] = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TRAINYARD_STORAGE_URL": storage.url,
+    }
+    if storage.endpoint:
+        variables |= {
+            "AWS_SHARED_CREDENTIALS_FILE": runtime.file(service, CREDENTIALS_FILE),
+            "AWS_ENDPOINT_URL": f"http://{storage.internal}",
+            "AWS_REGION": REGION,
+        }
+    return variables
+
+
+def secret_files(token: pulumi.Input[str], storage: Storage) -> dict[str, pulumi.Input[str]]:
+    """Return the secret files of a Ray node: its token, and the keys to the bucket if any."""
+    files: dict[str, pulumi.Input[str]] = {TOKEN_FILE: pulumi.Output.secret(token)}
+    if storage.endpoint:
+        files[CREDENTIALS_FILE] = pulumi.Output.secret(
+            pulumi.Output.format(
+                "[default]\naws_access_key_id = {0}\naws_secret_access_key = {1}\n",
+                storage.access_key,
+                storage.secret_key,
+            )
+        )
+    return files

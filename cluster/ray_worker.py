@@ -1,0 +1,81 @@
+"""One worker of a Ray cluster."""
+
+from dataclasses import dataclass
+
+import pulumi
+
+from cluster import ray_head, ray_node
+from cluster.object_store import Storage
+from cluster.ray_node import NodeResources, RayPorts
+from cluster.service import HealthCheck, Port, Runtime, Service
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayWorkerArgs:
+    """Arguments of a worker.
+
+    Attributes:
+        runtime: where it runs.
+        index: number of the worker, from 0.
+        resources: what it offers to jobs.
+        ports: the cluster's ports.
+        token: bearer token of every Ray endpoint.
+        storage: where jobs keep their results.
+    """
+
+    runtime: Runtime
+    index: int
+    resources: NodeResources
+    ports: RayPorts
+    token: pulumi.Input[str]
+    storage: Storage
+
+    def __post_init__(self) -> None:
+        if self.index < 0:
+            raise ValueError(f"worker index {self.index} must be at least 0")
+
+
+class RayWorker(pulumi.ComponentResource):
+    """A worker.
+
+    Attributes:
+        node: name of the node.
+    """
+
+    node: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: RayWorkerArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:RayWorker", name, None, opts)
+        runtime = args.runtime
+        service_name = service(args.index)
+        agent_port = args.ports.agent + 1 + args.index
+        # No dependency on the head: its address is known, `ray start` waits for it, and head and
+        # workers that start side by side are ready much sooner than one after the other.
+        head = runtime.address(ray_head.SERVICE, args.ports.gcs)
+        runtime.place(
+            Service(
+                name=service_name,
+                program="ray",
+                arguments=[
+                    "start",
+                    f"--address={head}",
+                    *ray_node.common_flags(service_name, runtime, args.resources, agent_port),
+                ],
+                environment=ray_node.environment(service_name, runtime, args.storage),
+                secrets=ray_node.secret_files(args.token, args.storage),
+                volumes=[ray_node.TEMP],
+                ports=[Port(number=agent_port, setting="agentPort")],
+                # The agent asks the head whether this node is alive: 200 means it has joined.
+                health=[HealthCheck(port=agent_port, path="/api/local_raylet_healthz")],
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.node = pulumi.Output.from_input(service_name)
+        self.register_outputs({"node": self.node})
+
+
+def service(index: int) -> str:
+    """Return the name of the service of worker `index`."""
+    return f"ray-worker-{index}"

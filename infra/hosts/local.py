@@ -1,0 +1,102 @@
+"""This machine: what it has, and where it finds the programs that services name."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import psutil
+
+from infra import versions
+
+MIB = 1024 * 1024  # bytes
+GO_SECONDS = 10  # for `go version`
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalHost:
+    """This machine.
+
+    Attributes:
+        cpus: logical CPUs that this process may use.
+        memory_mib: all of its memory, in MiB.
+    """
+
+    cpus: int
+    memory_mib: int
+
+    @classmethod
+    def detect(cls) -> "LocalHost":
+        """Look at the machine."""
+        return cls(
+            cpus=len(os.sched_getaffinity(0)),
+            memory_mib=psutil.virtual_memory().total // MIB,
+        )
+
+
+def environment_program(name: str) -> str:
+    """Return the path of a program of this Python environment; one on PATH may be another's."""
+    return str(Path(sys.executable).parent / name)
+
+
+def minio_source() -> str | None:
+    """Return how MinIO can be had.
+
+    Returns:
+        The path of the one on PATH, "go" if it is built already or Go can build it, else None.
+    """
+    if path := shutil.which("minio"):
+        return path
+    if cached_minio().exists():
+        return "go"
+    version = go_version()
+    return "go" if version is not None and version >= versions.GO_FOR_MINIO else None
+
+
+def go_version() -> tuple[int, int] | None:
+    """Return major and minor version of the Go on PATH, None without one."""
+    try:
+        done = subprocess.run(
+            ["go", "version"], capture_output=True, text=True, timeout=GO_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"go(\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def cached_minio() -> Path:
+    """Return the path of the MinIO that this project builds, shared by all stacks."""
+    return cache_folder() / "bin" / f"minio-{versions.MINIO}"
+
+
+def cache_folder() -> Path:
+    """Return the folder of what any stack can make again."""
+    return _xdg("XDG_CACHE_HOME", ".cache") / "trainyard"
+
+
+def data_folder(stack: str) -> Path:
+    """Return the default folder of what outlives a stack."""
+    return _xdg("XDG_DATA_HOME", ".local/share") / "trainyard" / stack
+
+
+def runtime_folder(stack: str) -> Path:
+    """Return the default runtime folder of a stack.
+
+    Not below XDG_RUNTIME_DIR, a small file system in memory: Ray spills objects there. Not named in
+    full: Ray's sockets leave 25 bytes. The project's folder is part of the name, or two checkouts
+    with a stack of one name would take over each other's services.
+    """
+    project = Path(__file__).resolve().parents[2]
+    name = sha256(f"{os.getuid()}\0{project}\0{stack}".encode()).hexdigest()[:8]
+    return Path(f"/tmp/trainyard-{name}")  # noqa: S108 (checked: make_private)
+
+
+def _xdg(variable: str, default: str) -> Path:
+    # The specification says to ignore a path that is not absolute.
+    value = Path(os.environ.get(variable, ""))
+    return value if value.is_absolute() else Path.home() / default

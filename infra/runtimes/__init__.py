@@ -1,0 +1,1 @@
+"""How services run on a host."""

@@ -1,0 +1,453 @@
+"""One supervisord and the programs it runs, below one folder. Knows nothing of Pulumi.
+
+Everything that keeps programs running, restarts them and rotates their logs is supervisord's.
+This module writes its files, calls its XML-RPC interface over a Unix socket, and sweeps up what a
+killed supervisord left running.
+
+    <folder>/supervisord.conf, supervisor.sock, supervisord.pid, supervisord.log
+    <folder>/conf.d/<program>.conf      its section
+    <folder>/<program>/run              its environment and command, as a shell script
+    <folder>/<program>/files/           its configuration and secret files, 0600
+    <folder>/<program>/log              its output
+"""
+
+import contextlib
+import os
+import resource
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import time
+import xmlrpc.client
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from supervisor import xmlrpc as supervisor_xmlrpc
+
+START_SECONDS = 20.0  # for supervisord itself
+KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
+POLL_SECONDS = 0.1
+OPEN_FILES = 65536  # Ray and MinIO keep many sockets open
+LOG_BYTES = "10MB"
+LOG_BACKUPS = 2
+RETRIES = 1_000_000  # a program is restarted for as long as its stack is up
+
+# What programs inherit from whoever runs `up`: nothing that could be a secret of that person, such
+# as the stack's passphrase or cloud credentials.
+INHERITED = frozenset(
+    [
+        "HOME",
+        "LANG",
+        "LOGNAME",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "LD_LIBRARY_PATH",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ]
+)
+# With GPUs, threads, and the way that this user installs packages, which jobs do too.
+INHERITED_PREFIXES: tuple[str, ...] = (
+    "LC_",
+    "CUDA_",
+    "NVIDIA_",
+    "HIP_",
+    "ROCR_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+)
+INHERITED_PREFIXES += ("PIP_", "UV_")
+
+CONFIG = """\
+[unix_http_server]
+file={folder}/supervisor.sock
+chmod=0600
+
+[supervisord]
+identifier={identifier}
+logfile={folder}/supervisord.log
+logfile_maxbytes=1MB
+logfile_backups=1
+pidfile={folder}/supervisord.pid
+childlogdir={folder}
+umask=077
+minfds={files}
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+
+[supervisorctl]
+serverurl=unix://{folder}/supervisor.sock
+
+[include]
+files={folder}/conf.d/*.conf
+"""
+
+# stopasgroup is off: `ray start` ends its processes in order, and those that are told all at once
+# wait 20 s for one another. What does not end in time is killed as a group.
+SECTION = """\
+[program:{name}]
+command=/bin/sh {folder}/{name}/run
+directory={folder}/{name}
+autostart=true
+autorestart=true
+startsecs=1
+startretries={retries}
+stopasgroup=false
+killasgroup=true
+stopwaitsecs={stop_seconds}
+redirect_stderr=true
+stdout_logfile={folder}/{name}/log
+stdout_logfile_maxbytes={log_bytes}
+stdout_logfile_backups={log_backups}
+"""
+
+
+class SupervisorError(Exception):
+    """supervisord or its folder is not as it must be; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """What makes a program: a change of any of it restarts the program.
+
+    Attributes:
+        name: name of the program.
+        command: executable and arguments.
+        environment: variables on top of the inherited ones.
+        files: content by file name, each written at mode 0600.
+        folders: absolute folders that must exist.
+        stop_seconds: how long it may take to end before it is killed.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    files: Mapping[str, str]
+    folders: Sequence[str]
+    stop_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervisor:
+    """The supervisord of a folder.
+
+    Attributes:
+        folder: absolute path; its length bounds the sockets of the programs below it.
+        identifier: what supervisord calls itself.
+    """
+
+    folder: Path
+    identifier: str = "trainyard"
+
+    @property
+    def url(self) -> str:
+        """URL of the socket; supervisord also puts it into the environment of every program."""
+        return f"unix://{self.folder}/supervisor.sock"
+
+    def start(self) -> None:
+        """Start supervisord, unless it answers already.
+
+        Raises:
+            SupervisorError: the folder cannot be trusted, or supervisord does not come up.
+        """
+        make_private(self.folder)
+        if self.alive():
+            return
+        self.sweep()
+        shutil.rmtree(self.folder / "conf.d", ignore_errors=True)
+        (self.folder / "conf.d").mkdir(mode=0o700)
+        (self.folder / "supervisor.sock").unlink(missing_ok=True)
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        files = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        config = self.folder / "supervisord.conf"
+        write_private(
+            config,
+            CONFIG.format(folder=self.folder, identifier=self.identifier, files=files),
+        )
+        # The one of this environment: another on PATH may be of another version.
+        executable = Path(sys.executable).parent / "supervisord"
+        done = subprocess.run(
+            [executable, "-c", config],
+            env=inherited_environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            umask=0o077,
+            check=False,
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while done.returncode == 0 and time.monotonic() < deadline:
+            if self.alive():
+                return
+            time.sleep(POLL_SECONDS)
+        log = "\n".join(tail(self.folder / "supervisord.log")) or done.stdout.strip()
+        raise SupervisorError(f"supervisord did not start in {self.folder}:\n{log}")
+
+    def alive(self) -> bool:
+        """Return whether supervisord answers."""
+        try:
+            with self._rpc() as rpc:
+                return bool(rpc.getState()["statename"] == "RUNNING")
+        except (OSError, xmlrpc.client.Error):
+            return False
+
+    def stop(self) -> None:
+        """End supervisord and everything that it started, and remove the folder. Idempotent."""
+        pid = self._pid()
+        patience = 0.0  # one without programs has nothing to end, and takes seconds to see that
+        with contextlib.suppress(OSError, xmlrpc.client.Error), self._rpc() as rpc:
+            if rpc.getAllProcessInfo():
+                rpc.shutdown()
+                # It first ends the programs that are left, each within its own time.
+                patience = self._longest_stop() + START_SECONDS
+        if pid is not None:
+            _wait_or_kill(pid, patience)
+        self.sweep()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def state(self, name: str) -> dict[str, Any] | None:
+        """Return what supervisord knows of a program, None if it has no such program.
+
+        Raises:
+            OSError: supervisord does not answer.
+        """
+        with self._rpc() as rpc:
+            try:
+                return dict(rpc.getProcessInfo(name))
+            except xmlrpc.client.Fault:
+                return None
+
+    def running(self, name: str) -> bool:
+        """Return whether a program runs; a supervisord that is gone runs none."""
+        try:
+            state = self.state(name)
+        except OSError:
+            return False
+        return state is not None and state["statename"] in ("RUNNING", "STARTING")
+
+    def matches(self, definition: Definition) -> bool:
+        """Return whether the files of a program are those of its definition."""
+        expected = _files(self.folder, definition)
+        try:
+            return all(path.read_text() == content for path, content in expected.items())
+        except OSError:
+            return False
+
+    def add(self, definition: Definition) -> None:
+        """Write a program's files and start it; one of that name is stopped and removed first.
+
+        A changed program goes the same way: supervisord takes a changed section no other way.
+
+        Raises:
+            SupervisorError: supervisord does not answer, or does not take the program.
+        """
+        name = definition.name
+        with self._connected() as rpc:
+            self._forget(rpc, name)
+            _write(self.folder, definition)
+            rpc.reloadConfig()
+            rpc.addProcessGroup(name)
+
+    def remove(self, name: str) -> None:
+        """Stop a program, with all it started, and remove its files. Idempotent."""
+        with contextlib.suppress(OSError), self._rpc() as rpc:
+            self._forget(rpc, name)
+        self.sweep(name)
+        (self.folder / "conf.d" / f"{name}.conf").unlink(missing_ok=True)
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def log(self, name: str, lines: int = 20) -> list[str]:
+        """Return the last lines of a program's log."""
+        return tail(self.folder / name / "log", lines)
+
+    def sweep(self, name: str | None = None) -> None:
+        """Kill what a program left running, or all programs of a supervisord that is gone.
+
+        supervisord names itself in the environment of what it starts and children inherit that, so
+        nothing else is ever hit.
+
+        Raises:
+            SupervisorError: a process survives SIGKILL.
+        """
+        deadline = time.monotonic() + KILL_SECONDS
+        while found := self._started(name):
+            for process in found:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            _, left = psutil.wait_procs(found, timeout=1)
+            if left and time.monotonic() > deadline:
+                pids = ", ".join(str(process.pid) for process in left)
+                raise SupervisorError(f"processes {pids} of {self.folder} survive SIGKILL")
+
+    def _started(self, name: str | None) -> list[psutil.Process]:
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                environment = process.environ()
+                if environment.get("SUPERVISOR_SERVER_URL") != self.url:
+                    continue
+                if name in (None, environment.get("SUPERVISOR_PROCESS_NAME")):
+                    # Some children of Ray overwrite their environment: find them by their parent.
+                    found |= {process, *process.children(recursive=True)}
+        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+    def _forget(self, rpc: Any, name: str) -> None:
+        with contextlib.suppress(xmlrpc.client.Fault):
+            rpc.stopProcessGroup(name)
+        self.sweep(name)
+        with contextlib.suppress(xmlrpc.client.Fault):
+            rpc.removeProcessGroup(name)
+
+    @contextlib.contextmanager
+    def _rpc(self) -> Iterator[Any]:
+        transport = supervisor_xmlrpc.SupervisorTransport(None, None, self.url)
+        try:
+            # The host is never used: the transport connects to the socket.
+            yield xmlrpc.client.ServerProxy("http://localhost", transport=transport).supervisor
+        finally:
+            transport.close()
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        try:
+            with self._rpc() as rpc:
+                yield rpc
+        except OSError as error:
+            raise SupervisorError(
+                f"supervisord of {self.folder} does not answer ({error}): it was killed, or this "
+                "machine was started anew. Run `up` with --refresh to bring the services back"
+            ) from error
+        except xmlrpc.client.Fault as fault:
+            raise SupervisorError(f"supervisord of {self.folder}: {fault.faultString}") from fault
+
+    def _pid(self) -> int | None:
+        try:
+            pid = int((self.folder / "supervisord.pid").read_text())
+            command = psutil.Process(pid).cmdline()
+        except (OSError, ValueError, psutil.Error):
+            return None
+        return pid if str(self.folder / "supervisord.conf") in command else None
+
+    def _longest_stop(self) -> float:
+        sections = [path.read_text() for path in (self.folder / "conf.d").glob("*.conf")]
+        waits = [
+            float(line.split("=")[1])
+            for section in sections
+            for line in section.splitlines()
+            if line.startswith("stopwaitsecs=")
+        ]
+        return max(waits, default=0.0)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder of mode 0700, or check that the one that is there is ours.
+
+    Raises:
+        SupervisorError: it is a link, no folder, or belongs to somebody else.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SupervisorError(
+            f"{folder} is a link, no folder, or belongs to user {found.st_uid}: others could read "
+            "this stack's secrets there. Remove it, or set another stateDir"
+        )
+    folder.chmod(0o700)
+
+
+def write_private(path: Path, content: str) -> None:
+    """Write a file of mode 0600 in one step: nobody ever reads half of it."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def tail(path: Path, lines: int = 20) -> list[str]:
+    """Return the last lines of a file, none if it cannot be read."""
+    try:
+        with path.open(errors="replace") as file:
+            return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
+    except OSError:
+        return []
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the variables that programs inherit."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in INHERITED or name.startswith(INHERITED_PREFIXES)
+    }
+    # Jobs say `python`, and mean the one of this environment.
+    path = os.environ.get("PATH", os.defpath)
+    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}"}
+
+
+def _files(folder: Path, definition: Definition) -> dict[Path, str]:
+    # A script and not supervisord's own `environment=` and `command=`: those cut off what follows
+    # " ;" and know no way to write a value that holds both kinds of quotes.
+    variables = [
+        f"export {name}={shlex.quote(value)}"
+        for name, value in sorted(definition.environment.items())
+    ]
+    script = "\n".join([*variables, f"exec {shlex.join(definition.command)}", ""])
+    own = folder / definition.name
+    files = {own / "files" / name: content for name, content in definition.files.items()}
+    section = SECTION.format(
+        name=definition.name,
+        folder=folder,
+        retries=RETRIES,
+        stop_seconds=definition.stop_seconds,
+        log_bytes=LOG_BYTES,
+        log_backups=LOG_BACKUPS,
+    )
+    return files | {
+        own / "run": script,
+        folder / "conf.d" / f"{definition.name}.conf": section,
+    }
+
+
+def _write(folder: Path, definition: Definition) -> None:
+    own = folder / definition.name
+    shutil.rmtree(own / "files", ignore_errors=True)
+    own.mkdir(mode=0o700, exist_ok=True)
+    (own / "files").mkdir(mode=0o700)
+    for path in definition.folders:
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file, content in _files(folder, definition).items():
+        write_private(file, content)
+
+
+def _wait_or_kill(pid: int, seconds: float) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        try:
+            process.wait(seconds)
+        except psutil.TimeoutExpired:
+            process.kill()
+            while process.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(POLL_SECONDS)

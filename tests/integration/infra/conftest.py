@@ -1,0 +1,197 @@
+"""A real supervisord, and a whole stack on free ports brought up by the embedded engine."""
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PORTS = (
+    "dashboardPort",
+    "gcsPort",
+    "rayClientPort",
+    "autoscalerMetricsPort",
+    "dashboardMetricsPort",
+    "objectStorePort",
+    "objectStoreConsolePort",
+    "prometheusPort",
+)
+
+
+def _free_range(count: int) -> int:
+    """Return the first of `count` free ports in a row.
+
+    Not from port 0's range, from which the kernel serves everybody: Ray's nodes open dozens of
+    ports there and would now and then take one before the service that it was meant for.
+    """
+    while True:
+        first = random.randrange(10000, 32000)
+        try:
+            held = [socket.create_server(("", first + i)) for i in range(count)]
+        except OSError:
+            continue
+        for listener in held:
+            listener.close()
+        return first
+
+
+def _started_below(folder: Path) -> list[psutil.Process]:
+    """Every process that the supervisord of a folder started, and itself."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            own = (
+                process.environ().get("SUPERVISOR_SERVER_URL") == f"unix://{folder}/supervisor.sock"
+            )
+            named = any(f"{folder}/" in word for word in process.cmdline())
+            if (own or named) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _wait_for(check: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := check()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s")
+        time.sleep(0.05)
+    return result
+
+
+@pytest.fixture(scope="session")
+def wait_for() -> Callable[..., Any]:
+    """Poll until a check holds."""
+    return _wait_for
+
+
+@pytest.fixture(scope="session")
+def started_below() -> Callable[[Path], list[psutil.Process]]:
+    return _started_below
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    return lambda: _free_range(1)
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for sockets; whatever runs below it is ended afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    yield folder
+    for process in _started_below(folder):
+        process.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A stack that is up."""
+
+    project: Path
+    folder: Path
+    data: Path
+    environment: dict[str, str]
+    settings: dict[str, Any]
+    said: list[str]
+
+    def engine(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "engine", *arguments, "-s", "test"],
+            cwd=self.project,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        self.said.append(done.stdout + done.stderr)
+        if check and done.returncode:
+            raise AssertionError(f"engine {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def outputs(self) -> dict[str, Any]:
+        text = self.engine("output", "--json", "--show-secrets").stdout
+        self.said.pop()  # secrets were asked for
+        outputs: dict[str, Any] = json.loads(text)
+        return outputs
+
+    def kill(self) -> None:
+        for process in _started_below(self.folder):
+            process.kill()
+
+
+def _declare(base: Path, **changes: Any) -> Stack:
+    project = base / "project"
+    (project / "infra").mkdir(parents=True)
+    shutil.copy(ROOT / "Pulumi.yaml", project)
+    shutil.copy(ROOT / "infra" / "__main__.py", project / "infra")
+    (base / "backend").mkdir()
+    first = _free_range(len(PORTS) + 2)
+    values: dict[str, Any] = {key: first + offset for offset, key in enumerate(PORTS)}
+    values |= {"agentPort": first + len(PORTS), "workers": 1, "worker": {"cpus": 1}}
+    values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d"), **changes}
+    text = json.dumps({"config": {f"trainyard:{key}": value for key, value in values.items()}})
+    (project / "Pulumi.test.yaml").write_text(text)
+    environment = {
+        **os.environ,
+        "PULUMI_BACKEND_URL": f"file://{base}/backend",
+        "PULUMI_CONFIG_PASSPHRASE": "canary-passphrase",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    return Stack(
+        project=project,
+        folder=Path(values["stateDir"]),
+        data=Path(values["dataDir"]),
+        environment=environment,
+        settings=values,
+        said=[],
+    )
+
+
+@pytest.fixture
+def declare_stack() -> Iterator[Callable[..., Stack]]:
+    """Make a project with free ports; what it leaves running is ended afterwards."""
+    stacks: list[tuple[Path, Stack]] = []
+
+    def declare(**changes: Any) -> Stack:
+        base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+        stacks.append((base, stack := _declare(base, **changes)))
+        return stack
+
+    yield declare
+    for base, stack in stacks:
+        stack.kill()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """A whole stack that all tests of the session share; it must leave nothing behind."""
+    if not shutil.which("minio"):
+        pytest.skip("no minio on PATH: building it takes minutes")
+    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    stack = _declare(base)
+    try:
+        stack.engine("up", "--yes")
+        yield stack
+        stack.engine("destroy", "--yes")
+        assert _started_below(stack.folder) == []
+        assert not stack.folder.exists()
+    finally:
+        stack.kill()
+        shutil.rmtree(base, ignore_errors=True)

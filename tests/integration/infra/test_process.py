@@ -1,0 +1,258 @@
+"""The process runtime on a real supervisord."""
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from infra.runtimes.ports import PortsInUseError
+from infra.runtimes.process import DaemonProvider, DataProvider, ProgramError, ProgramProvider
+from infra.runtimes.supervisor import Supervisor, SupervisorError
+
+pytestmark = pytest.mark.integration
+
+SERVE = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
+
+
+@pytest.fixture
+def daemon(short_folder: Path) -> Iterator[dict[str, Any]]:
+    """Properties of a supervisord that runs."""
+    props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": {}}
+    DaemonProvider().create(props)
+    yield props
+    DaemonProvider().delete(props["folder"], props)
+
+
+@pytest.fixture
+def program(daemon: dict[str, Any], free_port: Callable[[], int]) -> Callable[..., dict[str, Any]]:
+    """Properties of a program; a web server unless a test says otherwise."""
+
+    def build(name: str = "web", **changes: Any) -> dict[str, Any]:
+        port = free_port()
+        return {
+            "folder": daemon["folder"],
+            "name": name,
+            "command": [*SERVE, str(port)],
+            "environment": {},
+            "files": {},
+            "secrets": {},
+            "folders": [],
+            "stopSeconds": 2.0,
+            "ports": [{"number": float(port), "setting": "testPort"}],
+            "health": [f"http://127.0.0.1:{port}/"],
+            "startTimeout": 20.0,
+            **changes,
+        }
+
+    return build
+
+
+def _pid(props: dict[str, Any]) -> int:
+    state = Supervisor(folder=Path(props["folder"])).state(props["name"])
+    assert state is not None
+    return int(state["pid"])
+
+
+def test_a_created_program_answers_and_a_deleted_one_is_gone(program: Any) -> None:
+    props = program()
+    made = ProgramProvider().create(props)
+    pid = _pid(props)
+    assert urllib.request.urlopen(props["health"][0], timeout=5).status == 200
+    assert ProgramProvider().read(made.id, props).id == "web"
+    ProgramProvider().delete(made.id, props)
+    assert not psutil.pid_exists(pid)
+    assert ProgramProvider().read(made.id, props).id == ""
+    assert not (Path(props["folder"]) / "web").exists()
+    ProgramProvider().delete(made.id, props)
+
+
+def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
+    props = program()
+    ProgramProvider().create(props)
+    first = _pid(props)
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: _pid(props) not in (0, first))
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError):
+            return bool(urllib.request.urlopen(props["health"][0], timeout=5).status == 200)
+        return False
+
+    wait_for(answers)
+
+
+def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
+    program: Any, daemon: dict[str, Any], started_below: Any
+) -> None:
+    props = program()
+    ProgramProvider().create(props)
+    orphan = _pid(props)
+    supervisord = psutil.Process(int((Path(daemon["folder"]) / "supervisord.pid").read_text()))
+    supervisord.kill()
+    assert DaemonProvider().read("x", daemon).id == ""
+    assert ProgramProvider().read("web", props).id == ""
+    assert orphan in [process.pid for process in started_below(Path(daemon["folder"]))]
+    with pytest.raises(SupervisorError, match="--refresh"):
+        ProgramProvider().create(program("other"))
+    DaemonProvider().create({**daemon, "ports": {"testPort": [props["ports"][0]["number"]]}})
+    assert started_below(Path(daemon["folder"]))
+    assert orphan not in [process.pid for process in started_below(Path(daemon["folder"]))]
+    ProgramProvider().create(props)
+    names = [process.name() for process in started_below(Path(daemon["folder"]))]
+    assert len(names) == 2, names  # supervisord and the one program
+
+
+def test_a_program_without_answer_fails_with_its_last_lines(  # F31
+    program: Any, started_below: Any
+) -> None:
+    script = "for i in $(seq 1 30); do echo line $i; done; exec sleep 1000"
+    props = program(command=["sh", "-c", script], startTimeout=1.0)
+    started = time.monotonic()
+    with pytest.raises(ProgramError) as raised:
+        ProgramProvider().create(props)
+    assert time.monotonic() - started < 10
+    message = str(raised.value)
+    assert f"did not answer {props['health'][0]} within 1 s" in message
+    assert "line 30" in message
+    assert "line 11\n" in message
+    assert "line 10\n" not in message
+    assert not (Path(props["folder"]) / "web").exists()
+    assert not [p for p in started_below(Path(props["folder"])) if p.name() == "sleep"]
+
+
+def test_a_program_that_keeps_ending_fails_before_the_deadline(program: Any) -> None:
+    props = program(command=["sh", "-c", "echo no such flag; exit 3"], startTimeout=300.0)
+    started = time.monotonic()
+    with pytest.raises(ProgramError, match="ended 3 times") as raised:
+        ProgramProvider().create(props)
+    assert time.monotonic() - started < 30
+    assert "no such flag" in str(raised.value)
+
+
+def test_a_held_port_is_an_error_that_names_its_holder(program: Any) -> None:  # F17
+    props = program()
+    port = int(props["ports"][0]["number"])
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortsInUseError) as raised:
+        ProgramProvider().create(props)
+    assert f"port {port} (testPort) is held by" in str(raised.value)
+    assert f"pid {os.getpid()}" in str(raised.value)
+    ProgramProvider().create(props)
+
+
+def test_the_supervisor_tells_all_held_ports_before_anything_starts(short_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+        ports = {"gcsPort": [a.getsockname()[1]], "dashboardPort": [b.getsockname()[1]]}
+        props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": ports}
+        with pytest.raises(PortsInUseError) as raised:
+            DaemonProvider().create(props)
+    assert len(str(raised.value).splitlines()) == 2
+    assert not (short_folder / "s").exists()
+
+
+def test_the_same_create_twice_adopts_what_runs(program: Any) -> None:
+    props = program()
+    ProgramProvider().create(props)
+    first = _pid(props)
+    ProgramProvider().create(props)
+    assert _pid(props) == first
+
+
+def test_an_update_restarts_only_what_changed(program: Any) -> None:
+    old = {**program(), "healthy": True}
+    ProgramProvider().create(old)
+    first = _pid(old)
+    longer = {**old, "startTimeout": 30.0}
+    assert ProgramProvider().diff("web", old, longer).changes
+    ProgramProvider().update("web", old, longer)
+    assert _pid(old) == first
+    other = {**old, "environment": {"COLOR": "blue"}}
+    assert ProgramProvider().diff("web", old, other).changes
+    ProgramProvider().update("web", old, other)
+    assert _pid(old) != first
+    assert psutil.Process(_pid(old)).environ()["COLOR"] == "blue"
+    assert not ProgramProvider().diff("web", old, {**old, "healthy": None}).changes
+
+
+def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str, Any]) -> None:
+    props = program(command=["sleep", "1000"])
+    assert ProgramProvider().find(props) is None
+    with ThreadPoolExecutor() as pool:
+        cut_off = pool.submit(ProgramProvider().create, {**props, "startTimeout": 3.0})
+        while not Supervisor(folder=Path(daemon["folder"])).running("web"):
+            time.sleep(0.02)
+        found = ProgramProvider().find(props)
+        assert found is not None
+        assert found.outs is not None
+        assert ProgramProvider().diff("web", found.outs, props).changes, "up must wait for it"
+        with pytest.raises(ProgramError):
+            cut_off.result()
+    assert ProgramProvider().find(props) is None
+    assert DaemonProvider().find(daemon) is not None
+
+
+def test_programs_start_side_by_side(program: Any) -> None:
+    everyone = [program(f"web-{number}") for number in range(6)]
+    with ThreadPoolExecutor(len(everyone)) as pool:
+        list(pool.map(ProgramProvider().create, everyone))
+        assert all(ProgramProvider().read(p["name"], p).id for p in everyone)
+        list(pool.map(lambda p: ProgramProvider().delete(p["name"], p), everyone))
+    assert not [p for p in everyone if (Path(p["folder"]) / p["name"]).exists()]
+
+
+def test_children_that_left_their_group_are_ended_too(program: Any, started_below: Any) -> None:
+    props = program()
+    props["command"] = ["sh", "-c", f"setsid sleep 1000 & exec {' '.join(props['command'])}"]
+    ProgramProvider().create(props)
+    folder = Path(props["folder"])
+    assert [p for p in started_below(folder) if p.name() == "sleep"]
+    ProgramProvider().delete("web", props)
+    assert not [p for p in started_below(folder) if p.name() == "sleep"]
+
+
+def test_secret_files_are_private_and_everything_ends_with_supervisord(
+    program: Any, daemon: dict[str, Any], started_below: Any
+) -> None:
+    props = program(secrets={"password": "canary"}, files={"config.yml": "a: 1"})
+    ProgramProvider().create(props)
+    folder = Path(daemon["folder"])
+    secret = folder / "web" / "files" / "password"
+    assert secret.read_text() == "canary"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "supervisor.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    DaemonProvider().delete("x", daemon)
+    assert started_below(folder) == []
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_data_is_kept_as_the_setting_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
+) -> None:
+    props = {"folder": str(tmp_path / "data"), "keep": keep}
+    provider = DataProvider()
+    made = provider.create(props)
+    (tmp_path / "data" / "checkpoint").write_text("x")
+    assert provider.create(props).id == made.id
+    provider.delete(made.id, props)
+    assert (tmp_path / "data" / "checkpoint").exists() is keep
+    assert (f"kept: {tmp_path}/data" in capsys.readouterr().err) is keep
+
+
+def test_empty_data_is_not_kept(tmp_path: Path) -> None:
+    props = {"folder": str(tmp_path / "data"), "keep": True}
+    DataProvider().create(props)
+    (tmp_path / "data" / "minio").mkdir()
+    DataProvider().delete("x", props)
+    assert not (tmp_path / "data").exists()

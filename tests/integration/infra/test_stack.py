@@ -1,0 +1,466 @@
+"""A whole stack: what it exports, who may do what, and what survives."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import psutil
+import pytest
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from minio.credentials.providers import StaticProvider
+from minio.error import MinioAdminException
+from minio.minioadmin import MinioAdmin
+from ray.job_submission import JobSubmissionClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0 Safari/537.36"
+
+
+@pytest.fixture(scope="module")
+def outputs(stack: Any) -> dict[str, Any]:
+    result: dict[str, Any] = stack.outputs()
+    return result
+
+
+@pytest.fixture
+def jobs(outputs: dict[str, Any]) -> JobSubmissionClient:
+    headers = {"Authorization": f"Bearer {outputs['rayToken']}"}
+    return JobSubmissionClient(outputs["dashboardUrl"], headers=headers)
+
+
+def _request(
+    outputs: dict[str, Any],
+    method: str,
+    path: str,
+    token: str | None,
+    body: dict[str, Any] | None = None,
+    **headers: str,
+) -> int:
+    request = urllib.request.Request(
+        outputs["dashboardUrl"] + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", **headers},
+    )
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _alive(outputs: dict[str, Any]) -> int:
+    request = urllib.request.Request(f"{outputs['dashboardUrl']}/nodes?view=summary")
+    request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            nodes = json.load(answer)["data"]["summary"]
+    except OSError:
+        return 0
+    return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
+
+
+def test_a_second_up_changes_nothing(stack: Any) -> None:  # F20
+    stack.engine("up", "--yes", "--expect-no-changes")
+    stack.engine("refresh", "--yes", "--expect-no-changes")
+
+
+def test_the_outputs_are_the_contract(stack: Any, outputs: dict[str, Any]) -> None:
+    from infra import outputs as contract
+
+    names = {value for name, value in vars(contract).items() if name.isupper()}
+    assert set(outputs) == names
+    assert outputs["storageUrl"] == "s3://ray"
+    assert [node["name"] for node in outputs["nodes"]] == ["ray-head", "ray-worker-0"]
+    hidden = stack.engine("output", "--json").stdout
+    assert outputs["rayToken"] not in hidden
+    assert outputs["secretKey"] not in hidden
+
+
+def test_a_job_runs_and_reaches_the_bucket_without_a_secret_of_its_own(
+    jobs: JobSubmissionClient, wait_for: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "import os, boto3, ray\n"
+        "import pyarrow.fs\n"
+        "ray.init()\n"
+        "fs, path = pyarrow.fs.FileSystem.from_uri(os.environ['TRAINYARD_STORAGE_URL'] + '/a/b')\n"
+        "with fs.open_output_stream(path) as file:\n"
+        "    file.write(b'x' * 10)\n"
+        "bucket = os.environ['TRAINYARD_STORAGE_URL'].removeprefix('s3://')\n"
+        "s3 = boto3.client('s3')\n"
+        "print('size', s3.head_object(Bucket=bucket, Key='a/b')['ContentLength'])\n"
+        "s3.delete_object(Bucket=bucket, Key='a/b')\n"
+        "print('worker', ray.get(ray.remote(num_cpus=1)(lambda: 42).remote()))\n"
+    )
+    job = jobs.submit_job(entrypoint="python job.py", runtime_env={"working_dir": str(tmp_path)})
+    wait_for(lambda: jobs.get_job_status(job).is_terminal(), 120)
+    log = jobs.get_job_logs(job)
+    assert jobs.get_job_status(job) == "SUCCEEDED", log
+    assert "size 10" in log
+    assert "worker 42" in log
+
+
+REQUESTS = [
+    ("GET", "/api/jobs/", None),
+    ("POST", "/api/jobs/", {"entrypoint": "touch CANARY"}),
+    ("DELETE", "/api/jobs/none", None),
+    ("POST", "/api/jobs/none/stop", None),
+    ("GET", "/api/v0/logs/file?node_id=x&filename=../../etc/passwd", None),
+    ("GET", "/log_proxy?url=http://127.0.0.1:1/", None),
+    ("GET", "/api/prometheus/sd", None),
+    ("GET", "/api/cluster_status", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"User-Agent": BROWSER, "Origin": "http://evil.example"}, {"Host": "evil.example"}],
+    ids=["plain", "browser", "foreign-host"],
+)
+def test_nothing_answers_without_the_right_token(  # F34
+    outputs: dict[str, Any],
+    tmp_path: Path,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None,
+    headers: dict[str, str],
+) -> None:
+    canary = tmp_path / "canary"
+    body = body and {"entrypoint": f"touch {canary}"}
+    none = _request(outputs, method, path, None, body, **headers)
+    wrong = _request(outputs, method, path, "0" * 64, body, **headers)
+    if "Origin" in headers:
+        assert none in (401, 403, 405)
+        assert wrong in (403, 405)
+    else:
+        assert (none, wrong) == (401, 403)
+    assert not canary.exists()
+
+
+def test_the_right_token_is_answered(outputs: dict[str, Any]) -> None:  # F34
+    token = outputs["rayToken"]
+    for path in ("/api/jobs/", "/api/prometheus/sd", "/nodes?view=summary"):
+        assert _request(outputs, "GET", path, token) == 200
+    assert _request(outputs, "GET", "/log_proxy?url=http://127.0.0.1:1/", token) == 404
+    passwd = "/api/v0/logs/file?node_ip=127.0.0.1&filename=../../../../etc/passwd"
+    assert _request(outputs, "GET", passwd, token) != 200
+
+
+@pytest.fixture
+def plain_environment(tmp_path: Path) -> dict[str, str]:
+    """An environment without any Ray token."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return kept | {"HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.fixture
+def node_folder(short_folder: Path) -> Iterator[Path]:
+    yield short_folder
+    for process in psutil.process_iter():
+        with_folder = f"--temp-dir={short_folder}"
+        try:
+            if with_folder in process.cmdline():
+                process.kill()
+        except psutil.Error:
+            continue
+
+
+def test_a_node_without_the_token_cannot_join(  # F34
+    stack: Any, outputs: dict[str, Any], plain_environment: dict[str, str], node_folder: Path
+) -> None:
+    before = _alive(outputs)
+    command = [Path(sys.executable).parent / "ray", "start", "--block", "--num-cpus=1"]
+    command += [f"--address=127.0.0.1:{stack.settings['gcsPort']}", f"--temp-dir={node_folder}"]
+    command += ["--dashboard-agent-listen-port=0", "--object-store-memory=100000000"]
+    with subprocess.Popen(
+        command,
+        env={**plain_environment, "RAY_AUTH_MODE": "disabled"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as node:
+        try:
+            assert node.stdout is not None
+            # It tries again and again: the first refusal is enough.
+            refused = next((line for line in node.stdout if "authentic" in line.lower()), "")
+        finally:
+            node.kill()
+    assert refused
+    assert _alive(outputs) == before
+
+
+def test_a_ray_client_without_the_token_is_refused(  # F34
+    stack: Any, plain_environment: dict[str, str], tmp_path: Path
+) -> None:
+    canary = tmp_path / "canary"
+    script = (
+        f"import ray, pathlib; ray.init('ray://127.0.0.1:{stack.settings['rayClientPort']}')\n"
+        f"ray.get(ray.remote(lambda: pathlib.Path({str(canary)!r}).touch()).remote())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={
+            **plain_environment,
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "1",
+            "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert re.search("(?i)authenticat|connect", done.stderr)
+    assert not canary.exists()
+
+
+def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F35
+    files = stack.folder / "minio" / "files"
+    secrets = {
+        "Ray token": outputs["rayToken"],
+        "secret key": outputs["secretKey"],
+        "root password": (files / "root-password").read_text(),
+        "metrics token": (stack.folder / "prometheus/files/object-store-token").read_text(),
+    }
+    forms = {
+        name: (
+            text.encode(),
+            base64.b64encode(text.encode())[: len(text) - 4],
+            urllib.parse.quote(text).encode(),
+        )
+        for name, text in secrets.items()
+    }
+
+    def holds(content: bytes) -> list[str]:
+        return [name for name, ways in forms.items() if any(way in content for way in ways)]
+
+    allowed = 0
+    for top in (stack.folder, stack.data, stack.project.parent / "backend", stack.project):
+        for path in top.rglob("*"):
+            if not path.is_file() or path.is_symlink() or not holds(path.read_bytes()):
+                continue
+            # MinIO keeps its users' keys in its own folder, and forgets them with the user.
+            own = stack.data / "minio/data/.minio.sys/config/iam"
+            expected = path.parent.name == "files" or path.is_relative_to(own)
+            assert expected, f"{path} holds {holds(path.read_bytes())}"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+            allowed += 1
+    assert allowed >= 6, "the hunt found fewer secret files than there are: it hunts nothing"
+    everything = "".join(stack.said).encode()
+    assert everything
+    assert not holds(everything)
+    for process in psutil.process_iter():
+        try:
+            line = "\0".join(process.cmdline()).encode()
+            environment = "\0".join(process.environ().values()).encode()
+        except psutil.Error:
+            continue
+        assert not holds(line), process
+        if str(stack.folder) in environment.decode(errors="replace"):
+            assert not holds(environment), process
+            assert b"canary-passphrase" not in environment, process
+    request = urllib.request.Request(f"{outputs['dashboardUrl']}/api/jobs/")
+    request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert not holds(answer.read())
+
+
+def test_every_ray_process_asks_for_the_token(stack: Any, started_below: Any) -> None:  # F34
+    rays = [p for p in started_below(stack.folder) if "raylet" in p.name()]
+    rays += [p for p in started_below(stack.folder) if "gcs_server" in p.name()]
+    assert len(rays) >= 3
+    assert {process.environ()["RAY_AUTH_MODE"] for process in rays} == {"token"}
+
+
+def _s3(outputs: dict[str, Any], **changes: Any) -> Any:
+    values = {
+        "endpoint_url": outputs["objectStoreEndpoint"],
+        "aws_access_key_id": outputs["accessKey"],
+        "aws_secret_access_key": outputs["secretKey"],
+        "region_name": "us-east-1",
+        **changes,
+    }
+    return boto3.client("s3", **values)
+
+
+def test_the_training_user_uses_its_bucket(outputs: dict[str, Any], tmp_path: Path) -> None:
+    s3, bucket = _s3(outputs), outputs["bucket"]
+    big = tmp_path / "big"
+    big.write_bytes(os.urandom(9 * 1024 * 1024))  # boto3 sends this in parts
+    s3.upload_file(str(big), bucket, "big")
+    assert s3.get_object(Bucket=bucket, Key="big")["Body"].read() == big.read_bytes()
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["big"]
+    s3.delete_object(Bucket=bucket, Key="big")
+    part = s3.create_multipart_upload(Bucket=bucket, Key="cut")["UploadId"]
+    s3.abort_multipart_upload(Bucket=bucket, Key="cut", UploadId=part)
+
+
+def test_the_training_user_does_nothing_else(outputs: dict[str, Any]) -> None:  # F36
+    s3, bucket = _s3(outputs), outputs["bucket"]
+    refused = [
+        lambda: s3.create_bucket(Bucket="other"),
+        lambda: s3.list_objects_v2(Bucket="other"),
+        lambda: s3.put_object(Bucket="other", Key="x", Body=b""),
+        lambda: s3.delete_bucket(Bucket=bucket),
+        lambda: s3.put_bucket_policy(Bucket=bucket, Policy="{}"),
+    ]
+    for attempt in refused:
+        with pytest.raises(ClientError) as raised:
+            attempt()
+        assert raised.value.response["Error"]["Code"] == "AccessDenied"
+    admin = MinioAdmin(
+        endpoint=outputs["objectStoreEndpoint"].removeprefix("http://"),
+        credentials=StaticProvider(outputs["accessKey"], outputs["secretKey"]),
+        secure=False,
+    )
+    for call in (
+        admin.info,
+        admin.user_list,
+        lambda: admin.user_add("evil", "evil-secret"),
+        lambda: admin.add_service_account(policy={"Version": "2012-10-17", "Statement": []}),
+    ):
+        with pytest.raises(MinioAdminException, match=r"403|AccessDenied"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": Config(signature_version=UNSIGNED)},
+        {"aws_access_key_id": "minioadmin", "aws_secret_access_key": "minioadmin"},
+        {"aws_access_key_id": "trainyard-root", "aws_secret_access_key": "trainyard-root"},
+    ],
+    ids=["anonymous", "default root", "guessed root"],
+)
+def test_others_get_nothing(outputs: dict[str, Any], changes: dict[str, Any]) -> None:  # F36
+    with pytest.raises(ClientError) as raised:
+        _s3(outputs, **changes).list_objects_v2(Bucket=outputs["bucket"])
+    assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+
+
+def test_prometheus_scrapes_every_node_and_the_store(
+    outputs: dict[str, Any], wait_for: Callable[..., Any]
+) -> None:
+    url = f"{outputs['prometheusUrl']}/api/v1/targets?state=active"
+
+    def scraped() -> bool:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            targets = json.load(answer)["data"]["activeTargets"]
+        up = [target["scrapePool"] for target in targets if target["health"] == "up"]
+        # Two nodes, the dashboard, the autoscaler.
+        return up.count("ray") >= 4 and up.count("object-store") == 1
+
+    wait_for(scraped, 60)
+
+
+@pytest.mark.parametrize("path", ["/-/quit", "/-/reload", "/api/v1/admin/tsdb/snapshot"])
+def test_prometheus_takes_no_orders(outputs: dict[str, Any], path: str) -> None:  # F37
+    request = urllib.request.Request(outputs["prometheusUrl"] + path, method="POST")
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(request, timeout=10)
+    assert re.search("not enabled|disabled|Forbidden", raised.value.read().decode())
+
+
+def _node(stack: Any, service: str, started_below: Any, name: str) -> psutil.Process:
+    (found,) = [
+        process
+        for process in started_below(stack.folder)
+        if process.name().startswith(name)
+        and process.environ().get("SUPERVISOR_PROCESS_NAME") == service
+    ]
+    return found
+
+
+def test_a_killed_raylet_comes_back(  # F25
+    stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
+) -> None:
+    raylet = _node(stack, "ray-worker-0", started_below, "raylet")
+    raylet.kill()
+
+    def back() -> bool:
+        raylets = [p for p in started_below(stack.folder) if p.name() == "raylet"]
+        return len(raylets) == 2 and raylet not in raylets and _alive(outputs) == 2
+
+    wait_for(back, 60)
+
+
+def test_workers_rejoin_a_head_that_was_killed(  # F27
+    stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
+) -> None:
+    head = _node(stack, "ray-head", started_below, "gcs_server").parent()
+    assert head is not None
+    head.kill()
+    head.wait(10)
+    wait_for(lambda: _alive(outputs) == 2, 150)
+
+
+def test_two_stacks_run_side_by_side(
+    stack: Any, outputs: dict[str, Any], declare_stack: Callable[..., Any], started_below: Any
+) -> None:
+    other = declare_stack(objectStore="directory")
+    other.engine("up", "--yes")
+    second = other.outputs()
+    assert second["storageUrl"] == f"file://{other.data}/storage"
+    assert second["objectStoreEndpoint"] == ""
+    assert _alive(second) == 2
+    assert _alive(outputs) == 2
+    assert _request(outputs, "GET", "/api/jobs/", second["rayToken"]) == 403
+    other.engine("destroy", "--yes")
+    assert started_below(other.folder) == []
+    assert not other.folder.exists()
+    assert _alive(outputs) == 2
+
+
+def test_a_held_port_stops_the_stack_before_anything_starts(  # F17
+    stack: Any, declare_stack: Callable[..., Any]
+) -> None:
+    ports = {key: stack.settings[key] for key in ("dashboardPort", "gcsPort")}
+    other = declare_stack(**ports, objectStore="directory")
+    done = other.engine("up", "--yes", check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    for key, port in ports.items():
+        assert f"port {port} ({key}) is held by" in said
+    assert "Traceback" not in said
+    assert not other.folder.exists()
+
+
+def test_bad_settings_stop_the_stack_with_one_message(declare_stack: Callable[..., Any]) -> None:
+    other = declare_stack(workers=-1, bucket="Ray")  # F2
+    done = other.engine("up", "--yes", check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "2 faults" in said
+    assert "Traceback" not in said
+    assert not other.folder.exists()
+
+
+def test_a_store_that_cannot_be_had_is_an_error(declare_stack: Callable[..., Any]) -> None:
+    other = declare_stack(objectStore="minio")
+    other.environment["PATH"] = "/nowhere"
+    other.environment["XDG_CACHE_HOME"] = str(other.project / "cache")
+    assert shutil.which("minio", path="/nowhere") is None
+    done = other.engine("up", "--yes", check=False)
+    assert done.returncode != 0
+    assert "install Go 1.24 or later" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

@@ -1,0 +1,276 @@
+"""A real MinIO and a two-node Ray, started as processes, and the outputs file that names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import psutil
+import pytest
+import ray
+import requests
+from botocore.config import Config
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+START_DEADLINE_S = 60.0
+BUCKET = "ray"
+# Ray wants one on each machine: with two, the driver would print each worker's line twice.
+ONE_LOG_MONITOR = "--include-log-monitor=False"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all distinct."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = START_DEADLINE_S) -> Any:
+    """Polls until `probe` returns something true; a probe that raises counts as not yet."""
+    end = time.monotonic() + deadline_s
+    last: object = None
+    while time.monotonic() < end:
+        try:
+            last = probe()
+        except (requests.RequestException, OSError) as error:
+            last = error
+        else:
+            if last:
+                return last
+        time.sleep(0.1)
+    raise TimeoutError(f"{what}: not within {deadline_s} s, last: {last!r}")
+
+
+@contextmanager
+def service(command: list[str], env: dict[str, str], log: Path) -> Iterator[None]:
+    """Runs a program, and ends it with every process that it started."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=log.parent
+        )
+    try:
+        yield
+    finally:
+        family = [psutil.Process(process.pid)] if process.poll() is None else []
+        family += [child for parent in family for child in parent.children(recursive=True)]
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        for member in family:
+            if member.is_running():
+                member.kill()
+        process.wait()
+
+
+@dataclass
+class Cluster:
+    """The running services, and how tests call the client against them."""
+
+    folder: Path
+    gcs: str
+    ray_env: dict[str, str]
+    outputs: dict[str, Any]
+    outputs_file: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outputs_file = self.write_outputs("outputs.json")
+
+    def write_outputs(self, name: str, **changes: Any) -> Path:
+        """An outputs file (0600) of this cluster, with some values changed."""
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(self.outputs | changes))
+        return path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of a client process: nothing of the caller's Ray, S3 or stack settings."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+        return kept | {"TRAINYARD_OUTPUTS": str(self.outputs_file), "COLUMNS": "200"}
+
+    def popen(self, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
+        """Starts `train ARGUMENTS` in the repository, stdout and stderr as pipes."""
+        options: dict[str, Any] = {"env": self.env, "cwd": REPOSITORY} | changes
+        return subprocess.Popen(
+            [sys.executable, "-m", "training", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            **options,
+        )
+
+    def train(
+        self, *arguments: str, timeout: float = 110, **changes: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `train ARGUMENTS` to its end."""
+        process = self.popen(*arguments, **changes)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def api(self, path: str) -> Any:
+        """JSON of the dashboard."""
+        bearer = {"Authorization": f"Bearer {self.outputs['rayToken']}"}
+        reply = requests.get(self.outputs["dashboardUrl"] + path, headers=bearer, timeout=10)
+        reply.raise_for_status()
+        return reply.json()
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """Submitted jobs by id, as Ray knows them."""
+        found = self.api("/api/jobs/")
+        return {job["submission_id"]: job for job in found if job["type"] == "SUBMISSION"}
+
+    def add_node(self, *arguments: str) -> AbstractContextManager[None]:
+        """Joins one more Ray node for a while."""
+        command = ray_command(f"--address={self.gcs}", ONE_LOG_MONITOR, *arguments)
+        return service(command, self.ray_env, self.folder / "added.log")
+
+    def s3(self) -> Any:
+        """A client of the object store with the training user's key."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.outputs["objectStoreEndpoint"],
+            aws_access_key_id=self.outputs["accessKey"],
+            aws_secret_access_key=self.outputs["secretKey"],
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}),
+        )
+
+    def keys(self, prefix: str) -> list[str]:
+        """Object names under a prefix of the bucket."""
+        pages = self.s3().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
+
+    def read(self, key: str) -> bytes:
+        """One object of the bucket."""
+        return self.s3().get_object(Bucket=BUCKET, Key=key)["Body"].read()
+
+
+@contextmanager
+def object_store(folder: Path) -> Iterator[dict[str, str]]:
+    """MinIO with the bucket; yields endpoint and keys."""
+    binary = os.environ.get("TRAINYARD_MINIO") or shutil.which("minio")
+    if binary is None:
+        pytest.skip("no `minio` on PATH and TRAINYARD_MINIO is not set")
+    port, console = free_ports(2)
+    access, secret = "train-user", secrets.token_hex(16)
+    env = os.environ | {"MINIO_ROOT_USER": access, "MINIO_ROOT_PASSWORD": secret}
+    command = [
+        *(binary, "server", str(folder / "minio"), "--quiet"),
+        *("--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"),
+    ]
+    endpoint = f"http://127.0.0.1:{port}"
+    with service(command, env, folder / "minio.log"):
+        wait_for("MinIO", lambda: requests.get(f"{endpoint}/minio/health/live", timeout=1).ok)
+        store = {"endpoint": endpoint, "access": access, "secret": secret}
+        boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            aws_access_key_id=access,
+            aws_secret_access_key=secret,
+            region_name="us-east-1",
+        ).create_bucket(Bucket=BUCKET)
+        yield store
+
+
+def ray_command(*arguments: str) -> list[str]:
+    """`ray start ARGUMENTS` on this machine only, with ports that no other node has."""
+    agent, grpc, metrics = free_ports(3)
+    return [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"),
+        *("--node-ip-address=127.0.0.1", f"--dashboard-agent-listen-port={agent}"),
+        *(f"--dashboard-agent-grpc-port={grpc}", f"--metrics-export-port={metrics}"),
+        *arguments,
+    ]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """MinIO, a Ray head without CPUs and one node with two: the shape of the dev stack."""
+    with ExitStack() as stack:
+        # Short, because Ray's unix sockets lie below it.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ty")))
+        store = stack.enter_context(object_store(folder))
+        token = secrets.token_hex(32)
+        (folder / "token").touch(mode=0o600)
+        (folder / "token").write_text(token)
+        (folder / "aws").touch(mode=0o600)
+        (folder / "aws").write_text(
+            f"[default]\naws_access_key_id = {store['access']}\n"
+            f"aws_secret_access_key = {store['secret']}\n"
+        )
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_"))} | {
+            # A job's `python` is found on its node's PATH: it must be the one with Ray.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "AWS_SHARED_CREDENTIALS_FILE": str(folder / "aws"),
+            "AWS_ENDPOINT_URL": store["endpoint"],
+            "AWS_REGION": "us-east-1",
+            "TRAINYARD_STORAGE_URL": f"s3://{BUCKET}",
+        }
+        gcs, dashboard, client = free_ports(3)
+        head = ray_command(
+            *("--head", "--num-cpus=0", f"--port={gcs}", f"--temp-dir={folder / 'r'}"),
+            *(f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"),
+        )
+        url = f"http://127.0.0.1:{dashboard}"
+        bearer = {"Authorization": f"Bearer {token}"}
+        stack.enter_context(service(head, env, folder / "head.log"))
+        wait_for("Ray head", lambda: requests.get(f"{url}/api/version", headers=bearer, timeout=1))
+        worker = ray_command("--num-cpus=2", f"--address=127.0.0.1:{gcs}", ONE_LOG_MONITOR)
+        stack.enter_context(service(worker, env, folder / "worker.log"))
+
+        def both_alive() -> bool:
+            reply = requests.get(f"{url}/nodes?view=summary", headers=bearer, timeout=2).json()
+            states = [node["raylet"].get("state") for node in reply["data"]["summary"]]
+            return states.count("ALIVE") == 2
+
+        wait_for("two Ray nodes", both_alive)
+        node = {"gpus": 0, "memoryMib": 4096, "objectStoreMib": 512, "resources": {}}
+        yield Cluster(
+            folder,
+            f"127.0.0.1:{gcs}",
+            env,
+            {
+                "project": "trainyard",
+                "stack": "dev",
+                "dashboardUrl": url,
+                "rayToken": token,
+                "storageUrl": f"s3://{BUCKET}",
+                "objectStoreEndpoint": store["endpoint"],
+                "bucket": BUCKET,
+                "accessKey": store["access"],
+                "secretKey": store["secret"],
+                "prometheusUrl": "",
+                "grafanaUrl": "",
+                "rayVersion": ray.__version__,
+                "pythonVersion": f"{sys.version_info.major}.{sys.version_info.minor}",
+                "nodes": [
+                    {"name": "head", "cpus": 0} | node,
+                    {"name": "worker-0", "cpus": 2} | node,
+                ],
+            },
+        )

@@ -1,0 +1,144 @@
+"""The AlexNet job end to end: epochs, what it leaves in the bucket, and going on."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+SMALL = ["--max-images", "48", "--batch-size", "24"]
+JOB_DEADLINE_S = 300
+
+
+def train(cluster: Any, run: str, *arguments: str) -> str:
+    result = cluster.train(
+        "submit", "alexnet", "--name", run, "--", *SMALL, *arguments, timeout=JOB_DEADLINE_S
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    out: str = result.stdout
+    return out
+
+
+def metrics(cluster: Any, run: str) -> list[dict[str, Any]]:
+    lines = cluster.read(f"{run}/metrics.jsonl").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "minutes"} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def first(cluster: Any) -> str:
+    """Output of a run's first epoch."""
+    return train(cluster, "cut", "--epochs", "1")
+
+
+def test_an_epoch_prints_the_lines_of_the_seed(first: str) -> None:
+    for item in (
+        r"\(RayTrainWorker pid=\d+\) \{'loss': \d\.\d+, 'epoch': 0\}",  # A33
+        r"Epoch: 001/001 \| Train\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}",  # A34
+        r"Epoch: 001/001 \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}",  # A34
+        r"Time elapsed: \d+\.\d\d min",  # A35
+        r"^Total Training Time: \d+\.\d\d min$",  # A35
+        r"^Train ACC: \d+\.\d\d%$",  # A36
+        r"^Validation ACC: \d+\.\d\d%$",  # A36
+        r"^Test ACC: \d+\.\d\d%$",  # A36
+        r"^Training completed after 1 epochs: s3://ray/cut$",
+        r"^Job 'raysubmit_\w+' succeeded$",  # A38
+    ):
+        assert len(re.findall(item, first, re.MULTILINE)) == 1, f"{item}\n{first}"
+    assert "progress:" not in first  # nobody watches
+
+
+@pytest.mark.usefixtures("first")
+def test_a_run_leaves_all_that_tells_how_it_was_made(cluster: Any) -> None:
+    assert json.loads(cluster.read("cut/config.json"))["epochs"] >= 1
+    start = json.loads(cluster.read("cut/starts.jsonl").splitlines()[0])
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", start["commit"])
+    assert start["packages"]["torch"] == torch.__version__.partition("+")[0]
+    assert cluster.read("cut/curves.png").startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("first")
+def test_the_checkpoint_holds_tensors_and_plain_values_only(cluster: Any) -> None:
+    [key] = [k for k in cluster.keys("cut/checkpoint_") if k.endswith("checkpoint.pt")][-1:]
+    state = torch.load(io.BytesIO(cluster.read(key)), weights_only=True)  # F40
+    assert set(state) == {"model", "optimizer", "history"}
+
+
+@pytest.mark.usefixtures("first")
+def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(cluster: Any) -> None:
+    out = train(cluster, "cut", "--epochs", "3")  # A39
+    assert re.search(r"Restored from checkpoint ray/cut/checkpoint_\S+: 1 epochs are done", out)
+    assert "Epoch: 001/" not in out
+    assert "Epoch: 003/003" in out
+    resumed = metrics(cluster, "cut")
+    assert [record["epoch"] for record in resumed] == [0, 1, 2]  # no gap
+    train(cluster, "whole", "--epochs", "3")
+    whole = metrics(cluster, "whole")
+    # The cut run measured test accuracy after its first last epoch too.
+    for record in (*resumed[:1], *whole[:1]):
+        record.pop("final_train_acc", None), record.pop("test_acc", None)
+    assert resumed == whole  # F21
+    checkpoints = {key.split("/")[1] for key in cluster.keys("cut/checkpoint_")}
+    assert len({c for c in checkpoints if c.startswith("checkpoint_2")}) == 2  # the newest two
+
+
+@pytest.mark.usefixtures("first")
+def test_runs_are_listed_and_shown(cluster: Any, tmp_path: Path) -> None:
+    rows = json.loads(cluster.train("runs", "--json").stdout)
+    [row] = [row for row in rows if row["run"] == "cut"]
+    assert row["job"] == "SUCCEEDED"
+    done, _, asked = row["epochs"].partition("/")
+    assert done == asked
+    shown = cluster.train("show", "cut", "--curves", str(tmp_path / "c.png")).stdout
+    assert re.search(r"checkpoint\s+s3://ray/cut/checkpoint_", shown)
+    assert re.search(r"commit [0-9a-f]{40}", shown)
+    assert "valid_acc" in shown
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("first")
+def test_a_finished_run_and_another_configuration(cluster: Any) -> None:
+    result = cluster.train("submit", "alexnet", "--name", "cut")
+    assert result.returncode == 0, result.stderr
+    assert "run cut has finished" in result.stdout
+    assert "RayTrainWorker" not in result.stdout
+    result = cluster.train("submit", "alexnet", "--name", "cut", "--", "--seed", "5")
+    assert result.returncode == 1
+    assert "run 'cut' was started otherwise (seed was 1, now 5)" in result.stdout
+
+
+def test_two_workers_count_every_image_once(cluster: Any) -> None:
+    train(cluster, "pair", "--epochs", "1", "--workers", "2")  # A3
+    [record] = metrics(cluster, "pair")
+    for name in ("valid_acc", "test_acc", "final_train_acc"):
+        assert record[name] * 48 == pytest.approx(round(record[name] * 48))
+
+
+def test_data_that_is_missing_is_one_message(cluster: Any) -> None:
+    result = cluster.train("submit", "alexnet", "--", "--data", "folder:/nowhere")
+    assert result.returncode == 1
+    errors = [line for line in result.stdout.splitlines() if "no images in" in line]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: no images in /nowhere/train")
+    assert "Traceback" not in result.stdout
+
+
+def test_a_folder_stands_in_for_the_object_store(cluster: Any, tmp_path: Path) -> None:
+    storage = (tmp_path / "store").as_uri()
+    env = tmp_path / "env.yaml"  # what the nodes of such a stack have
+    env.write_text(f"env_vars: {{TRAINYARD_STORAGE_URL: '{storage}'}}")
+    outputs = str(cluster.write_outputs("folder.json", storageUrl=storage, bucket=""))
+    options = ["--name", "local", "--outputs", outputs, "--runtime-env", str(env)]
+    result = cluster.train(
+        "submit", "alexnet", *options, "--", *SMALL, "--epochs", "1", timeout=JOB_DEADLINE_S
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    shown = cluster.train("show", "local", "--outputs", outputs).stdout
+    assert re.search(rf"checkpoint\s+{storage}/local/checkpoint_", shown)
+    assert (tmp_path / "store" / "local" / "curves.png").is_file()

@@ -1,0 +1,72 @@
+"""Flags, environment and secret files of Ray nodes."""
+
+from typing import Any
+
+import pytest
+
+from cluster import ray_node
+from cluster.object_store import Storage
+from cluster.ray_node import NodeResources
+
+NODE = NodeResources(
+    cpus=2, gpus=0.5, memory_mib=1024, object_store_mib=100, resources={"tpu": 4, "a": 1}
+)
+STORE = Storage(
+    url="s3://ray",
+    endpoint="http://host.example:9000",
+    internal="minio.internal:9000",
+    bucket="ray",
+    access_key="training",
+    secret_key="canary",
+)
+
+
+def test_flags_say_what_the_node_offers(runtime: Any) -> None:
+    flags = ray_node.common_flags("ray-worker-0", runtime, NODE, 27366)
+    assert "--num-cpus=2" in flags
+    assert "--num-gpus=0.5" in flags
+    assert f"--memory={1024 * 1024 * 1024}" in flags
+    assert f"--object-store-memory={100 * 1024 * 1024}" in flags
+    assert '--resources={"a": 1, "tpu": 4}' in flags
+    assert "--dashboard-agent-listen-port=27366" in flags
+    assert "--temp-dir=/volumes/ray" in flags
+
+
+def test_no_usage_statistics(runtime: Any) -> None:  # A28
+    assert "--disable-usage-stats" in ray_node.common_flags("ray-head", runtime, NODE, 1)
+    assert ray_node.environment("ray-head", runtime, STORE)["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+@pytest.mark.parametrize(("address", "given"), [("127.0.0.1", True), ("", False)])
+def test_the_node_address_is_the_runtimes(runtime: Any, address: str, given: bool) -> None:
+    runtime.node_address = address
+    flags = ray_node.common_flags("ray-head", runtime, NODE, 1)
+    assert any(flag.startswith("--node-ip-address") for flag in flags) is given
+
+
+def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> None:  # F35
+    environment = ray_node.environment("ray-head", runtime, STORE)
+    assert environment["RAY_AUTH_MODE"] == "token"
+    assert environment["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray-token"
+    assert environment["AWS_ENDPOINT_URL"] == "http://minio.internal:9000"
+    assert environment["AWS_SHARED_CREDENTIALS_FILE"] == "/run/secrets/aws-credentials"
+    assert environment["TRAINYARD_STORAGE_URL"] == "s3://ray"
+    assert "canary" not in str(environment)
+
+
+def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
+    folder = Storage(url="file:///srv/results")
+    environment = ray_node.environment("ray-head", runtime, folder)
+    assert not [name for name in environment if name.startswith("AWS_")]
+    files = deploy(lambda: ray_node.secret_files("token", folder))
+    assert files == {"ray-token": "token"}
+
+
+def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
+    files = deploy(lambda: ray_node.secret_files("token", STORE))
+    assert files["ray-token"] == "token"
+    assert files["aws-credentials"].splitlines() == [
+        "[default]",
+        "aws_access_key_id = training",
+        "aws_secret_access_key = canary",
+    ]

@@ -1,0 +1,71 @@
+"""Finding programs and folders of this machine."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from infra.hosts import local
+
+Put = Callable[[Path, str, str], Path]
+
+
+def test_minio_on_path_is_taken(bare: Path, put_program: Put) -> None:
+    expected = put_program(bare, "minio", "exit 0")
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+    assert local.minio_source() == str(expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "source"),
+    [
+        ("go version go1.26.8 linux/amd64", "go"),
+        ("go version go1.24 linux/amd64", "go"),
+        ("go version go1.23.9 linux/amd64", None),
+        ("gibberish", None),
+    ],
+)
+def test_go_builds_minio_only_if_it_is_new_enough(
+    bare: Path, put_program: Put, answer: str, source: str | None
+) -> None:
+    put_program(bare, "go", f"echo {answer}")
+    assert local.minio_source() == source
+
+
+def test_a_go_that_fails_is_no_go(bare: Path, put_program: Put) -> None:
+    put_program(bare, "go", "exit 1")
+    assert local.minio_source() is None
+
+
+def test_without_anything_minio_cannot_be_had(bare: Path) -> None:
+    assert list(bare.iterdir()) == []
+    assert local.minio_source() is None
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_cached_minio_needs_no_go() -> None:
+    cached = local.cached_minio()
+    cached.parent.mkdir(parents=True)
+    cached.touch()
+    assert local.minio_source() == "go"
+
+
+def test_runtime_folders_are_short_and_differ_by_stack() -> None:
+    folders = {local.runtime_folder(stack) for stack in ("dev", "lab", "x" * 100)}
+    assert len(folders) == 3
+    assert all(len(str(folder)) <= 25 for folder in folders)
+    assert local.runtime_folder("dev") in folders
+
+
+def test_data_and_cache_follow_xdg(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert local.data_folder("dev") == bare.parent / "data/trainyard/dev"
+    assert local.cache_folder() == bare.parent / "cache/trainyard"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert local.data_folder("dev") == Path.home() / ".local/share/trainyard/dev"
+
+
+def test_the_machine_is_measured() -> None:
+    host = local.LocalHost.detect()
+    assert host.cpus == len(os.sched_getaffinity(0))
+    assert host.memory_mib > 0

@@ -1,0 +1,73 @@
+"""Which changes of a program's properties do what; the rest needs a real supervisord."""
+
+from typing import Any
+
+import pytest
+
+from infra.runtimes.process import (
+    DaemonProvider,
+    DataProvider,
+    ProcessRuntimeArgs,
+    ProgramProvider,
+)
+
+PROPS: dict[str, Any] = {
+    "folder": "/tmp/ty",
+    "name": "web",
+    "command": ["web"],
+    "environment": {},
+    "files": {},
+    "secrets": {"password": "x"},
+    "folders": [],
+    "stopSeconds": 5,
+    "ports": [],
+    "health": [],
+    "startTimeout": 5,
+    "healthy": True,
+}
+
+
+def test_nothing_changed() -> None:
+    same = {**PROPS, "stopSeconds": 5.0, "healthy": None, "__provider": "other"}
+    result = ProgramProvider().diff("web", PROPS, same)
+    assert (result.changes, result.replaces) == (False, [])
+
+
+@pytest.mark.parametrize("key", ["command", "environment", "secrets", "health", "startTimeout"])
+def test_most_changes_are_made_in_place(key: str) -> None:
+    result = ProgramProvider().diff("web", PROPS, {**PROPS, key: "changed"})
+    assert (result.changes, result.replaces) == (True, [])
+
+
+@pytest.mark.parametrize("key", ["folder", "name"])
+def test_another_place_is_another_program_and_the_old_one_goes_first(key: str) -> None:
+    result = ProgramProvider().diff("web", PROPS, {**PROPS, key: "changed"})
+    assert result.replaces == [key]
+    assert result.delete_before_replace
+
+
+def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
+    old = {"folder": "/tmp/ty", "identifier": "a", "ports": {"gcsPort": [1]}}
+    result = DaemonProvider().diff("x", old, {**old, "ports": {"gcsPort": [2]}})
+    assert (result.changes, result.replaces) == (True, [])
+    assert DaemonProvider().diff("x", old, {**old, "folder": "/tmp/tz"}).replaces == ["folder"]
+
+
+def test_whether_data_is_kept_can_change() -> None:
+    result = DataProvider().diff(
+        "x", {"folder": "/d", "keep": True}, {"folder": "/d", "keep": False}
+    )
+    assert (result.changes, result.replaces) == (True, [])
+
+
+def test_relative_folders_are_refused() -> None:
+    with pytest.raises(ValueError, match="'data' must be absolute"):
+        ProcessRuntimeArgs(
+            folder="/tmp/ty",
+            data="data",
+            keep_data=True,
+            identifier="x",
+            executables={},
+            ports=[],
+            start_timeout=5,
+        )

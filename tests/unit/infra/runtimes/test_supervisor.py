@@ -1,0 +1,96 @@
+"""What is written for supervisord, and what its programs inherit."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from infra.runtimes import supervisor
+from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
+
+
+def _definition(**changes: object) -> Definition:
+    values: dict[str, object] = {
+        "name": "echo",
+        "command": ["true"],
+        "environment": {},
+        "files": {},
+        "folders": [],
+        "stop_seconds": 1,
+    }
+    return Definition(**(values | changes))  # type: ignore[arg-type]
+
+
+@given(arguments=st.lists(TEXT, max_size=4), value=TEXT)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_argument_and_variable_reaches_the_program(  # F39
+    tmp_path: Path, arguments: list[str], value: str
+) -> None:
+    command = ["sh", "-c", 'printf "%s\\0" "$V" "$@"', "sh"]
+    definition = _definition(command=[*command, *arguments], environment={"V": value})
+    files = supervisor._files(tmp_path, definition)
+    script = files[tmp_path / "echo" / "run"]
+    done = subprocess.run(["sh", "-c", script], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0") == [value, *arguments, ""]
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:  # F38
+    old = os.umask(0)
+    try:
+        supervisor.make_private(tmp_path / "folder")
+        supervisor.write_private(tmp_path / "folder" / "secret", "x")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "folder" / "secret").stat().st_mode) == 0o600
+
+
+def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:  # F38
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "folder").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SupervisorError, match="is a link"):
+        Supervisor(folder=tmp_path / "folder").start()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:  # F38
+    (tmp_path / "folder").mkdir()
+    os.chown(tmp_path / "folder", 12345, -1)
+    with pytest.raises(SupervisorError, match="user 12345"):
+        Supervisor(folder=tmp_path / "folder").start()
+
+
+def test_programs_do_not_inherit_the_secrets_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PULUMI_CONFIG_PASSPHRASE", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG"):
+        monkeypatch.setenv(name, "canary")  # F35
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    inherited = supervisor.inherited_environment()
+    assert "canary" not in inherited.values()
+    assert inherited["https_proxy"] == "http://proxy:3128"
+    assert (Path(inherited["PATH"].split(os.pathsep)[0]) / "python").exists()
+
+
+def test_the_last_lines_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert supervisor.tail(log) == []
+    log.write_bytes(b"".join(b"line %d\n" % number for number in range(100)) + b"\xff\n")
+    assert supervisor.tail(log, 3) == ["line 98", "line 99", "\ufffd"]
+
+
+def test_a_supervisor_that_is_gone_runs_nothing(tmp_path: Path) -> None:
+    gone = Supervisor(folder=tmp_path / "gone")
+    assert not gone.alive()
+    assert not gone.running("echo")
+    gone.remove("echo")
+    gone.stop()
+    with pytest.raises(SupervisorError, match="--refresh"):
+        gone.add(_definition())

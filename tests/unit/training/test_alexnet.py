@@ -1,0 +1,83 @@
+"""The AlexNet job's driver, as far as it needs no Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.jobs import alexnet
+from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+
+DONE = [{"epoch": 0, "loss": 1.8459, "train_acc": 0.3, "valid_acc": 0.30717, "minutes": 0.58}]
+MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "first")
+    monkeypatch.setattr(alexnet, "_fit", lambda *_: pytest.fail("was trained"))
+    run = Run(tmp_path.as_uri(), "first")
+    run.start({"job": "alexnet", "data": "digits", "seed": 1, "max_images": None, "epochs": 1})
+    run.write_metrics([DONE[0] | MEASURED])
+    return run
+
+
+@pytest.mark.parametrize("arguments", [[], ["--epochs", "1"]])
+def test_a_finished_run_says_so_and_ends(  # A35 A36
+    arguments: list[str], run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alexnet.main(arguments)
+    out = capsys.readouterr().out
+    assert "run first has finished: 1 epochs are done" in out
+    for line in (
+        "Total Training Time: 0.58 min",
+        "Train ACC: 30.93%",
+        "Validation ACC: 30.72%",
+        "Test ACC: 30.66%",
+    ):
+        assert line in out.splitlines()
+    assert run.url in out
+
+
+def test_a_finished_run_that_is_asked_for_less_has_no_test_accuracy(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.write_metrics(DONE)
+    alexnet.main([])
+    assert "ACC" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed", "2"], "seed was 1, now 2"),
+        (["--data", "cifar10", "--epochs", "9"], "data was 'digits', now 'cifar10'"),
+        (["--max-images", "5"], "max_images was None, now 5"),
+    ],
+)
+def test_a_name_of_another_run_is_refused(arguments: list[str], message: str, run: Run) -> None:
+    with pytest.raises(SystemExit, match=rf"error: run 'first' was started .*{message}.*--name"):
+        alexnet.main(arguments)
+    assert len(run.metrics()) == 1
+
+
+def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:  # A33 A34 A35
+    alexnet._print_epoch(
+        {
+            "loss": 1.8459,
+            "epoch": 0,
+            "train_acc": 0.30842,
+            "valid_acc": 0.307,
+            "valid_loss": 1.8269,
+            "minutes": 0.58,
+        },
+        epochs=1,
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "{'loss': 1.8459, 'epoch': 0}",
+        "Epoch: 001/001 | Train. Acc.: 30.842% | Loss: 1.8459",
+        "Epoch: 001/001 | Valid. Acc.: 30.700% | Loss: 1.8269",
+        "Time elapsed: 0.58 min",
+    ]

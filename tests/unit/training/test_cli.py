@@ -1,0 +1,75 @@
+"""The command line's own faults; the rest is in tests/integration/training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training import runs
+from training.client import cli
+
+EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    code = caught.value.code
+    assert isinstance(code, int)
+    return code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["alexnet", "--name", "A B"], "run name 'A B' is not"),
+        (["nope"], "no job is called 'nope'"),
+        (["alexnet", "--entrypoint-resources", "4"], "is no JSON object of amounts"),
+        (["alexnet", "--runtime-env", "/nowhere"], "cannot read runtime environment /nowhere"),
+        (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
+    ],
+)
+def test_a_fault_of_the_user_is_one_message(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, "submit", *arguments) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {message}") or message in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_options_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, "submit", "alexnet", "--what") == 2
+
+
+def test_runs_of_a_store_without_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    run = runs.Run(values["storageUrl"], "first")
+    run.start({"epochs": 2})
+    run.write_metrics([EPOCH])
+    path = str(outputs_file(values))
+    call(monkeypatch, "runs", "--outputs", path)
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split("\t")[:4] == ["run", "epochs", "loss", "valid_acc"]
+    assert line.split("\t")[:4] == ["first", "1/2", "1.25", "0.5"]
+
+    call(monkeypatch, "show", "first", "--outputs", path)
+    assert 'config      {"epochs": 2}' in capsys.readouterr().out
+    target = str(tmp_path / "c.png")
+    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 1
+    assert "has no curves yet" in capsys.readouterr().err
+    assert call(monkeypatch, "show", "second", "--outputs", path) == 1
+    assert "no run is called 'second'" in capsys.readouterr().err

@@ -1,0 +1,154 @@
+"""Reading a stack's outputs, and each way in which they can be wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.client import outputs
+from training.client.errors import ClientError
+
+Writer = Callable[..., Path]
+
+
+def test_reads_a_file(values: dict[str, Any], outputs_file: Writer) -> None:
+    found = outputs.read(file=outputs_file(values))
+    assert found.dashboard_url == "http://127.0.0.1:1"
+    assert [node.name for node in found.nodes] == ["head", "worker-0", "worker-1"]
+    assert found.nodes[2].resources == {"TPU": 4.0}
+
+
+def test_reads_the_file_of_the_environment(
+    values: dict[str, Any], outputs_file: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(values)))
+    assert outputs.read().stack == "dev"
+
+
+def test_secrets_stay_out_of_repr(stack: outputs.StackOutputs) -> None:  # F35
+    assert "canary" not in repr(stack)
+    assert set(stack.secrets) == {"canary-token-0123456789", "canary-secret-0123456789"}
+
+
+def test_all_missing_outputs_are_named_with_the_stack() -> None:  # F19
+    with pytest.raises(ClientError, match=r"stack 'dev' lacks the outputs project.*nodes.*make up"):
+        outputs.parse("{}", "dev", "stack 'dev'")
+
+
+@pytest.mark.parametrize("given", ["--stack", "environment"])
+def test_outputs_of_another_stack_are_refused(
+    given: str, values: dict[str, Any], outputs_file: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given == "environment":
+        monkeypatch.setenv("TRAINYARD_STACK", "lab")
+    with pytest.raises(ClientError, match=r"of stack 'dev', not of 'lab'.*--stack dev"):
+        outputs.read("lab" if given == "--stack" else None, outputs_file(values))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"'])
+def test_what_is_no_json_object_is_refused(text: str, outputs_file: Writer) -> None:
+    with pytest.raises(ClientError, match=r"not (a )?JSON.*engine output --json --show-secrets"):
+        outputs.read(file=outputs_file(text))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_file_that_others_may_read_is_refused(  # F38
+    mode: int, values: dict[str, Any], outputs_file: Writer
+) -> None:
+    path = outputs_file(values, mode)
+    with pytest.raises(ClientError, match=rf"mode {mode:04o}, at most 0600\): chmod 600 {path}"):
+        outputs.read(file=path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"cannot read outputs file .*nowhere \(No such file"):
+        outputs.read(file=tmp_path / "nowhere")
+
+
+def test_hidden_secrets_are_noticed(values: dict[str, Any], outputs_file: Writer) -> None:
+    with pytest.raises(ClientError, match="without its secrets"):
+        outputs.read(file=outputs_file(values | {"rayToken": "[secret]"}))
+
+
+@pytest.mark.parametrize("nodes", [None, [{}], [{"name": "a", "cpus": "many"}], "nodes"])
+def test_malformed_nodes_are_one_message(
+    nodes: Any, values: dict[str, Any], outputs_file: Writer
+) -> None:
+    with pytest.raises(ClientError, match="output 'nodes' is malformed"):
+        outputs.read(file=outputs_file(values | {"nodes": nodes}))
+
+
+def test_texts_of_another_type_are_named(values: dict[str, Any], outputs_file: Writer) -> None:
+    with pytest.raises(ClientError, match="the outputs bucket, rayVersion are not text"):
+        outputs.read(file=outputs_file(values | {"bucket": None, "rayVersion": 2.6}))
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose engine knows the stack `engine-only`, beside a pulumi that knows `cli`."""
+    engine = """
+import json, pathlib, sys
+if sys.argv[-1] != "engine-only":
+    sys.exit(f"error: no stack named '{sys.argv[-1]}' found")
+print(pathlib.Path("engine.json").read_text())
+"""
+    cli = """#!/bin/sh
+[ "$1 $2 $3 $4 $5" = "stack output --json --show-secrets -s" ] || exit 9
+if [ "$6" = cli ]; then cat cli.json; else echo "error: no stack named '$6' found" >&2; exit 255; fi
+"""
+    (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "__main__.py").write_text(engine)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pulumi").write_text(cli)
+    (tmp_path / "bin" / "pulumi").chmod(0o755)
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    return tmp_path
+
+
+def test_asks_the_cli_where_it_knows_the_stack(
+    program: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
+    (program / "cli.json").write_text(json.dumps(values | {"stack": "cli"}))
+    assert outputs.read("cli").stack == "cli"
+
+
+@pytest.mark.parametrize("path", ["bin", "nothing"])
+def test_asks_the_engine_otherwise(
+    path: str, program: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program / path}:/usr/bin:/bin")
+    (program / "engine.json").write_text(json.dumps(values | {"stack": "engine-only"}))
+    assert outputs.read("engine-only").stack == "engine-only"
+
+
+def test_a_stack_that_neither_knows_is_one_message(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(ClientError) as caught:
+        outputs.read("nope")
+    message = str(caught.value)
+    assert "pulumi: error: no stack named 'nope'" in message
+    assert "engine: error: no stack named 'nope'" in message
+    assert "make up STACK=nope" in message
+
+
+def test_the_checkout_beside_the_package_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    beside = tmp_path / "house" / "training" / "client" / "outputs.py"
+    beside.parent.mkdir(parents=True)
+    (tmp_path / "house" / "Pulumi.yaml").touch()
+    monkeypatch.setattr(outputs, "__file__", str(beside))
+    assert outputs.checkout() == tmp_path / "house"
+    (tmp_path / "house" / "Pulumi.yaml").unlink()
+    with pytest.raises(ClientError, match=r"no Pulumi.yaml in .* or above.*--outputs"):
+        outputs.checkout()

@@ -1,0 +1,73 @@
+"""What a run leaves in its folder, written by the job and read by the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training import runs
+from training.client import history, store
+from training.client.errors import ClientError
+from training.client.outputs import StackOutputs
+
+EPOCHS = [
+    {"epoch": i, "loss": 2.0 - i, "valid_loss": 2.1 - i, "train_acc": 0.1 * i, "valid_acc": 0.1}
+    for i in range(2)
+]
+
+
+@pytest.mark.parametrize("name", ["a", "alexnet-20261120-120000", "0_.x", "a" * 63])
+def test_good_names(name: str) -> None:
+    assert runs.check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "A", "-a", ".a", "a/b", "../a", "a b", "a\n", "a" * 64, "ä", "$(x)", ".trainyard"]
+)
+def test_bad_names_are_refused(name: str) -> None:  # F39
+    with pytest.raises(ValueError, match="choose another name"):
+        runs.check_name(name)
+
+
+@pytest.fixture
+def run(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> runs.Run:
+    monkeypatch.setenv(runs.COMMIT_VARIABLE, "abc123")
+    Path(stack.storage_url.removeprefix("file://")).mkdir()
+    return runs.Run(stack.storage_url, "first")
+
+
+def test_a_run_is_read_back_as_it_was_written(run: runs.Run, stack: StackOutputs) -> None:
+    place = store.open_store(stack)
+    assert (run.config(), run.metrics(), history.list_runs(place)) == (None, [], [])
+    run.start({"epochs": 1})
+    run.start({"epochs": 2})
+    run.write_metrics(EPOCHS)
+    run.draw_curves()
+    (Path(stack.storage_url.removeprefix("file://")) / "first" / "checkpoint_2").mkdir()
+    assert run.config() == {"epochs": 2}
+    assert run.metrics() == EPOCHS
+    [record] = history.list_runs(place)
+    assert record == history.read_run(place, "first")
+    assert record.metrics == EPOCHS
+    assert [start["config"]["epochs"] for start in record.starts] == [1, 2]
+    assert {start["commit"] for start in record.starts} == {"abc123"}
+    assert record.starts[0]["packages"]["ray"]
+    assert record.checkpoint == f"{stack.storage_url}/first/checkpoint_2"
+    assert str(place.get("first/curves.png"))[2:].startswith("\\x89PNG")
+    left: list[Any] = list(Path(stack.storage_url.removeprefix("file://")).rglob("*.part"))
+    assert left == []
+
+
+def test_history_written_anew_replaces_the_old(run: runs.Run) -> None:
+    run.write_metrics(EPOCHS)
+    run.write_metrics(EPOCHS[:1])
+    assert run.metrics() == EPOCHS[:1]
+
+
+@pytest.mark.parametrize("name", ["second", "../first", ""])
+def test_a_run_that_is_not_there(name: str, run: runs.Run, stack: StackOutputs) -> None:
+    run.start({})
+    with pytest.raises(ClientError, match=r"`train runs` lists them|choose another name"):
+        history.read_run(store.open_store(stack), name)

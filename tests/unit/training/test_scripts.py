@@ -1,0 +1,103 @@
+"""From the JOB of a command line to a script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.client import scripts
+from training.client.errors import ClientError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def test_a_job_of_the_package() -> None:
+    script = scripts.find("alexnet")
+    assert script.command == ("python", "-m", "training.jobs.alexnet")
+    assert script.module == REPOSITORY / "training"
+    assert script.working_dir is None
+
+
+def test_the_path_of_a_job_of_the_package_is_that_job() -> None:
+    assert scripts.find(str(REPOSITORY / "training/jobs/alexnet.py")) == scripts.find("alexnet")
+
+
+def test_an_own_script_takes_its_folder_along(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    script = scripts.find(str(tmp_path / "mine.py"))
+    assert script.command == ("python", "mine.py")
+    assert script.working_dir == str(tmp_path)
+    assert script.module is None
+
+
+def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine.py").touch()
+    script = scripts.find(str(tmp_path / "a" / "mine.py"), str(tmp_path))
+    assert script.command == ("python", "a/mine.py")
+    with pytest.raises(ClientError, match="is not in the working directory"):
+        scripts.find(str(tmp_path / "a" / "mine.py"), str(tmp_path / "b"))
+    with pytest.raises(ClientError, match="is an address"):
+        scripts.find(str(tmp_path / "a" / "mine.py"), "s3://bucket/code.zip")
+
+
+@pytest.mark.parametrize("job", ["alexnett", "", "__init__x", "$(touch pwn)", "../secret", "a.py"])
+def test_what_is_no_job_is_one_message(job: str) -> None:  # F39
+    with pytest.raises(ClientError, match=r"jobs are .*alexnet.*, or the path of a \.py file"):
+        scripts.find(job)
+
+
+def test_a_near_miss_is_suggested() -> None:
+    with pytest.raises(ClientError, match="did you mean 'alexnet'"):
+        scripts.find("alexnett")
+
+
+def test_alexnet_tells_what_it_needs() -> None:
+    script = scripts.find("alexnet")
+    assert scripts.demand(script, []) == [{"CPU": 1.0}]
+    arguments = ["--workers", "2", "--cpus-per-worker", "3", "--use-gpu"]
+    assert scripts.demand(script, arguments) == [{"CPU": 3.0, "GPU": 1.0}] * 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--epochs", "0"], ["--data", "mnist"], ["--data", "folder:here"], ["--what"]]
+)
+def test_bad_job_arguments_end_before_anything_is_sent(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        scripts.demand(scripts.find("alexnet"), arguments)
+    assert caught.value.code == 2
+
+
+def test_asking_a_job_loads_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys; from training.client import scripts;"
+        "scripts.demand(scripts.find('alexnet'), []);"
+        "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_own_script_is_asked_only_if_it_offers_to_tell(tmp_path: Path) -> None:
+    quiet = tmp_path / "quiet.py"
+    quiet.write_text("raise SystemExit('was run')\n")
+    assert scripts.demand(scripts.find(str(quiet)), []) == []
+    (tmp_path / "helper.py").write_text("CPUS = 3\n")
+    telling = tmp_path / "telling.py"
+    telling.write_text("import helper\ndef resources(args):\n    return [{'CPU': helper.CPUS}]\n")
+    assert scripts.demand(scripts.find(str(telling)), []) == [{"CPU": 3}]
+
+
+def test_a_script_that_cannot_tell_or_be_read_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("import nowhere_to_be_found\ndef resources(args):\n    return []\n")
+    with pytest.raises(ClientError, match="nowhere_to_be_found"):
+        scripts.demand(scripts.find(str(path)), [])
+    path.write_text("def :\n")
+    with pytest.raises(ClientError, match=r"bad\.py, line 1: invalid syntax"):
+        scripts.demand(scripts.find(str(path)), [])

@@ -1,0 +1,341 @@
+"""`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from training import runs as run_files
+from training.client import outputs as contract
+from training.client import scripts, submission
+from training.client.console import LogWriter
+from training.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from ray.dashboard.modules.job.pydantic_models import JobDetails
+    from ray.job_submission import JobSubmissionClient
+
+INTERRUPTED = 130  # what shells report after Ctrl-C
+
+app = typer.Typer(
+    help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+Stack = Annotated[
+    str | None, typer.Option("-s", "--stack", help="Stack; TRAINYARD_STACK, else dev.")
+]
+Outputs = Annotated[
+    Path | None,
+    typer.Option("--outputs", help="File with the stack's outputs as JSON; TRAINYARD_OUTPUTS."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Job = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
+
+
+def main() -> None:
+    """Runs the command line; an error of the user's becomes one message and exit code 1."""
+    try:
+        app()
+    except ClientError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+
+
+@app.command()
+def submit(
+    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="After `--`: the job's own arguments.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Run's name; one that exists is resumed.")
+    ] = None,
+    entrypoint_num_cpus: Annotated[float | None, typer.Option(min=0)] = None,
+    entrypoint_num_gpus: Annotated[float | None, typer.Option(min=0)] = None,
+    entrypoint_memory: Annotated[int | None, typer.Option(min=0, help="Bytes.")] = None,
+    entrypoint_resources: Annotated[
+        str | None, typer.Option(help='Custom resources as JSON, as {"TPU": 4}.')
+    ] = None,
+    runtime_env: Annotated[
+        Path | None, typer.Option(help="YAML or JSON file of Ray's runtime environment.")
+    ] = None,
+    working_dir: Annotated[
+        str | None, typer.Option(help="Folder to upload; of a .py file its own.")
+    ] = None,
+    submission_id: Annotated[str | None, typer.Option(help="Job's id; Ray makes one.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Queue what no declared node can hold.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Submit a job and follow it; exits with the job's result, 0 or 1."""
+    submission.prepare()
+    script = scripts.find(job, working_dir)
+    try:
+        run_name = run_files.check_name(name or submission.default_run_name(script))
+    except ValueError as error:
+        raise ClientError(str(error)) from None
+    watched = sys.stdout.isatty() and not no_wait
+    request = submission.Request(
+        script=script,
+        arguments=arguments or [],
+        run_name=run_name,
+        runtime_env=submission.runtime_env(runtime_env, script, run_name, progress=watched),
+        submission_id=submission_id,
+        num_cpus=entrypoint_num_cpus,
+        num_gpus=entrypoint_num_gpus,
+        memory=entrypoint_memory,
+        resources=_resources(entrypoint_resources),
+    )
+    stack_outputs = contract.read(stack, outputs)
+    client, job_id = submission.submit(request, stack_outputs, force=force)
+    _say(f"Job '{job_id}' submitted successfully", rule=True)
+    _say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
+    if not no_wait:
+        _follow(client, job_id, stack_outputs)
+
+
+@app.command(name="list")
+def list_jobs(as_json: Json = False, stack: Stack = None, outputs: Outputs = None) -> None:
+    """List the cluster's jobs, newest first."""
+    client, _ = _connect(stack, outputs)
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    rows = [_job_row(job) for job in jobs.submissions(client)]
+    _table(rows, ("job", "status", "run", "started", "seconds", "user"), as_json=as_json)
+
+
+@app.command()
+def status(job: Job, as_json: Json = False, stack: Stack = None, outputs: Outputs = None) -> None:
+    """Show a job's state, and why it waits."""
+    client, stack_outputs = _connect(stack, outputs)
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    found = jobs.resolve(client, job)
+    facts = _job_row(found) | {
+        "entrypoint": found.entrypoint,
+        "commit": (found.metadata or {}).get("commit", ""),
+        "message": _first_line(found.message),
+        "waits": jobs.reason_for_waiting(found, stack_outputs) or "",
+    }
+    if as_json:
+        print(json.dumps(facts))  # noqa: T201
+        return
+    for key, value in facts.items():
+        if value not in ("", None):
+            _say(f"{key:>10}  {value}")
+
+
+@app.command()
+def logs(
+    job: Job,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Until the job's end; exits with its result.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Print a job's log from its beginning."""
+    client, stack_outputs = _connect(stack, outputs)
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    job_id = jobs.resolve(client, job).submission_id
+    if follow:
+        _follow(client, str(job_id), stack_outputs)
+    else:
+        sys.stdout.write(jobs.read_log(client, str(job_id)))
+
+
+@app.command()
+def stop(job: Job, stack: Stack = None, outputs: Outputs = None) -> None:
+    """Stop a job and wait until it has stopped; its checkpoints stay."""
+    client, _ = _connect(stack, outputs)
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    found = jobs.resolve(client, job)
+    job_id = str(found.submission_id)
+    if found.status not in jobs.ACTIVE:
+        _say(f"job {job_id} has ended already: {found.status}")
+        return
+    client.stop_job(job_id)
+    if found.status == "PENDING":
+        _say(
+            f"job {job_id} is queued: Ray stops it when it is about to start, and fails it by "
+            "itself once its start timeout has passed (15 minutes unless the stack says otherwise)"
+        )
+        return
+    ended = jobs.wait_for_end(client, job_id)
+    _say(f"job {job_id}: {ended.status}")
+
+
+@app.command()
+def runs(as_json: Json = False, stack: Stack = None, outputs: Outputs = None) -> None:
+    """List the runs in the store, with their last metrics."""
+    stack_outputs = contract.read(stack, outputs)
+    from training.client import history, store  # noqa: PLC0415 - slow
+
+    states = _states(stack_outputs)
+    rows = []
+    for run in history.list_runs(store.open_store(stack_outputs)):
+        last = run.metrics[-1] if run.metrics else {}
+        rows.append(
+            {
+                "run": run.name,
+                "epochs": f"{len(run.metrics)}/{run.config.get('epochs', '?')}",
+                "loss": _number(last.get("loss")),
+                "valid_acc": _number(last.get("valid_acc")),
+                "test_acc": _number(last.get("test_acc")),
+                "job": states.get(run.name, ""),
+                "started": run.starts[0]["time"] if run.starts else "",
+            }
+        )
+    columns = ("run", "epochs", "loss", "valid_acc", "test_acc", "job", "started")
+    _table(rows, columns, as_json=as_json)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    curves: Annotated[
+        Path | None, typer.Option("--curves", help="Save the picture of the curves here.")
+    ] = None,
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Print a run: configuration, commit, versions, metrics, checkpoint."""
+    stack_outputs = contract.read(stack, outputs)
+    from training.client import history, store  # noqa: PLC0415 - slow
+
+    place = store.open_store(stack_outputs)
+    record = history.read_run(place, run)
+    if as_json:
+        print(json.dumps(vars(record)))  # noqa: T201
+    else:
+        _say(f"run         {record.name}")
+        _say(f"config      {json.dumps(record.config)}")
+        for start in record.starts:
+            versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
+            _say(f"started     {start['time']}, commit {start['commit'] or 'unknown'}")
+            _say(f"            Python {start['python']}, {versions}")
+        _say(f"checkpoint  {record.checkpoint or 'none yet'}")
+        columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
+        rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
+        _table(rows, columns, as_json=False)
+    if curves is not None:
+        picture = place.get(f"{record.name}/{run_files.CURVES}")
+        if picture is None:
+            raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
+        curves.write_bytes(picture)
+        _say(f"curves      {curves}")
+
+
+def _connect(
+    stack: str | None, file: Path | None
+) -> tuple[JobSubmissionClient, contract.StackOutputs]:
+    submission.prepare()
+    stack_outputs = contract.read(stack, file)
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    return jobs.connect(stack_outputs), stack_outputs
+
+
+def _follow(client: JobSubmissionClient, job_id: str, outputs: contract.StackOutputs) -> None:
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    def notice(job: JobDetails) -> None:
+        why = jobs.reason_for_waiting(job, outputs) or _first_line(job.message)
+        _say(f"job {job_id} is {job.status}: {why}")
+
+    writer = LogWriter()
+    try:
+        job = jobs.follow(client, job_id, writer.write, notice)
+    except KeyboardInterrupt:
+        writer.close()
+        _say(f"\nlet go of job {job_id}, which goes on")
+        _say(f"follow it again: train logs -f {job_id}; stop it: train stop {job_id}")
+        raise typer.Exit(INTERRUPTED) from None
+    writer.close()
+    if job.status == "SUCCEEDED":
+        _say(f"Job '{job_id}' succeeded", rule=True)
+        return
+    ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
+    _say(f"Job '{job_id}' {ending}", rule=True)
+    if job.status == "FAILED":
+        reason = _first_line(job.message).partition(", last available logs")[0]
+        print(f"error: {reason}", file=sys.stderr)  # noqa: T201
+    raise typer.Exit(1)
+
+
+def _states(outputs: contract.StackOutputs) -> dict[str, str]:
+    """Job state by run; empty when no cluster answers, for the store outlives it."""
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    try:
+        found = jobs.submissions(jobs.connect(outputs))
+    except ClientError:
+        return {}
+    return {(job.metadata or {}).get("run", ""): str(job.status) for job in reversed(found)}
+
+
+def _resources(text: str | None) -> dict[str, float] | None:
+    if text is None:
+        return None
+    try:
+        return {str(k): float(v) for k, v in json.loads(text).items()}
+    except (json.JSONDecodeError, AttributeError, TypeError, ValueError):
+        raise ClientError(
+            f"--entrypoint-resources {text!r} is no JSON object of amounts: "
+            """give it like '{"TPU": 4}'"""
+        ) from None
+
+
+def _job_row(job: JobDetails) -> dict[str, Any]:
+    known = job.metadata or {}
+    end = job.end_time or datetime.now(UTC).timestamp() * 1000
+    started = datetime.fromtimestamp((job.start_time or 0) / 1000, UTC).astimezone()
+    return {
+        "job": job.submission_id,
+        "status": str(job.status),
+        "run": known.get("run", ""),
+        "started": started.isoformat(sep=" ", timespec="seconds"),
+        "seconds": round((end - (job.start_time or end)) / 1000),
+        "user": known.get("user", ""),
+    }
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def _number(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _table(rows: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows))  # noqa: T201
+        return
+    texts = [[str(row.get(name, "") or "") for name in columns] for row in rows]
+    if sys.stdout.isatty():
+        table = Table(*columns)
+        for each in texts:
+            table.add_row(*each)
+        Console().print(table)
+        return
+    for each in (list(columns), *texts):
+        _say("\t".join(each))
+
+
+def _say(text: str, *, rule: bool = False) -> None:
+    lines = [line := "-" * len(text), text, line] if rule else [text]
+    print("\n".join(lines), flush=True)  # noqa: T201

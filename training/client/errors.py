@@ -1,0 +1,5 @@
+"""The one error that the client shows to its user."""
+
+
+class ClientError(Exception):
+    """Something the user can put right; its text names the value, the bound and the next step."""

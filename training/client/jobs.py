@@ -1,0 +1,232 @@
+"""Jobs of a cluster: reach the job server, find a job, follow its log, say why it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import requests
+from ray.dashboard.modules.job.pydantic_models import JobDetails
+from ray.job_submission import JobStatus, JobSubmissionClient, JobType
+
+from training.client import feasibility, parallel
+from training.client.errors import ClientError
+from training.client.outputs import StackOutputs
+
+SERVER_TIMEOUT_S = 3
+FIRST_LINE_POLL_S = 0.2
+POLL_S = 0.5
+RECONNECT_S = 1
+LOST_AFTER_S = 30
+STOP_DEADLINE_S = 60
+WAITING_NOTICE_S = 5
+
+ACTIVE = (JobStatus.PENDING, JobStatus.RUNNING)
+
+
+def connect(outputs: StackOutputs) -> JobSubmissionClient:
+    """A client of the stack's job server.
+
+    Raises:
+        ClientError: nobody answers there, or the token is refused.
+    """
+    # Ray prefers these two to the address that it is given: the job would go elsewhere.
+    for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
+        os.environ.pop(variable, None)
+    headers = {"Authorization": f"Bearer {outputs.ray_token}"}
+    where = f"{outputs.dashboard_url} (stack {outputs.stack!r})"
+    try:
+        reply = requests.get(
+            f"{outputs.dashboard_url}/api/version", headers=headers, timeout=SERVER_TIMEOUT_S
+        )
+    except requests.RequestException as error:
+        raise ClientError(
+            f"no job server answers at {where} ({type(error).__name__}): is the stack up? "
+            "run `make up`, or read the outputs of the right stack with --stack"
+        ) from None
+    if reply.status_code in (401, 403):
+        raise ClientError(
+            f"the job server at {where} refuses the token of the output rayToken "
+            f"({reply.status_code}): the outputs are older than the cluster, or another stack's; "
+            "read them again without --outputs, or write the file anew"
+        )
+    if not reply.ok:
+        raise ClientError(
+            f"{where} answers {reply.status_code} to a request for Ray's version: "
+            "it is no Ray dashboard, or it is still starting; try again, then look at its log"
+        )
+    return JobSubmissionClient(outputs.dashboard_url, headers=headers)
+
+
+def submissions(client: JobSubmissionClient) -> list[JobDetails]:
+    """Submitted jobs, newest first."""
+    found = [job for job in client.list_jobs() if job.type == JobType.SUBMISSION]
+    return sorted(found, key=lambda job: -(job.start_time or 0))
+
+
+def resolve(client: JobSubmissionClient, wanted: str) -> JobDetails:
+    """Finds a job by its submission id, or by its run's name.
+
+    Raises:
+        ClientError: none, or several jobs of that run of which not just one is active.
+    """
+    found = submissions(client)
+    exact = [job for job in found if job.submission_id == wanted]
+    of_run = [job for job in found if (job.metadata or {}).get("run") == wanted]
+    active = [job for job in of_run if job.status in ACTIVE]
+    for choice in (exact, of_run, active):
+        if len(choice) == 1:
+            return choice[0]
+    if of_run:
+        ids = ", ".join(f"{job.submission_id} ({job.status})" for job in of_run)
+        raise ClientError(f"run {wanted!r} has several jobs: give one of {ids}")
+    raise ClientError(
+        f"no job and no run of this cluster is called {wanted[:80]!r}: `train list` shows the jobs"
+    )
+
+
+def reason_for_waiting(job: JobDetails, outputs: StackOutputs) -> str | None:
+    """Why a job does not start, or its workers do not, when the declared nodes tell."""
+    bundles = json.loads((job.metadata or {}).get("demand", "[]"))
+    if job.status not in ACTIVE:
+        return None
+    why = feasibility.shortfall(bundles, outputs.nodes)
+    if why is None:
+        return None
+    return (
+        f"it {why}; stop it (train stop {job.submission_id}) and ask for less, "
+        "or declare a larger node in the stack's settings and run `make up`"
+    )
+
+
+def read_log(client: JobSubmissionClient, job_id: str) -> str:
+    """All that a job has logged so far.
+
+    Raises:
+        ClientError: the server has no way to it.
+    """
+    try:
+        return str(client.get_job_logs(job_id))
+    except RuntimeError:
+        raise ClientError(
+            f"the log of job {job_id} is not to be read: the node that it ran on is gone; "
+            f"train status {job_id} tells how it ended"
+        ) from None
+
+
+def follow(
+    client: JobSubmissionClient,
+    job_id: str,
+    write: Callable[[str], None],
+    notice: Callable[[JobDetails], None] = lambda _: None,
+) -> JobDetails:
+    """Writes a job's log as it grows, each character once, until the job has ended.
+
+    Ray's own stream looks once a second, and again before its end; so the first line and the
+    rest after the job's end are asked for directly.
+
+    Args:
+        client: of the job server.
+        job_id: submission id.
+        write: takes the next piece of the log.
+        notice: called once when the job still waits after some seconds.
+
+    Returns:
+        The job in its final state.
+
+    Raises:
+        ClientError: the server was not to be reached for half a minute; the job goes on.
+    """
+    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
+    return asyncio.run(_follow(client, job_id, _Log(write), notice))
+
+
+def wait_for_end(client: JobSubmissionClient, job_id: str) -> JobDetails:
+    """Waits until a job that was told to stop has ended; Ray kills it after some seconds.
+
+    Raises:
+        ClientError: it has not ended within a minute.
+    """
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    while time.monotonic() < deadline:
+        job: JobDetails = client.get_job_info(job_id)
+        if job.status.is_terminal():
+            return job
+        time.sleep(FIRST_LINE_POLL_S)
+    raise ClientError(
+        f"job {job_id} was told to stop and has not ended within {STOP_DEADLINE_S} s: "
+        f"look at it with train status {job_id}"
+    )
+
+
+class _Log:
+    """Takes the same text from several readers and passes each character on once."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self.length = 0
+
+    def feed(self, offset: int, text: str) -> int:
+        """Takes a piece that begins at an offset; returns the offset after it."""
+        end = offset + len(text)
+        if end > self.length:
+            self._write(text[self.length - offset :])
+            self.length = end
+        return end
+
+
+async def _follow(
+    client: JobSubmissionClient, job_id: str, log: _Log, notice: Callable[[JobDetails], None]
+) -> JobDetails:
+    tail = asyncio.create_task(_tail(client, job_id, log))
+    started = answered = time.monotonic()
+    noticed = False
+    try:
+        while True:
+            try:
+                job: JobDetails = await _aside(client.get_job_info, job_id)
+                ended = job.status.is_terminal()
+                if ended or not log.length:
+                    log.feed(0, await _aside(read_log, client, job_id))
+                answered = time.monotonic()
+                if ended:
+                    return job
+            except ClientError:
+                if ended:  # the job's node is gone; its result is known all the same
+                    return job
+            except (requests.RequestException, RuntimeError, TimeoutError) as error:
+                if time.monotonic() - answered > LOST_AFTER_S:
+                    raise ClientError(
+                        f"lost the job server for {LOST_AFTER_S} s ({type(error).__name__}); the "
+                        f"job goes on as long as its cluster: train logs -f {job_id}"
+                    ) from None
+            else:
+                if not noticed and not log.length and answered - started > WAITING_NOTICE_S:
+                    noticed = True
+                    notice(job)
+            await asyncio.sleep(POLL_S if log.length else FIRST_LINE_POLL_S)
+    finally:
+        tail.cancel()
+
+
+async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
+    # Not the loop's executor: it would wait for a request that hangs when the user lets go.
+    work = asyncio.wrap_future(parallel.start(request, *arguments))
+    return await asyncio.wait_for(work, LOST_AFTER_S)
+
+
+async def _tail(client: JobSubmissionClient, job_id: str, log: _Log) -> None:
+    while True:
+        offset = 0
+        try:
+            async for text in client.tail_job_logs(job_id):
+                offset = log.feed(offset, text)
+        except (aiohttp.ClientError, RuntimeError, OSError):
+            pass  # cut: the stream begins anew, the log knows what it has passed on
+        await asyncio.sleep(RECONNECT_S)

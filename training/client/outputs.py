@@ -1,0 +1,235 @@
+"""The contract: what a stack exports, and where the client reads it.
+
+In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), `pulumi stack output` where the CLI
+knows the stack, `python -m engine output` otherwise. Knows nothing else of the stack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.client.errors import ClientError
+
+PROJECT = "project"
+STACK = "stack"
+DASHBOARD_URL = "dashboardUrl"
+RAY_TOKEN = "rayToken"  # noqa: S105 - a name
+STORAGE_URL = "storageUrl"
+OBJECT_STORE_ENDPOINT = "objectStoreEndpoint"
+BUCKET = "bucket"
+ACCESS_KEY = "accessKey"
+SECRET_KEY = "secretKey"  # noqa: S105 - a name
+PROMETHEUS_URL = "prometheusUrl"
+GRAFANA_URL = "grafanaUrl"
+RAY_VERSION = "rayVersion"
+PYTHON_VERSION = "pythonVersion"
+NODES = "nodes"
+
+TEXTS = (
+    *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
+    *(ACCESS_KEY, SECRET_KEY, PROMETHEUS_URL, GRAFANA_URL, RAY_VERSION, PYTHON_VERSION),
+)
+DEFAULT_STACK = "dev"
+FILE_VARIABLE = "TRAINYARD_OUTPUTS"
+STACK_VARIABLE = "TRAINYARD_STACK"
+READ_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One declared Ray node; `resources` are custom ones, by name."""
+
+    name: str
+    cpus: float
+    gpus: float
+    memory_mib: float
+    object_store_mib: float
+    resources: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOutputs:
+    """What a stack exports. Secrets stay out of `repr`."""
+
+    project: str
+    stack: str
+    dashboard_url: str
+    ray_token: str = field(repr=False)
+    storage_url: str
+    object_store_endpoint: str
+    bucket: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    prometheus_url: str
+    grafana_url: str
+    ray_version: str
+    python_version: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that may appear in no upload and no runtime environment."""
+        return tuple(value for value in (self.ray_token, self.secret_key) if value)
+
+
+def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
+    """Reads a stack's outputs.
+
+    Args:
+        stack: the stack asked for; without one TRAINYARD_STACK, else the file's own or `dev`.
+        file: outputs as JSON, with secrets; without one TRAINYARD_OUTPUTS.
+
+    Raises:
+        ClientError: no such stack or file, outputs missing or of another stack.
+    """
+    asked = stack or os.environ.get(STACK_VARIABLE)
+    path = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
+    if path is None:
+        name = asked or DEFAULT_STACK
+        return parse(_ask_engines(name), name, f"stack {name!r}")
+    return parse(_read_private(path), asked, f"outputs file {path}")
+
+
+def parse(text: str, stack: str | None, source: str) -> StackOutputs:
+    """Checks and types the JSON object of a stack's outputs.
+
+    Args:
+        text: the JSON.
+        stack: the stack that it must be of; None accepts any.
+        source: where the text came from, for messages.
+
+    Raises:
+        ClientError: naming every output that is missing or of a wrong type.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ClientError(f"{source} is not JSON: {error}; write it with: {_how(stack)}") from None
+    if not isinstance(values, dict):
+        raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
+    missing = [name for name in (*TEXTS, NODES) if name not in values]
+    if missing:
+        raise ClientError(
+            f"{source} lacks the outputs {', '.join(missing)}: the stack is not up, or of another "
+            "version than this client; run `make up`, then try again"
+        )
+    wrong = [name for name in TEXTS if not isinstance(values[name], str)]
+    if wrong:
+        raise ClientError(f"{source}: the outputs {', '.join(wrong)} are not text; run `make up`")
+    if values[RAY_TOKEN] == "[secret]":
+        raise ClientError(f"{source} was written without its secrets; use: {_how(stack)}")
+    if stack and values[STACK] != stack:
+        raise ClientError(
+            f"{source} holds the outputs of stack {values[STACK]!r}, not of {stack!r}: give the "
+            f"file of {stack!r}, or ask for it with --stack {values[STACK]}"
+        )
+    try:
+        nodes = tuple(_node(node) for node in values[NODES])
+    except (TypeError, KeyError, ValueError) as error:
+        raise ClientError(
+            f"{source}: output {NODES!r} is malformed ({error!r}); run `make up`"
+        ) from (None)
+    return StackOutputs(
+        project=values[PROJECT],
+        stack=values[STACK],
+        dashboard_url=values[DASHBOARD_URL].rstrip("/"),
+        ray_token=values[RAY_TOKEN],
+        storage_url=values[STORAGE_URL].rstrip("/"),
+        object_store_endpoint=values[OBJECT_STORE_ENDPOINT],
+        bucket=values[BUCKET],
+        access_key=values[ACCESS_KEY],
+        secret_key=values[SECRET_KEY],
+        prometheus_url=values[PROMETHEUS_URL],
+        grafana_url=values[GRAFANA_URL],
+        ray_version=values[RAY_VERSION],
+        python_version=values[PYTHON_VERSION],
+        nodes=nodes,
+    )
+
+
+def checkout() -> Path:
+    """The folder of the Pulumi program: from here upwards, else the one with this package.
+
+    Raises:
+        ClientError: there is none.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
+        if (folder / "Pulumi.yaml").is_file():
+            return folder
+    raise ClientError(
+        f"no Pulumi.yaml in {here} or above: run this in the checkout, or give --outputs FILE"
+    )
+
+
+def _node(value: dict[str, Any]) -> Node:
+    return Node(
+        name=str(value["name"]),
+        cpus=float(value["cpus"]),
+        gpus=float(value["gpus"]),
+        memory_mib=float(value["memoryMib"]),
+        object_store_mib=float(value["objectStoreMib"]),
+        resources={str(k): float(v) for k, v in value["resources"].items()},
+    )
+
+
+def _how(stack: str | None) -> str:
+    name = stack or DEFAULT_STACK
+    return f"(umask 077; python -m engine output --json --show-secrets -s {name} > FILE)"
+
+
+def _read_private(path: Path) -> str:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            raise ClientError(
+                f"outputs file {path} holds secrets and others may read it (mode {mode:04o}, "
+                f"at most 0600): chmod 600 {path}"
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ClientError(
+            f"cannot read outputs file {path} ({reason}); write it with: {_how(None)}"
+        ) from None
+
+
+def _ask_engines(stack: str) -> str:
+    folder = checkout()
+    arguments = ["output", "--json", "--show-secrets", "-s", stack]
+    commands = [[sys.executable, "-m", "engine", *arguments]]
+    if shutil.which("pulumi"):
+        commands.insert(0, ["pulumi", "stack", *arguments, "--non-interactive"])
+    reasons = []
+    for command in commands:
+        try:
+            result = subprocess.run(
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=READ_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            reasons.append(f"{command[0]}: no answer within {READ_TIMEOUT_S} s")
+            continue
+        if result.returncode == 0:
+            return result.stdout
+        said = [line for line in result.stderr.strip().splitlines() if line.strip()]
+        program = "pulumi" if command[0] == "pulumi" else "engine"
+        reasons.append(f"{program}: {said[-1].strip() if said else 'no reason given'}")
+    raise ClientError(
+        f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
+        f"if it does not exist yet, make it: make up STACK={stack}; "
+        "the stacks there are: python -m engine stack ls"
+    )

@@ -1,0 +1,171 @@
+"""From a command line to a submitted job: what is sent, and the checks before it is."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from training import runs
+from training.client import parallel, preflight, scripts
+from training.client.errors import ClientError
+from training.client.feasibility import Bundle
+from training.client.outputs import StackOutputs
+from training.client.package import NEVER_UPLOADED
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+PACKAGING_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for; the entrypoint's amounts are Ray's options of these names."""
+
+    script: scripts.Script
+    arguments: Sequence[str]
+    run_name: str
+    runtime_env: dict[str, Any]
+    submission_id: str | None
+    num_cpus: float | None
+    num_gpus: float | None
+    memory: int | None
+    resources: dict[str, float] | None
+
+    @property
+    def entrypoint(self) -> Bundle:
+        """The entrypoint's own bundle."""
+        amounts = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
+        return {k: float(v) for k, v in amounts.items() if v} | (self.resources or {})
+
+
+def default_run_name(script: scripts.Script) -> str:
+    """A name that no earlier run has: the script's and the time in seconds."""
+    return f"{script.name.lower()}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+
+def runtime_env(
+    file: Path | None, script: scripts.Script, run_name: str, *, progress: bool
+) -> dict[str, Any]:
+    """The runtime environment of a job: the user's file, the code, what the run must know.
+
+    Args:
+        file: YAML or JSON of Ray's keys.
+        script: names the code to upload.
+        run_name: the run's name.
+        progress: whether somebody watches.
+
+    Raises:
+        ClientError: the file is not a mapping.
+    """
+    env: dict[str, Any] = {}
+    if file is not None:
+        try:
+            env = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ClientError(f"cannot read runtime environment {file}: {error}") from None
+        if not isinstance(env, dict):
+            raise ClientError(f"runtime environment {file} is no mapping of Ray's keys to values")
+    if script.working_dir is not None:
+        env["working_dir"] = script.working_dir
+    if script.module is not None:
+        env["py_modules"] = [*env.get("py_modules", []), str(script.module)]
+    env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
+    env["env_vars"] = env.get("env_vars", {}) | {
+        runs.RUN_VARIABLE: run_name,
+        runs.COMMIT_VARIABLE: commit(script.path.parent),
+        runs.PROGRESS_VARIABLE: "1" if progress else "0",
+    }
+    return env
+
+
+def commit(folder: Path) -> str:
+    """The git commit of a folder, with `-dirty` behind it when files differ; "" without git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        result = subprocess.run(
+            [*command, "--exclude=*"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip()
+
+
+def submit(
+    request: Request, outputs: StackOutputs, *, force: bool
+) -> tuple[JobSubmissionClient, str]:
+    """Checks a request and sends it.
+
+    Args:
+        request: what to run.
+        outputs: of the stack to run it on.
+        force: sends what no declared node can hold.
+
+    Returns:
+        A client of the job server, and the job's submission id.
+
+    Raises:
+        ClientError: a check failed, or the server refused the job.
+    """
+    demand = scripts.demand(request.script, request.arguments)
+    bundles = [request.entrypoint, *demand] if request.entrypoint else demand
+    if not force:
+        preflight.check_feasible(bundles, outputs)
+    client = preflight.run(request.runtime_env, request.run_name, outputs)
+    print(f"Job submission server address: {outputs.dashboard_url}", flush=True)  # noqa: T201
+    _show_packaging()
+    try:
+        submission_id = client.submit_job(
+            entrypoint=join([*request.script.command, *request.arguments]),
+            submission_id=request.submission_id,
+            runtime_env=request.runtime_env,
+            metadata={
+                "run": request.run_name,
+                "job": request.script.name,
+                "commit": request.runtime_env["env_vars"][runs.COMMIT_VARIABLE],
+                "user": getpass.getuser(),
+                "demand": json.dumps(bundles),
+            },
+            entrypoint_num_cpus=request.num_cpus,
+            entrypoint_num_gpus=request.num_gpus,
+            entrypoint_memory=request.memory,
+            entrypoint_resources=request.resources,
+        )
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        # The server answers with its traceback, whose last error is the reason.
+        said = SERVER_ERROR.findall(str(error)) or [str(error)]
+        raise ClientError(
+            f"the job was not taken: {said[-1]}; "
+            "mend the runtime environment or the options, then submit again"
+        ) from None
+    return client, submission_id
+
+
+def prepare() -> None:
+    """Imports, beside the reading of the outputs, what a submission will need."""
+
+    def load() -> None:
+        from training.client import jobs, store  # noqa: F401, PLC0415 - slow
+
+    parallel.start(load)
+
+
+def _show_packaging() -> None:
+    for name in PACKAGING_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(logging.StreamHandler(sys.stdout))
+        logger.propagate = False

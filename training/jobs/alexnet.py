@@ -1,0 +1,304 @@
+"""Trains AlexNet on small images with Ray Train: one worker or many, on CPUs or GPUs.
+
+    train submit alexnet -- --epochs 3
+    train submit alexnet --name big -- --data cifar10 --epochs 20 --workers 2 --use-gpu
+
+Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
+
+    Epoch: 001/003 | Train. Acc.: 30.842% | Loss: 1.8459
+    Epoch: 001/003 | Valid. Acc.: 30.700% | Loss: 1.8269
+    Time elapsed: 0.58 min
+
+and at the end the total time and the accuracies of all three splits. An epoch's training
+accuracy is that of its batches as they were trained on; at the end it is measured anew.
+
+Checkpoints, metrics and curves go to <storage>/<run>/ (training/runs.py). Submitted again under
+the same --name it goes on from the last checkpoint; arguments that are not given are those of the
+last time. Shuffling and dropout depend on seed and epoch only, so that a run that was cut off
+ends like one that was not.
+"""
+
+# ruff: noqa: PLC0415, T201 - a job prints, and the client imports it without torch and Ray
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training import data
+from training.runs import (
+    CHECKPOINT_FILE,
+    PROGRESS_VARIABLE,
+    RUN_VARIABLE,
+    STORAGE_VARIABLE,
+    Run,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import Dataset
+
+NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
+# With other data or another split, what a resumed model is tested on may have trained it.
+FIXED = ("job", "data", "seed", "max_images")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The job's arguments; the defaults of training are the notebook's (models/alexnet.py)."""
+    p = argparse.ArgumentParser(prog="train submit alexnet --", description="Train AlexNet.")
+    p.add_argument("--data", type=_data, default="digits", help="digits, cifar10 or folder:PATH")
+    p.add_argument("--epochs", type=_positive, default=20)
+    p.add_argument("--batch-size", type=_positive, default=256, help="of all workers together")
+    p.add_argument("--learning-rate", type=float, default=1e-4, help="of Adam")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--max-images", type=_positive, help="of each split: try the whole quickly")
+    p.add_argument("--workers", type=_positive, default=1)
+    p.add_argument("--cpus-per-worker", type=_positive, default=1)
+    p.add_argument("--use-gpu", action="store_true", help="one GPU for each worker")
+    p.add_argument("--loader-processes", type=int, default=0, help="decode images beside training")
+    p.add_argument("--max-failures", type=int, default=3, help="restarts after lost workers")
+    p.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar each epoch")
+    return p
+
+
+def resources(arguments: list[str]) -> list[dict[str, float]]:
+    """What each worker asks for."""
+    args = parser().parse_args(arguments)
+    return [_bundle(args.cpus_per_worker, args.use_gpu)] * args.workers
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the job's driver."""
+    storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
+    run = Run(storage, os.environ.get(RUN_VARIABLE) or "alexnet")
+    earlier = run.config() or {}
+    p = parser()
+    p.set_defaults(**{name: earlier[name] for name in vars(p.parse_args([])) if name in earlier})
+    args = p.parse_args(arguments)
+    if args.progress is None:
+        args.progress = os.environ.get(PROGRESS_VARIABLE) == "1" or sys.stdout.isatty()
+    config = {"job": "alexnet"} | {k: v for k, v in vars(args).items() if k != "progress"}
+    _refuse_other_run(run, earlier, config)
+    history = run.metrics()
+    if len(history) >= args.epochs:
+        print(
+            f"run {run.name} has finished: {len(history)} epochs are done and --epochs is "
+            f"{args.epochs}; ask for more epochs, or take another --name"
+        )
+    else:
+        run.start(config)
+        fault = _fit(run, config | {"progress": args.progress})
+        if fault:
+            sys.exit(f"error: {fault}")
+        run.draw_curves()
+        history = run.metrics()
+    _print_summary(history[-1])
+    print(f"Training completed after {len(history)} epochs: {run.url}")
+
+
+def train_worker(config: dict[str, Any]) -> str:
+    """What each worker runs: the epochs that are not done yet.
+
+    Args:
+        config: the job's arguments, with `storage` and `run`.
+
+    Returns:
+        Why the data is not to be had on some worker; "" once all epochs are done.
+    """
+    import torch
+    from ray import train
+    from ray.train.torch import get_device, prepare_model
+    from torch import distributed
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    from training import epochs as loop
+    from training.data.splits import DataError
+    from training.models.alexnet import IMAGE_SIZE, AlexNet
+
+    logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
+    rank = train.get_context().get_world_rank()
+    world = train.get_context().get_world_size()
+    seed, epochs, processes = config["seed"], config["epochs"], config["loader_processes"]
+    faults = [""] * world
+    try:
+        splits = data.load(config["data"], IMAGE_SIZE, seed, config["max_images"])
+    except DataError as error:
+        faults[rank] = str(error)
+    # Not raised: Ray Train would start the workers again, only to see the same.
+    distributed.all_gather_object(faults, faults[rank])
+    if any(faults):
+        return max(faults)
+    per_worker = max(1, config["batch_size"] // world)
+    sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
+    loader = DataLoader(splits.train, per_worker, sampler=sampler, num_workers=processes)
+
+    device = get_device()
+    torch.manual_seed(seed)
+    network = AlexNet(len(splits.classes)).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
+    history = _restore(network, optimizer, device)
+    model = prepare_model(network)
+    run = Run(config["storage"], config["run"])
+
+    def measure(split: Dataset[Any]) -> tuple[float, float]:
+        part = DataLoader(loop.share(split, rank, world), per_worker, num_workers=processes)
+        totals = loop.evaluate(model, part, device)
+        distributed.all_reduce(totals)
+        return loop.accuracy_and_loss(totals)
+
+    started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
+    for epoch in range(len(history), epochs):
+        loop.seed_epoch(seed, epoch, rank)
+        sampler.set_epoch(epoch)
+        watch = f"epoch {epoch + 1}/{epochs}" if config["progress"] and rank == 0 else None
+        totals = loop.train_epoch(model, loader, optimizer, device, watch)
+        distributed.all_reduce(totals)
+        train_acc, loss = loop.accuracy_and_loss(totals)
+        valid_acc, valid_loss = measure(splits.valid)
+        record = {
+            "loss": loss,
+            "epoch": epoch,
+            "train_acc": train_acc,
+            "valid_acc": valid_acc,
+            "valid_loss": valid_loss,
+        }
+        if epoch + 1 == epochs:
+            record["final_train_acc"], _ = measure(splits.train)
+            record["test_acc"], _ = measure(splits.test)
+        history.append(record | {"minutes": (time.monotonic() - started) / 60})
+        _report(run if rank == 0 else None, network, optimizer, history)
+        if rank == 0:
+            _print_epoch(history[-1], epochs)
+    return ""
+
+
+def _fit(run: Run, config: dict[str, Any]) -> str:
+    # Ray Train would log each printed line beside printing it; and its watcher for preempted
+    # machines, which no host of ours announces, costs a process and an error line a run.
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+    if not sys.stdout.isatty():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
+    import ray
+    from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    # Ray Train's helpers look their cluster up, and stop at a second one on the same machine.
+    address = {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
+    ray.init(runtime_env={"env_vars": address})
+    result = TorchTrainer(
+        train_worker,  # type: ignore[arg-type]  # typed as that of Train V1, as is the next one
+        train_loop_config=config | {"storage": run.storage, "run": run.name},
+        scaling_config=ScalingConfig(
+            num_workers=config["workers"],
+            use_gpu=config["use_gpu"],
+            resources_per_worker=_bundle(config["cpus_per_worker"], config["use_gpu"]),
+        ),
+        run_config=RunConfig(  # type: ignore[call-arg]
+            name=run.name,
+            storage_path=run.storage,
+            checkpoint_config=CheckpointConfig(num_to_keep=NUM_TO_KEEP),
+            failure_config=FailureConfig(max_failures=config["max_failures"]),
+            logging_config=LoggingConfig(log_level="WARNING"),
+        ),
+    ).fit()
+    return str(result.return_value)  # type: ignore[attr-defined]
+
+
+def _restore(
+    network: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> list[dict[str, Any]]:
+    """Loads the run's last checkpoint, if there is one; returns the records of its epochs."""
+    import torch
+    from ray import train
+
+    checkpoint = train.get_checkpoint()
+    if checkpoint is None:
+        return []
+    with checkpoint.as_directory() as folder:
+        # Whoever can write the bucket must not run code here: tensors and plain values only.
+        state = torch.load(Path(folder) / CHECKPOINT_FILE, map_location=device, weights_only=True)
+    network.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    history: list[dict[str, Any]] = state["history"]
+    if train.get_context().get_world_rank() == 0:
+        print(f"Restored from checkpoint {checkpoint.path}: {len(history)} epochs are done")
+    return history
+
+
+def _report(
+    run: Run | None,
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    history: list[dict[str, Any]],
+) -> None:
+    """Hands the epoch to Ray Train; the first rank, which has the run, adds the checkpoint."""
+    import torch
+    from ray import train
+
+    if run is None:
+        train.report(history[-1])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        state = {
+            "model": network.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "history": history,
+        }
+        torch.save(state, Path(folder) / CHECKPOINT_FILE)
+        train.report(history[-1], checkpoint=train.Checkpoint.from_directory(folder))
+    run.write_metrics(history)
+
+
+def _refuse_other_run(run: Run, earlier: dict[str, Any], config: dict[str, Any]) -> None:
+    other = [name for name in FIXED if earlier and earlier.get(name) != config[name]]
+    if other:
+        differences = "; ".join(f"{n} was {earlier.get(n)!r}, now {config[n]!r}" for n in other)
+        sys.exit(
+            f"error: run {run.name!r} was started otherwise ({differences}) and cannot go on so: "
+            "take another --name, or the same arguments"
+        )
+
+
+def _print_epoch(record: dict[str, Any], epochs: int) -> None:
+    title = f"Epoch: {record['epoch'] + 1:03d}/{epochs:03d}"
+    print({"loss": record["loss"], "epoch": record["epoch"]})
+    print(f"{title} | Train. Acc.: {record['train_acc']:.3%} | Loss: {record['loss']:.4f}")
+    print(f"{title} | Valid. Acc.: {record['valid_acc']:.3%} | Loss: {record['valid_loss']:.4f}")
+    print(f"Time elapsed: {record['minutes']:.2f} min", flush=True)
+
+
+def _print_summary(last: dict[str, Any]) -> None:
+    print(f"Total Training Time: {last['minutes']:.2f} min")
+    if "test_acc" in last:  # not where a longer run was cut off and is now asked for less
+        print(f"Train ACC: {last['final_train_acc']:.2%}")
+        print(f"Validation ACC: {last['valid_acc']:.2%}")
+        print(f"Test ACC: {last['test_acc']:.2%}")
+
+
+def _bundle(cpus: int, use_gpu: bool) -> dict[str, float]:
+    return {"CPU": float(cpus)} | ({"GPU": 1.0} if use_gpu else {})
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def _data(text: str) -> str:
+    try:
+        return data.check_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()
