@@ -65,7 +65,7 @@ class RayHead(pulumi.ComponentResource):
                 f"--dashboard-port={ports.dashboard}",
                 # Ray cannot be told not to open it once its packages are installed.
                 f"--ray-client-server-port={ports.client}",
-                *ray_node.common_flags(SERVICE, runtime, args.resources, ports.agent),
+                *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
             ],
             environment=environment,
             secrets=ray_node.secret_files(args.token, args.storage),

@@ -45,7 +45,7 @@ class RayPorts:
         dashboard: dashboard and job server of the head.
         gcs: global control service of the head.
         client: Ray client server of the head.
-        agent: agent of the head; the agent of worker i listens on agent + 1 + i.
+        agent: agent of the head; those of the workers listen on the ports after it.
         autoscaler_metrics: metrics of the head's autoscaler monitor.
         dashboard_metrics: metrics of the dashboard.
     """
@@ -59,9 +59,9 @@ class RayPorts:
 
 
 def common_flags(
-    service: str, runtime: Runtime, resources: NodeResources, agent_port: int
+    service: str, index: int, runtime: Runtime, resources: NodeResources, ports: RayPorts
 ) -> list[str]:
-    """Return the flags of `ray start` that head and workers share."""
+    """Return the flags of `ray start` that head (index 0) and workers (from 1) share."""
     flags = [
         "--block",
         "--disable-usage-stats",
@@ -70,21 +70,28 @@ def common_flags(
         f"--memory={resources.memory_mib * MIB}",
         f"--object-store-memory={resources.object_store_mib * MIB}",
         f"--resources={json.dumps(dict(resources.resources), sort_keys=True)}",
-        f"--dashboard-agent-listen-port={agent_port}",
+        f"--dashboard-agent-listen-port={agent_port(ports, index)}",
         # Two nodes in one session folder race for the names of their sockets: each has its own.
         f"--temp-dir={runtime.volume(service, TEMP)}",
         # Ray's default range is the same for every node, so nodes of one machine would collide.
         "--min-worker-port=0",
         "--max-worker-port=0",
     ]
-    if runtime.node_address:
-        flags.append(f"--node-ip-address={runtime.node_address}")
+    if address := runtime.node_address(index):
+        flags.append(f"--node-ip-address={address}")
     return flags
+
+
+def agent_port(ports: RayPorts, index: int) -> int:
+    """Return the port of a node's agent."""
+    return ports.agent + index
 
 
 def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
+    A node that is told to end does so at once: draining would make a destroy wait half a minute for
+    running jobs, and a minute for a head that ended first. Runs go on from their checkpoints.
     RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
     then, and one that waits for a busy node does not fail too early.
     """
@@ -92,6 +99,7 @@ def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, p
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "TRAINYARD_STORAGE_URL": storage.url,
     }
     if storage.endpoint:

@@ -50,10 +50,13 @@ class RayWorker(pulumi.ComponentResource):
         super().__init__("trainyard:cluster:RayWorker", name, None, opts)
         runtime = args.runtime
         service_name = service(args.index)
-        agent_port = args.ports.agent + 1 + args.index
+        node = args.index + 1  # after the head
+        agent_port = ray_node.agent_port(args.ports, node)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
         # workers that start side by side are ready much sooner than one after the other.
         head = runtime.address(ray_head.SERVICE, args.ports.gcs)
+        if address := runtime.node_address(0):
+            head = f"{address}:{args.ports.gcs}"
         runtime.place(
             Service(
                 name=service_name,
@@ -61,7 +64,7 @@ class RayWorker(pulumi.ComponentResource):
                 arguments=[
                     "start",
                     f"--address={head}",
-                    *ray_node.common_flags(service_name, runtime, args.resources, agent_port),
+                    *ray_node.common_flags(service_name, node, runtime, args.resources, args.ports),
                 ],
                 environment=ray_node.environment(service_name, runtime, args.storage),
                 secrets=ray_node.secret_files(args.token, args.storage),

@@ -101,11 +101,17 @@ class Runtime(Protocol):
 
     Attributes:
         bind_address: address that a service listens on to be reached by those it is meant for.
-        node_address: address that a Ray node is known by to the others; "" where Ray finds it.
     """
 
     bind_address: str
-    node_address: str
+
+    def node_address(self, index: int) -> str:
+        """Return the address that a Ray node is known by; "" where Ray finds it out.
+
+        Args:
+            index: 0 for the head, then the workers.
+        """
+        ...
 
     def address(self, service: str, port: int) -> str:
         """Return host:port at which other services reach the port of a service."""

@@ -8,10 +8,11 @@ from cluster.monitoring import Monitoring, MonitoringArgs
 from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
 from cluster.ray_cluster import TOKEN_BYTES, RayCluster, RayClusterArgs
 from cluster.secret import Secret
-from infra import config, outputs, tools, versions
+from infra import checkout, config, outputs, tools, versions
 from infra.hosts.local import LocalHost
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
 
+checkout.forget_salt(pulumi.get_stack())
 settings = config.read(LocalHost.detect())
 found = tools.find(settings.object_store)
 runtime = ProcessRuntime(

@@ -8,16 +8,20 @@ of another size for a changed one without looking, until it is added again.
 import subprocess
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 
-def forget_salt(settings: Path) -> None:
+
+def forget_salt(stack: str, root: Path = ROOT) -> None:
     """Let git take note of the file's size when nothing but the salt was added to it.
 
     Args:
-        settings: a stack's settings file; nothing happens when it has no salt or no checkout.
+        stack: name of the stack; nothing happens when its settings have no salt.
+        root: folder of the settings; nothing happens when it is no checkout.
     """
+    settings = root / f"Pulumi.{stack}.yaml"
     if not settings.is_file() or "encryptionsalt:" not in settings.read_text():
         return
-    git = ["git", "-C", str(settings.parent)]
+    git = ["git", "-C", str(root)]
     try:
         same = subprocess.run([*git, "diff", "--quiet", "--", settings.name], check=False)
         # With any other change the diff is not quiet: what the user edits is never staged.

@@ -5,6 +5,7 @@ with the stack; volumes that outlive it lie in the data folder.
 """
 
 import http.client
+import ipaddress
 import shutil
 import sys
 import time
@@ -70,7 +71,6 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     folder: pulumi.Output[str]
     bind_address = LOOPBACK
-    node_address = LOOPBACK
 
     def __init__(
         self, name: str, args: ProcessRuntimeArgs, opts: pulumi.ResourceOptions | None = None
@@ -89,6 +89,14 @@ class ProcessRuntime(pulumi.ComponentResource):
         )
         self.folder = self._daemon.folder
         self.register_outputs({"folder": self.folder})
+
+    def node_address(self, index: int) -> str:
+        """Return a loopback address of the node's own.
+
+        Ray takes 127.0.0.1 for the machine's address, with which the cluster would be open to
+        others, and lost when a laptop changes its network.
+        """
+        return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
 
     def address(self, service: str, port: int) -> str:  # noqa: ARG002 (all share one machine)
         """Return host:port at which other services reach the port of a service."""

@@ -37,8 +37,11 @@ class RecordingRuntime:
     """A runtime with addresses of its own, so that a component that guesses them is found out."""
 
     bind_address: str = "0.0.0.0"
-    node_address: str = ""
+    node_addresses: str = ""
     placed: dict[str, Service] = field(default_factory=dict)
+
+    def node_address(self, index: int) -> str:
+        return f"{self.node_addresses}{index}" if self.node_addresses else ""
 
     def address(self, service: str, port: int) -> str:
         return f"{service}.internal:{port}"

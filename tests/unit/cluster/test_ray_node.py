@@ -6,10 +6,13 @@ import pytest
 
 from cluster import ray_node
 from cluster.object_store import Storage
-from cluster.ray_node import NodeResources
+from cluster.ray_node import NodeResources, RayPorts
 
 NODE = NodeResources(
     cpus=2, gpus=0.5, memory_mib=1024, object_store_mib=100, resources={"tpu": 4, "a": 1}
+)
+PORTS = RayPorts(
+    dashboard=8265, gcs=6379, client=10001, agent=27365, autoscaler_metrics=1, dashboard_metrics=2
 )
 STORE = Storage(
     url="s3://ray",
@@ -22,7 +25,7 @@ STORE = Storage(
 
 
 def test_flags_say_what_the_node_offers(runtime: Any) -> None:
-    flags = ray_node.common_flags("ray-worker-0", runtime, NODE, 27366)
+    flags = ray_node.common_flags("ray-worker-0", 1, runtime, NODE, PORTS)
     assert "--num-cpus=2" in flags
     assert "--num-gpus=0.5" in flags
     assert f"--memory={1024 * 1024 * 1024}" in flags
@@ -33,15 +36,16 @@ def test_flags_say_what_the_node_offers(runtime: Any) -> None:
 
 
 def test_no_usage_statistics(runtime: Any) -> None:  # A28
-    assert "--disable-usage-stats" in ray_node.common_flags("ray-head", runtime, NODE, 1)
+    assert "--disable-usage-stats" in ray_node.common_flags("ray-head", 0, runtime, NODE, PORTS)
     assert ray_node.environment("ray-head", runtime, STORE)["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
-@pytest.mark.parametrize(("address", "given"), [("127.0.0.1", True), ("", False)])
-def test_the_node_address_is_the_runtimes(runtime: Any, address: str, given: bool) -> None:
-    runtime.node_address = address
-    flags = ray_node.common_flags("ray-head", runtime, NODE, 1)
-    assert any(flag.startswith("--node-ip-address") for flag in flags) is given
+@pytest.mark.parametrize(("prefix", "given"), [("10.0.0.", ["10.0.0.3"]), ("", [])])
+def test_the_node_address_is_the_runtimes(runtime: Any, prefix: str, given: list[str]) -> None:
+    runtime.node_addresses = prefix
+    flags = ray_node.common_flags("ray-worker-2", 3, runtime, NODE, PORTS)
+    named = [flag for flag in flags if flag.startswith("--node-ip-address=")]
+    assert named == [f"--node-ip-address={address}" for address in given]
 
 
 def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> None:  # F35

@@ -1,0 +1,105 @@
+"""Calls to a running MinIO, from the properties that its resources hold.
+
+Properties: endpoint (host:port), rootUser, rootPassword; bucket, or accessKey, secretKey, policy.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import urllib3
+from minio import Minio
+from minio.credentials.providers import StaticProvider
+from minio.error import MinioAdminException, S3Error
+from minio.minioadmin import MinioAdmin
+
+STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
+RETRY_SECONDS = 0.2
+
+T = TypeVar("T")
+
+
+def ensure_bucket(props: dict[str, Any]) -> None:
+    """Make the bucket, or keep the one that exists."""
+    client = _client(props)
+    if not _patiently(lambda: client.bucket_exists(bucket_name=props["bucket"])):
+        client.make_bucket(bucket_name=props["bucket"])
+
+
+def has_bucket(props: dict[str, Any]) -> bool:
+    """Return whether the bucket is there; a MinIO that does not answer has none."""
+    try:
+        return _client(props, retries=0).bucket_exists(bucket_name=props["bucket"])
+    except (urllib3.exceptions.HTTPError, S3Error):
+        return False
+
+
+def write_user(props: dict[str, Any]) -> None:
+    """Write policy and user; both calls overwrite what an earlier attempt left."""
+    admin, key = _admin(props), props["accessKey"]
+    _patiently(lambda: admin.policy_add(policy_name=key, policy=json.loads(props["policy"])))
+    _patiently(lambda: admin.user_add(key, props["secretKey"]))
+    _patiently(lambda: admin.policy_set(key, user=key))
+
+
+def has_user(props: dict[str, Any], key: str) -> bool:
+    """Return whether the user is there with its policy."""
+    try:
+        user = json.loads(_admin(props, retries=0).user_info(key))
+    except (urllib3.exceptions.HTTPError, MinioAdminException):
+        return False
+    return bool(user.get("policyName") == key)
+
+
+def remove_user(props: dict[str, Any], key: str) -> bool:
+    """Remove user and policy.
+
+    Returns:
+        False if MinIO does not answer: one that is gone has neither.
+    """
+    admin = _admin(props, retries=0)
+    for remove in (admin.user_remove, admin.policy_remove):
+        try:
+            remove(key)
+        except urllib3.exceptions.HTTPError:
+            return False
+        except MinioAdminException as error:
+            if "NoSuch" not in str(error):
+                raise
+    return True
+
+
+def _pool(retries: int) -> urllib3.PoolManager:
+    return urllib3.PoolManager(timeout=urllib3.Timeout(total=10), retries=retries)
+
+
+def _client(props: dict[str, Any], retries: int = 3) -> Minio:
+    return Minio(
+        endpoint=props["endpoint"],
+        access_key=props["rootUser"],
+        secret_key=props["rootPassword"],
+        secure=False,
+        http_client=_pool(retries),
+    )
+
+
+def _admin(props: dict[str, Any], retries: int = 3) -> MinioAdmin:
+    return MinioAdmin(
+        endpoint=props["endpoint"],
+        credentials=StaticProvider(props["rootUser"], props["rootPassword"]),
+        secure=False,
+        http_client=_pool(retries),
+    )
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Repeat a call while MinIO says that it is still starting."""
+    deadline = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            return call()
+        except (S3Error, MinioAdminException) as error:
+            if "NotInitialized" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_SECONDS)
