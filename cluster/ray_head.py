@@ -70,6 +70,7 @@ class RayHead(pulumi.ComponentResource):
             environment=environment,
             secrets=ray_node.secret_files(args.token, args.storage),
             volumes=[ray_node.TEMP],
+            stop_seconds=ray_node.STOP_SECONDS,
             ports=[
                 Port(number=ports.dashboard, setting="dashboardPort"),
                 Port(number=ports.gcs, setting="gcsPort"),

@@ -14,6 +14,9 @@ OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
 RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 
 TEMP = Volume(name="ray")
+# A node that is asked to end waits half a minute for running jobs, and a minute for a head that
+# ended first. Killed, it loses nothing that lasts: runs go on from their checkpoints.
+STOP_SECONDS = 0
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
 
@@ -90,8 +93,6 @@ def agent_port(ports: RayPorts, index: int) -> int:
 def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
-    A node that is told to end does so at once: draining would make a destroy wait half a minute for
-    running jobs, and a minute for a head that ended first. Runs go on from their checkpoints.
     RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
     then, and one that waits for a busy node does not fail too early.
     """
@@ -99,7 +100,6 @@ def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, p
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "TRAINYARD_STORAGE_URL": storage.url,
     }
     if storage.endpoint:

@@ -69,6 +69,7 @@ class RayWorker(pulumi.ComponentResource):
                 environment=ray_node.environment(service_name, runtime, args.storage),
                 secrets=ray_node.secret_files(args.token, args.storage),
                 volumes=[ray_node.TEMP],
+                stop_seconds=ray_node.STOP_SECONDS,
                 ports=[Port(number=agent_port, setting="agentPort")],
                 # The agent asks the head whether this node is alive: 200 means it has joined.
                 health=[HealthCheck(port=agent_port, path="/api/local_raylet_healthz")],

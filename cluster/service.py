@@ -72,7 +72,8 @@ class Service:
         volumes: folders that it writes to.
         ports: every fixed port that it listens on.
         health: it is up when all of these answer.
-        stop_seconds: how long it may take to end by itself before it is killed.
+        stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
+            once, for what has nothing to bring to an end.
     """
 
     name: str

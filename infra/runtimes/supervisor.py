@@ -33,6 +33,7 @@ from supervisor import xmlrpc as supervisor_xmlrpc
 START_SECONDS = 20.0  # for supervisord itself
 KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
 POLL_SECONDS = 0.1
+STOP_POLL_SECONDS = 0.02
 OPEN_FILES = 65536  # Ray and MinIO keep many sockets open
 LOG_BYTES = "10MB"
 LOG_BACKUPS = 2
@@ -111,6 +112,7 @@ startsecs=1
 startretries={retries}
 stopasgroup=false
 killasgroup=true
+stopsignal={stop_signal}
 stopwaitsecs={stop_seconds}
 redirect_stderr=true
 stdout_logfile={folder}/{name}/log
@@ -133,7 +135,7 @@ class Definition:
         environment: variables on top of the inherited ones.
         files: content by file name, each written at mode 0600.
         folders: absolute folders that must exist.
-        stop_seconds: how long it may take to end before it is killed.
+        stop_seconds: how long it may take to end before it is killed; 0 kills it at once.
     """
 
     name: str
@@ -299,8 +301,9 @@ class Supervisor:
                 raise SupervisorError(f"processes {pids} of {self.folder} survive SIGKILL")
 
     def _started(self, name: str | None) -> list[psutil.Process]:
-        found = set()
+        found: set[psutil.Process] = set()
         for process in psutil.process_iter():
+            # Any of them may end while it is looked at.
             with contextlib.suppress(psutil.Error):
                 environment = process.environ()
                 if environment.get("SUPERVISOR_SERVER_URL") != self.url:
@@ -308,11 +311,14 @@ class Supervisor:
                 if name in (None, environment.get("SUPERVISOR_PROCESS_NAME")):
                     # Some children of Ray overwrite their environment: find them by their parent.
                     found |= {process, *process.children(recursive=True)}
-        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+        return [process for process in found if _lives(process)]
 
     def _forget(self, rpc: Any, name: str) -> None:
         with contextlib.suppress(xmlrpc.client.Fault):
-            rpc.stopProcessGroup(name)
+            rpc.stopProcessGroup(name, False)
+            # It looks for ended children once a second, and whenever it is asked something.
+            while rpc.getProcessInfo(name)["statename"] == "STOPPING":
+                time.sleep(STOP_POLL_SECONDS)
         self.sweep(name)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.removeProcessGroup(name)
@@ -356,6 +362,13 @@ class Supervisor:
             if line.startswith("stopwaitsecs=")
         ]
         return max(waits, default=0.0)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def make_private(folder: Path) -> None:
@@ -421,7 +434,8 @@ def _files(folder: Path, definition: Definition) -> dict[Path, str]:
         name=definition.name,
         folder=folder,
         retries=RETRIES,
-        stop_seconds=definition.stop_seconds,
+        stop_signal="TERM" if definition.stop_seconds else "KILL",
+        stop_seconds=max(1, definition.stop_seconds),
         log_bytes=LOG_BYTES,
         log_backups=LOG_BACKUPS,
     )

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from training import runs as run_files
+from training.client import info as info_rows
 from training.client import outputs as contract
 from training.client import scripts, submission
 from training.client.console import LogWriter
@@ -102,6 +103,20 @@ def submit(
     _say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
     if not no_wait:
         _follow(client, job_id, stack_outputs)
+
+
+@app.command()
+def info(stack: Stack = None, outputs: Outputs = None) -> None:
+    """Show the stack's addresses, and what to type next."""
+    stack_outputs = contract.read(stack, outputs)
+    for title, rows in (
+        ("", info_rows.addresses(stack_outputs)),
+        ("next, with .venv/bin on PATH:", info_rows.next_steps(stack_outputs)),
+    ):
+        _say(title)
+        width = max(len(name) for name, _ in rows)
+        for name, value in rows:
+            _say(f"  {name:<{width}}  {value}")
 
 
 @app.command(name="list")
@@ -325,7 +340,9 @@ def _table(rows: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: boo
     if as_json:
         print(json.dumps(rows))  # noqa: T201
         return
-    texts = [[str(row.get(name, "") or "") for name in columns] for row in rows]
+    texts = [
+        ["" if (value := row.get(name)) is None else str(value) for name in columns] for row in rows
+    ]
     if sys.stdout.isatty():
         table = Table(*columns)
         for each in texts:

@@ -205,9 +205,10 @@ def _read_private(path: Path) -> str:
 def _ask_engines(stack: str) -> str:
     folder = checkout()
     arguments = ["output", "--json", "--show-secrets", "-s", stack]
+    # Both read the same state where it is a file, and the engine answers sooner.
     commands = [[sys.executable, "-m", "engine", *arguments]]
     if shutil.which("pulumi"):
-        commands.insert(0, ["pulumi", "stack", *arguments, "--non-interactive"])
+        commands.append(["pulumi", "stack", *arguments, "--non-interactive"])
     reasons = []
     for command in commands:
         try:

@@ -68,7 +68,7 @@ def recorded() -> Iterator[RecordingMocks]:
     asyncio.set_event_loop(loop)
     mocks.set_mocks(recording, project="trainyard", stack="test")
     yield recording
-    pulumi_settings.reset_options()
+    pulumi_settings.reset_options(project="project", stack="stack")
     asyncio.set_event_loop(None)
     loop.close()
 

@@ -1,0 +1,69 @@
+"""The loop that P6 times: AlexNet on digits, one thread, in a plain process or under Ray Train.
+
+Prints images per second of each epoch as JSON. Run as a file: it imports nothing of bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+BATCH_SIZE = 64
+IMAGES = 768
+EPOCHS = 3
+
+
+def throughput(
+    prepare_model: Callable[[Any], Any] = lambda model: model,
+    prepare_loader: Callable[[Any], Any] = lambda loader: loader,
+) -> list[float]:
+    """Images per second of each epoch.
+
+    Args:
+        prepare_model: what Ray Train does to a model.
+        prepare_loader: what Ray Train does to a loader.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    from training import data
+    from training import epochs as loop
+    from training.models.alexnet import IMAGE_SIZE, AlexNet
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    split = data.load("digits", IMAGE_SIZE, 1, IMAGES).train
+    model = prepare_model(AlexNet(10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    loader = prepare_loader(DataLoader(split, BATCH_SIZE, shuffle=True))
+    figures = []
+    for _ in range(EPOCHS):
+        begun = time.perf_counter()
+        totals = loop.train_epoch(model, loader, optimizer, torch.device("cpu"))
+        figures.append(float(totals[2]) / (time.perf_counter() - begun))
+    return figures
+
+
+def under_ray_train() -> list[float]:
+    """The same in a worker of Ray Train, the model and the loader prepared by it."""
+    from ray import train
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
+
+    def worker() -> None:
+        train.report({"figures": throughput(prepare_model, prepare_data_loader)})
+
+    scaling = ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1})
+    result = TorchTrainer(worker, scaling_config=scaling).fit()
+    assert result.metrics is not None  # noqa: S101 the worker reports them
+    figures: list[float] = result.metrics["figures"]
+    return figures
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ray", action="store_true")
+    print(json.dumps({"figures": under_ray_train() if parser.parse_args().ray else throughput()}))
