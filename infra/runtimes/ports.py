@@ -49,7 +49,7 @@ def _holder(pid: int | None) -> str:
         return "a program of another user"
     try:
         process = psutil.Process(pid)
-        command = " ".join(process.cmdline())[:COMMAND_LIMIT]
+        command = " ".join(process.cmdline()).strip()[:COMMAND_LIMIT]
         return f"{process.name()} (pid {pid}: {command})"
     except psutil.Error:
         return f"pid {pid}"

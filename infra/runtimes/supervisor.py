@@ -281,8 +281,12 @@ class Supervisor:
         """Return the last lines of a program's log."""
         return tail(self.folder / name / "log", lines)
 
-    def sweep(self, name: str | None = None) -> None:
+    def sweep(self, name: str | None = None, family: Sequence[psutil.Process] = ()) -> None:
         """Kill what a program left running, or all programs of a supervisord that is gone.
+
+        Args:
+            name: the program, None for all.
+            family: processes that it is known to have started.
 
         supervisord names itself in the environment of what it starts and children inherit that, so
         nothing else is ever hit.
@@ -291,7 +295,7 @@ class Supervisor:
             SupervisorError: a process survives SIGKILL.
         """
         deadline = time.monotonic() + KILL_SECONDS
-        while found := self._started(name):
+        while found := {*self._started(name), *filter(_lives, family)}:
             for process in found:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
@@ -314,12 +318,14 @@ class Supervisor:
         return [process for process in found if _lives(process)]
 
     def _forget(self, rpc: Any, name: str) -> None:
+        # Taken down before it is stopped: orphans that overwrote their environment have no trace.
+        family = self._started(name)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.stopProcessGroup(name, False)
             # It looks for ended children once a second, and whenever it is asked something.
             while rpc.getProcessInfo(name)["statename"] == "STOPPING":
                 time.sleep(STOP_POLL_SECONDS)
-        self.sweep(name)
+        self.sweep(name, family)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.removeProcessGroup(name)
 
