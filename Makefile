@@ -26,7 +26,7 @@ down: setup
 
 demo: setup
 	$(BIN)/python -m engine.launch up -s $(STACK)
-	$(BIN)/train submit alexnet -s $(STACK)
+	$(BIN)/train submit alexnet -s $(STACK) -- --epochs 3 --batch-size 64 --learning-rate 3e-4
 	$(BIN)/train info -s $(STACK)
 
 test: setup

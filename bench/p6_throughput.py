@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -47,7 +48,8 @@ def _images_per_second(command: list[str], environment: dict[str, str], folder: 
     done = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
-    found = [line for line in done.stdout.splitlines() if line.startswith('{"figures"')]
+    # Under Ray the line begins with the name of the worker.
+    found = re.findall(r'\{"figures": .*\}', done.stdout)
     if done.returncode != 0 or not found:
         raise RuntimeError(f"{command} failed:\n{done.stdout}{done.stderr}")
     return float(statistics.median(json.loads(found[0])["figures"][1:]))

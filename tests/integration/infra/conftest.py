@@ -180,10 +180,8 @@ def declare_stack() -> Iterator[Callable[..., Stack]]:
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
+def stack(minio_on_path: Path) -> Iterator[Stack]:
     """A whole stack that all tests of the session share; it must leave nothing behind."""
-    if not shutil.which("minio"):
-        pytest.skip("no minio on PATH: building it takes minutes")
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     stack = _declare(base)
     try:

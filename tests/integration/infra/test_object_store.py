@@ -3,7 +3,6 @@
 import io
 import json
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from infra.runtimes.process import DaemonProvider, ProgramProvider
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not shutil.which("minio"), reason="no minio on PATH"),
+    pytest.mark.usefixtures("minio_on_path"),
 ]
 
 

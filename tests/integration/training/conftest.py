@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -168,16 +167,13 @@ class Cluster:
 
 
 @contextmanager
-def object_store(folder: Path) -> Iterator[dict[str, str]]:
+def object_store(binary: Path, folder: Path) -> Iterator[dict[str, str]]:
     """MinIO with the bucket; yields endpoint and keys."""
-    binary = os.environ.get("TRAINYARD_MINIO") or shutil.which("minio")
-    if binary is None:
-        pytest.skip("no `minio` on PATH and TRAINYARD_MINIO is not set")
     port, console = free_ports(2)
     access, secret = "train-user", secrets.token_hex(16)
     env = os.environ | {"MINIO_ROOT_USER": access, "MINIO_ROOT_PASSWORD": secret}
     command = [
-        *(binary, "server", str(folder / "minio"), "--quiet"),
+        *(str(binary), "server", str(folder / "minio"), "--quiet"),
         *("--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"),
     ]
     endpoint = f"http://127.0.0.1:{port}"
@@ -206,12 +202,12 @@ def ray_command(*arguments: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(minio_on_path: Path) -> Iterator[Cluster]:
     """MinIO, a Ray head without CPUs and one node with two: the shape of the dev stack."""
     with ExitStack() as stack:
         # Short, because Ray's unix sockets lie below it.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ty")))
-        store = stack.enter_context(object_store(folder))
+        store = stack.enter_context(object_store(minio_on_path, folder))
         token = secrets.token_hex(32)
         (folder / "token").touch(mode=0o600)
         (folder / "token").write_text(token)
