@@ -17,7 +17,7 @@ import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 
 from engine.errors import EngineError, UnsupportedError
-from engine.values import Properties
+from engine.values import Properties, whole_numbers
 
 DYNAMIC_PACKAGE = "pulumi-python"
 PROVIDER_KEY = "__provider"
@@ -172,15 +172,6 @@ def provider_for(package: str, project: str, config: dict[str, str]) -> Provider
 
 def _plain(values: dict[str, Any]) -> Properties:
     """The values as JSON has them, without top-level nulls, as they cross Pulumi's wire."""
-    plain = json.loads(json.dumps({k: v for k, v in values.items() if v is not None}))
-    return {key: _whole(value) for key, value in plain.items()}
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    return value
+    present = {key: value for key, value in values.items() if value is not None}
+    plain: Properties = whole_numbers(json.loads(json.dumps(present)))
+    return plain

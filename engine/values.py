@@ -29,7 +29,7 @@ class UnsupportedValueError(Exception):
 
 def from_struct(struct: struct_pb2.Struct) -> Properties:
     """Plain JSON of a protobuf struct; whole floats become ints, as in the state file."""
-    values: Properties = _normalise(json_format.MessageToDict(struct))
+    values: Properties = whole_numbers(json_format.MessageToDict(struct))
     return values
 
 
@@ -40,11 +40,16 @@ def to_struct(values: Properties) -> struct_pb2.Struct:
     return struct
 
 
-def _normalise(value: Any) -> Any:
+def whole_numbers(value: Any) -> Any:
+    """The value with whole floats as ints, as the state file has them.
+
+    Raises:
+        UnsupportedValueError: it holds an asset, an archive or a resource reference.
+    """
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_normalise(item) for item in value]
+        return [whole_numbers(item) for item in value]
     if isinstance(value, dict):
         signature = value.get(SIGNATURE)
         if signature not in (None, SECRET):
@@ -52,7 +57,7 @@ def _normalise(value: Any) -> Any:
                 "the embedded engine knows no assets, archives or resource references: "
                 "export a resource's fields instead, or use the pulumi CLI"
             )
-        return {key: _normalise(item) for key, item in value.items()}
+        return {key: whole_numbers(item) for key, item in value.items()}
     return value
 
 

@@ -1,35 +1,13 @@
 """Components under Pulumi's mocks, on a runtime that only records what is placed on it."""
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime import mocks, settings
 
 from cluster.service import Service, Volume
-
-
-class RecordingMocks(mocks.Mocks):
-    """Answers every resource with its inputs, and keeps them."""
-
-    def __init__(self) -> None:
-        self.created: list[mocks.MockResourceArgs] = []
-
-    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        self.created.append(args)
-        outputs = dict(args.inputs)
-        if args.typ.endswith(":Secret"):
-            outputs["value"] = f"value of {args.name}"
-        return f"{args.name}-id", outputs
-
-    def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
-        raise NotImplementedError(args.token)
-
-    def of_type(self, suffix: str) -> dict[str, mocks.MockResourceArgs]:
-        return {args.name: args for args in self.created if args.typ.endswith(suffix)}
 
 
 @dataclass
@@ -66,19 +44,7 @@ def runtime() -> RecordingRuntime:
 
 
 @pytest.fixture
-def recorded() -> Iterator[RecordingMocks]:
-    recording = RecordingMocks()
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    mocks.set_mocks(recording, project="trainyard", stack="test")
-    yield recording
-    settings.reset_options(project="project", stack="stack")
-    asyncio.set_event_loop(None)
-    loop.close()
-
-
-@pytest.fixture
-def deploy(recorded: RecordingMocks) -> Callable[[Callable[[], Any]], Any]:
+def deploy(recorded: Any) -> Callable[[Callable[[], Any]], Any]:
     """Run a program under the mocks; its result is returned with all outputs resolved."""
     assert recorded.created == []
 

@@ -1,15 +1,12 @@
 """Settings as an engine passes them on, a machine with nothing on it, and Pulumi's mocks."""
 
-import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from pulumi.runtime import mocks
-from pulumi.runtime import settings as pulumi_settings
 
 from infra.hosts.local import LocalHost
 
@@ -39,38 +36,6 @@ def settings(schema: dict[str, dict[str, Any]]) -> Callable[..., dict[str, str]]
 @pytest.fixture
 def host() -> LocalHost:
     return LocalHost(cpus=8, memory_mib=32768)
-
-
-class RecordingMocks(mocks.Mocks):
-    """Answers every resource with its inputs, and keeps them."""
-
-    def __init__(self) -> None:
-        self.created: list[mocks.MockResourceArgs] = []
-
-    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        self.created.append(args)
-        outputs = dict(args.inputs)
-        if args.typ.endswith(":Secret"):
-            outputs["value"] = f"value of {args.name}"
-        return f"{args.name}-id", outputs
-
-    def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
-        raise NotImplementedError(args.token)
-
-    def of_type(self, suffix: str) -> dict[str, mocks.MockResourceArgs]:
-        return {args.name: args for args in self.created if args.typ.endswith(suffix)}
-
-
-@pytest.fixture
-def recorded() -> Iterator[RecordingMocks]:
-    recording = RecordingMocks()
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    mocks.set_mocks(recording, project="trainyard", stack="test")
-    yield recording
-    pulumi_settings.reset_options(project="project", stack="stack")
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 @pytest.fixture

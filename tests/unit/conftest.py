@@ -1,0 +1,40 @@
+"""Pulumi's mocks, recording: what components and the program declare is looked at afterwards."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pulumi.runtime import mocks, settings
+
+
+class RecordingMocks(mocks.Mocks):
+    """Answers every resource with its inputs, and keeps them."""
+
+    def __init__(self) -> None:
+        self.created: list[mocks.MockResourceArgs] = []
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        self.created.append(args)
+        outputs = dict(args.inputs)
+        if args.typ.endswith(":Secret"):
+            outputs["value"] = f"value of {args.name}"
+        return f"{args.name}-id", outputs
+
+    def call(self, args: mocks.MockCallArgs) -> dict[str, Any]:
+        raise NotImplementedError(args.token)
+
+    def of_type(self, suffix: str) -> dict[str, mocks.MockResourceArgs]:
+        return {args.name: args for args in self.created if args.typ.endswith(suffix)}
+
+
+@pytest.fixture
+def recorded() -> Iterator[RecordingMocks]:
+    recording = RecordingMocks()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    mocks.set_mocks(recording, project="trainyard", stack="test")
+    yield recording
+    settings.reset_options(project="project", stack="stack")
+    asyncio.set_event_loop(None)
+    loop.close()
