@@ -13,7 +13,7 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --require-hashes -r requirements/setup.txt
-	$(BIN)/uv pip install --require-hashes --python .venv requirements/dev.txt
+	$(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@git rev-parse --git-dir >/dev/null 2>&1 && git config filter.local-salt.clean "sed /^encryptionsalt:/d" || true
 	@touch $(READY)
