@@ -39,8 +39,11 @@ class LocalHost:
 
 
 def environment_program(name: str) -> str:
-    """Return the path of a program of this Python environment; one on PATH may be another's."""
-    return str(Path(sys.executable).parent / name)
+    """Return the path of a program of this Python environment; one on PATH may be another's.
+
+    Links are followed: the environment is the same one by whichever path an engine enters it.
+    """
+    return str(Path(sys.prefix).resolve() / "bin" / name)
 
 
 def minio_source() -> str | None:
