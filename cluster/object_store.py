@@ -105,6 +105,8 @@ class ObjectStore(pulumi.ComponentResource):
                     "MINIO_ROOT_USER_FILE": runtime.file(SERVICE, "root-user"),
                     "MINIO_ROOT_PASSWORD_FILE": runtime.file(SERVICE, "root-password"),
                     "MINIO_UPDATE": "off",  # asks the network for a newer release at every start
+                    # It makes an empty folder .minio there, whatever else it is told.
+                    "HOME": runtime.volume(SERVICE, CERTIFICATES),
                 },
                 secrets={"root-user": ROOT_USER, "root-password": root.value},
                 volumes=[DATA, CERTIFICATES],

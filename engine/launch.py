@@ -64,10 +64,7 @@ def _write_new(path: Path, text: str) -> None:
 def _backend() -> dict[str, str]:
     if "PULUMI_BACKEND_URL" in os.environ:
         return {}
-    url = logged_in_backend()
-    if url == "file://~":
-        Path("~/.pulumi").expanduser().mkdir(parents=True, exist_ok=True)
-    return {"PULUMI_BACKEND_URL": url}
+    return {"PULUMI_BACKEND_URL": logged_in_backend()}
 
 
 if __name__ == "__main__":

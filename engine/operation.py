@@ -103,6 +103,9 @@ class Operation:
             salt = settings.salt or state.salt
             return Crypter(phrase, salt) if salt else Crypter.fresh(phrase)
 
+        if settings.salt and settings.salt != state.salt:
+            crypter()  # a passphrase that is not the settings file's is a fault before any step
+
         def save(changed: State) -> None:
             self._backend.save(self._project.name, self._stack, changed, crypter())
 

@@ -275,7 +275,8 @@ def logged_in_backend() -> str:
         current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
     except (OSError, ValueError):
         current = ""
-    return current or "file://~"
+    # Not `file://~`: the CLI takes the home of the user database for it, which need not be $HOME.
+    return current or f"file://{Path.home()}"
 
 
 def _digest(checkpoint: dict[str, Any]) -> str:

@@ -36,6 +36,16 @@ def test_a_wrong_passphrase_changes_nothing(stack, monkeypatch):  # F18
     assert stack.files() == {"a.0.json": "one"}
 
 
+def test_a_passphrase_that_is_not_the_settings_files_changes_nothing(stack):  # F18
+    with stack.settings.open("a") as settings:
+        settings.write(f"encryptionsalt: {SHARED_SALT}\n")  # made with another passphrase
+    result = stack.run("up")
+    assert result.code == 1
+    assert "incorrect passphrase" in result.err
+    assert result.out == ""
+    assert not stack.state_file.exists()
+
+
 def test_a_missing_passphrase_names_the_variables(stack, monkeypatch, tmp_path):  # F18
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
