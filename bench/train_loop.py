@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -50,14 +51,19 @@ def throughput(
 def under_ray_train() -> None:
     """The same in a worker of Ray Train, the model and the loader prepared by it."""
     from ray import train
-    from ray.train import ScalingConfig
+    from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
     def worker() -> None:
         show(throughput(prepare_model, prepare_data_loader))
         train.report({})
 
-    TorchTrainer(worker, scaling_config=ScalingConfig(resources_per_worker={"CPU": 1})).fit()
+    TorchTrainer(
+        worker,
+        scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
+        # Its default is a folder of the user's home.
+        run_config=RunConfig(storage_path=os.environ["TRAINYARD_STORAGE_URL"]),
+    ).fit()
 
 
 def show(figures: list[float]) -> None:
