@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from training import runs as run_files
 from training.client import info as info_rows
 from training.client import outputs as contract
 from training.client import scripts, submission
-from training.client.console import LogWriter
+from training.client.console import LogWriter, print_table, say
 from training.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -99,8 +97,8 @@ def submit(
     )
     stack_outputs = contract.read(stack, outputs)
     client, job_id = submission.submit(request, stack_outputs, force=force)
-    _say(f"Job '{job_id}' submitted successfully", rule=True)
-    _say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
+    say(f"Job '{job_id}' submitted successfully", rule=True)
+    say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
     if not no_wait:
         _follow(client, job_id, stack_outputs)
 
@@ -113,10 +111,10 @@ def info(stack: Stack = None, outputs: Outputs = None) -> None:
         ("", info_rows.addresses(stack_outputs)),
         ("next, with .venv/bin on PATH:", info_rows.next_steps(stack_outputs)),
     ):
-        _say(title)
+        say(title)
         width = max(len(name) for name, _ in rows)
         for name, value in rows:
-            _say(f"  {name:<{width}}  {value}")
+            say(f"  {name:<{width}}  {value}")
 
 
 @app.command(name="list")
@@ -126,7 +124,7 @@ def list_jobs(as_json: Json = False, stack: Stack = None, outputs: Outputs = Non
     from training.client import jobs  # noqa: PLC0415 - slow
 
     rows = [_job_row(job) for job in jobs.submissions(client)]
-    _table(rows, ("job", "status", "run", "started", "seconds", "user"), as_json=as_json)
+    print_table(rows, ("job", "status", "run", "started", "seconds", "user"), as_json=as_json)
 
 
 @app.command()
@@ -147,7 +145,7 @@ def status(job: Job, as_json: Json = False, stack: Stack = None, outputs: Output
         return
     for key, value in facts.items():
         if value not in ("", None):
-            _say(f"{key:>10}  {value}")
+            say(f"{key:>10}  {value}")
 
 
 @app.command()
@@ -179,17 +177,17 @@ def stop(job: Job, stack: Stack = None, outputs: Outputs = None) -> None:
     found = jobs.resolve(client, job)
     job_id = str(found.submission_id)
     if found.status not in jobs.ACTIVE:
-        _say(f"job {job_id} has ended already: {found.status}")
+        say(f"job {job_id} has ended already: {found.status}")
         return
     client.stop_job(job_id)
     if found.status == "PENDING":
-        _say(
+        say(
             f"job {job_id} is queued: Ray stops it when it is about to start, and fails it by "
             "itself once its start timeout has passed (15 minutes unless the stack says otherwise)"
         )
         return
     ended = jobs.wait_for_end(client, job_id)
-    _say(f"job {job_id}: {ended.status}")
+    say(f"job {job_id}: {ended.status}")
 
 
 @app.command()
@@ -214,7 +212,7 @@ def runs(as_json: Json = False, stack: Stack = None, outputs: Outputs = None) ->
             }
         )
     columns = ("run", "epochs", "loss", "valid_acc", "test_acc", "job", "started")
-    _table(rows, columns, as_json=as_json)
+    print_table(rows, columns, as_json=as_json)
 
 
 @app.command()
@@ -236,22 +234,22 @@ def show(
     if as_json:
         print(json.dumps(vars(record)))  # noqa: T201
     else:
-        _say(f"run         {record.name}")
-        _say(f"config      {json.dumps(record.config)}")
+        say(f"run         {record.name}")
+        say(f"config      {json.dumps(record.config)}")
         for start in record.starts:
             versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
-            _say(f"started     {start['time']}, commit {start['commit'] or 'unknown'}")
-            _say(f"            Python {start['python']}, {versions}")
-        _say(f"checkpoint  {record.checkpoint or 'none yet'}")
+            say(f"started     {start['time']}, commit {start['commit'] or 'unknown'}")
+            say(f"            Python {start['python']}, {versions}")
+        say(f"checkpoint  {record.checkpoint or 'none yet'}")
         columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
         rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
-        _table(rows, columns, as_json=False)
+        print_table(rows, columns, as_json=False)
     if curves is not None:
         picture = place.get(f"{record.name}/{run_files.CURVES}")
         if picture is None:
             raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
         curves.write_bytes(picture)
-        _say(f"curves      {curves}")
+        say(f"curves      {curves}")
 
 
 def _connect(
@@ -269,22 +267,22 @@ def _follow(client: JobSubmissionClient, job_id: str, outputs: contract.StackOut
 
     def notice(job: JobDetails) -> None:
         why = jobs.reason_for_waiting(job, outputs) or _first_line(job.message)
-        _say(f"job {job_id} is {job.status}: {why}")
+        say(f"job {job_id} is {job.status}: {why}")
 
     writer = LogWriter()
     try:
         job = jobs.follow(client, job_id, writer.write, notice)
     except KeyboardInterrupt:
         writer.close()
-        _say(f"\nlet go of job {job_id}, which goes on")
-        _say(f"follow it again: train logs -f {job_id}; stop it: train stop {job_id}")
+        say(f"\nlet go of job {job_id}, which goes on")
+        say(f"follow it again: train logs -f {job_id}; stop it: train stop {job_id}")
         raise typer.Exit(INTERRUPTED) from None
     writer.close()
     if job.status == "SUCCEEDED":
-        _say(f"Job '{job_id}' succeeded", rule=True)
+        say(f"Job '{job_id}' succeeded", rule=True)
         return
     ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
-    _say(f"Job '{job_id}' {ending}", rule=True)
+    say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
         reason = _first_line(job.message).partition(", last available logs")[0]
         print(f"error: {reason}", file=sys.stderr)  # noqa: T201
@@ -334,25 +332,3 @@ def _first_line(text: str | None) -> str:
 
 def _number(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
-
-
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(rows))  # noqa: T201
-        return
-    texts = [
-        ["" if (value := row.get(name)) is None else str(value) for name in columns] for row in rows
-    ]
-    if sys.stdout.isatty():
-        table = Table(*columns)
-        for each in texts:
-            table.add_row(*each)
-        Console().print(table)
-        return
-    for each in (list(columns), *texts):
-        _say("\t".join(each))
-
-
-def _say(text: str, *, rule: bool = False) -> None:
-    lines = [line := "-" * len(text), text, line] if rule else [text]
-    print("\n".join(lines), flush=True)  # noqa: T201

@@ -1,10 +1,15 @@
-"""Writes a job's log to the user's terminal or file."""
+"""What the client writes to the user's terminal or file: sentences, tables, a job's log."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from typing import TextIO
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
 
 # The lines of training/progress.py, behind whatever Ray puts before a worker's line.
 PROGRESS = re.compile(r"progress: (?P<text>.*\bbatch (?P<done>\d+)/(?P<all>\d+).*)")
@@ -49,3 +54,27 @@ def bar(done: int, total: int, text: str) -> str:
     """A bar of fixed width with its text: `[####----] text`."""
     filled = BAR_CELLS * min(done, total) // max(total, 1)
     return f"[{'#' * filled}{'-' * (BAR_CELLS - filled)}] {text}"
+
+
+def say(text: str, *, rule: bool = False) -> None:
+    """Prints a sentence; with a rule above and below it when it is an announcement."""
+    lines = [line := "-" * len(text), text, line] if rule else [text]
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
+    """Prints rows as JSON, as a table on a terminal, else as lines with tabs between."""
+    if as_json:
+        print(json.dumps(rows))  # noqa: T201
+        return
+    texts = [
+        ["" if (value := row.get(name)) is None else str(value) for name in columns] for row in rows
+    ]
+    if sys.stdout.isatty():
+        table = Table(*columns)
+        for each in texts:
+            table.add_row(*each)
+        Console().print(table)
+        return
+    for each in (list(columns), *texts):
+        say("\t".join(each))
