@@ -33,6 +33,8 @@ from engine.values import decrypt, encrypt
 VERSION = 3  # of the checkpoint format
 ORGANIZATION = "organization"  # what a file backend calls its only one
 PROPERTY_FIELDS = ("inputs", "outputs")
+# Marks of a resource that mean steps the engine does not know.
+REFUSED_FIELDS = ("external", "taint", "viewOf", "replacementTrigger", "resourceHooks")
 
 Entry = dict[str, Any]  # one resource, as Pulumi's ResourceV3 with secrets in the clear
 
@@ -120,6 +122,9 @@ class Backend:
         providers = latest.get("secrets_providers") or {}
         if providers and providers.get("type") != "passphrase":
             raise UnsupportedError(f"the secrets provider {providers.get('type')!r}")
+        for entry in latest.get("resources") or []:
+            if marks := [field for field in REFUSED_FIELDS if entry.get(field)]:
+                raise UnsupportedError(f"{', '.join(marks)} in the state (of {entry['urn']})")
         salt = (providers.get("state") or {}).get("salt", "")
         state = State(
             resources=latest.get("resources") or [],
@@ -148,8 +153,11 @@ class Backend:
             if "sha256" in document and document["sha256"] != _digest(document["checkpoint"]):
                 raise ValueError("does not match its checksum")
             _check_resources(latest.get("resources") or [], stack, project)
+            features = document.get("features")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(project, stack, f"is damaged ({error})") from None
+        if features:
+            raise UnsupportedError(f"the features {features} of the state")
         return latest
 
     def save(self, project: str, stack: str, state: State, crypter: Crypter) -> None:

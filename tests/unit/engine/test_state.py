@@ -68,6 +68,23 @@ def test_another_secrets_provider_is_refused(stack):  # F18
     assert "secrets provider 'cloud'" in result.err
 
 
+@pytest.mark.parametrize("change", [{"features": ["views"]}, {"taint": True}])
+def test_what_only_the_cli_knows_in_a_state_is_refused(stack, change):
+    stack.declare(a={})
+    stack.up()
+    document = json.loads(stack.state_file.read_text())
+    del document["sha256"]  # as after the pulumi CLI wrote it
+    if "features" in change:
+        document |= change
+    else:
+        document["checkpoint"]["latest"]["resources"][-1] |= change
+    stack.state_file.write_text(json.dumps(document))
+    result = stack.run("up")
+    assert result.code == 1
+    assert next(iter(change)) in result.err
+    assert "pulumi CLI" in result.err
+
+
 def _damages(content):
     yield b""
     yield b"{}"
