@@ -36,14 +36,17 @@ def delete(context: Context, entries: list[Entry], *, keep_place: bool = False) 
     waiting = list(entries)
     running: dict[Future[None], Entry] = {}
     with ThreadPoolExecutor(PARALLEL) as pool:
-        while running or (waiting and not context.stopping.is_set()):
-            ready = [] if context.stopping.is_set() else _leaves(waiting, running.values())
-            for entry in ready:
+        while running or waiting:
+            if context.stopping.is_set():
+                waiting.clear()
+            for entry in _leaves(waiting, running.values()):
                 waiting.remove(entry)
                 job = pool.submit(
                     copy_context().run, _delete_one, context, entry, going, keep_place
                 )
                 running[job] = entry
+            if not running and not waiting:
+                return
             if not running:
                 stuck = ", ".join(entry["urn"] for entry in waiting)
                 context.fail("delete", EngineError(f"these depend on one another: {stuck}"))

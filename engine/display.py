@@ -56,7 +56,7 @@ class Display:
         self._diff = diff
         self._debug = debug
         self._lock = threading.Lock()
-        self._running: dict[int, tuple[str, str, float]] = {}
+        self._running: dict[object, tuple[str, str, float]] = {}
         self._started = time.monotonic()
         self._live: Live | None = None
 
@@ -81,7 +81,7 @@ class Display:
     ) -> Iterator[None]:
         """Show one step from its begin to its end."""
         begun = time.monotonic()
-        key = id(object())
+        key = object()  # two steps of one resource may run at a time
         with self._lock:
             self._running[key] = (operation, urn, begun)
         if self._live is None and not self._dry_run:

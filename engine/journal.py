@@ -18,7 +18,7 @@ class Journal:
     """Old entries that are still to be dealt with, and new ones in the order of their steps.
 
     Args:
-        state: what was loaded; its pending operations are not taken over.
+        state: what was loaded; its pending operations stay in it until they are settled.
         save: writes a state durably; None in a preview.
     """
 
@@ -28,7 +28,7 @@ class Journal:
         self._save = save
         self._olds = list(state.resources)
         self._news: list[Entry] = []
-        self._pending: list[dict[str, Any]] = []
+        self._pending = list(state.pending)
         self._renamed: dict[str, str] = {}
         self._vanished: set[str] = set()
         self._dirty = False
@@ -76,6 +76,12 @@ class Journal:
             with self.lock:
                 self._pending.remove(operation)
                 self._dirty = True
+
+    def settle(self, operation: dict[str, Any]) -> None:
+        """Take an operation of an earlier, interrupted run off the list."""
+        with self.lock:
+            self._pending.remove(operation)
+            self._dirty = True
 
     def record(self, new: Entry, old: Entry | None = None, *, changed: bool = True) -> None:
         """Put the new entry in place of the old one; written at once unless nothing changed."""

@@ -42,12 +42,16 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
         entry = operation["resource"]
         text = f"{operation['type']} was interrupted; looking what is there"
         context.display.message("warning", text, entry["urn"])
-        if operation["type"] == "creating":
-            _recover_create(context, entry)
-            continue
-        held = context.journal.old([entry["urn"]])
-        if held is not None and is_managed(held):
-            _refresh_one(context, held)
+        try:
+            if operation["type"] == "creating":
+                _recover_create(context, entry)
+            elif (held := context.journal.old([entry["urn"]])) is not None and is_managed(held):
+                _refresh_one(context, held)
+        except Exception as error:
+            context.fail(entry["urn"], error)
+        if context.stopping.is_set():
+            return
+        context.journal.settle(operation)
 
 
 def _refresh_one(context: Context, entry: Entry) -> None:

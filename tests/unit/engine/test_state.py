@@ -141,6 +141,36 @@ def test_a_foreign_resource_in_the_state_is_noticed(stack):  # F15
     assert stack.files() == {"a.0.json": ""}
 
 
+def test_an_interrupted_create_is_kept_until_it_is_settled(stack):  # F12
+    stack.declare(a={"text": "one"}, b={"text": "one"})
+    stack.up()
+    document = json.loads(stack.state_file.read_text())
+    del document["sha256"]
+    latest = document["checkpoint"]["latest"]
+    made = {name: stack.resource(name) for name in ("a", "b")}
+    kept = [e for e in latest["resources"] if e["urn"] not in {m["urn"] for m in made.values()}]
+    latest["resources"] = kept
+    latest["pending_operations"] = [
+        {
+            "resource": {k: v for k, v in entry.items() if k not in ("id", "outputs")},
+            "type": "creating",
+        }
+        for entry in made.values()
+    ]
+    stack.state_file.write_text(json.dumps(document))
+    (stack.folder / "b.0.json").write_text("not JSON: find fails on it")
+    failed = stack.run("up")
+    assert failed.code == 1
+    pending = json.loads(stack.state_file.read_text())["checkpoint"]["latest"]["pending_operations"]
+    assert [operation["resource"]["urn"] for operation in pending] == [made["b"]["urn"]]
+    (stack.folder / "b.0.json").write_text('{"text": "one", "token": null, "kind": "plain"}')
+    assert stack.summary("up") == {}
+    assert (
+        "pending_operations" not in json.loads(stack.state_file.read_text())["checkpoint"]["latest"]
+    )
+    assert stack.journal() == ["create a.0.json", "create b.0.json"]
+
+
 def _lock(stack, **fields):
     folder = stack.root / "backend/.pulumi/locks/organization/files/dev"
     folder.mkdir(parents=True, exist_ok=True)
