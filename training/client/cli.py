@@ -77,7 +77,7 @@ def submit(
     outputs: Outputs = None,
 ) -> None:
     """Submit a job and follow it; exits with the job's result, 0 or 1."""
-    submission.prepare()
+    imported = submission.prepare()
     script = scripts.find(job, working_dir)
     try:
         run_name = run_files.check_name(name or submission.default_run_name(script))
@@ -96,6 +96,7 @@ def submit(
         resources=_resources(entrypoint_resources),
     )
     stack_outputs = contract.read(stack, outputs)
+    imported.result()
     client, job_id = submission.submit(request, stack_outputs, force=force)
     say(f"Job '{job_id}' submitted successfully", rule=True)
     say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
@@ -255,8 +256,9 @@ def show(
 def _connect(
     stack: str | None, file: Path | None
 ) -> tuple[JobSubmissionClient, contract.StackOutputs]:
-    submission.prepare()
+    imported = submission.prepare()
     stack_outputs = contract.read(stack, file)
+    imported.result()
     from training.client import jobs  # noqa: PLC0415 - slow
 
     return jobs.connect(stack_outputs), stack_outputs

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -154,13 +155,18 @@ def submit(
     return client, submission_id
 
 
-def prepare() -> None:
-    """Imports, beside the reading of the outputs, what a submission will need."""
+def prepare() -> Future[None]:
+    """Imports, beside the reading of the outputs, what a submission will need.
+
+    Returns:
+        Done when it is imported. Wait for it before the checks begin: threads that import the same
+        packages at a time can meet them half made, or wait for one another for ever.
+    """
 
     def load() -> None:
         from training.client import jobs, store  # noqa: F401, PLC0415 - slow
 
-    parallel.start(load)
+    return parallel.start(load)
 
 
 def _show_packaging() -> None:
