@@ -79,13 +79,18 @@ def _refresh_one(context: Context, entry: Entry) -> None:
 def _recover_create(context: Context, entry: Entry) -> None:
     live = context.provider(entry["type"]).find(reveal(entry.get("inputs", {})))
     held = context.journal.old([entry["urn"]])
-    if live is None or (held is not None and held.get("id") == live.id):
+    if live is None:
+        return
+    # What an entry pending replacement stood for was deleted before; what was made since may have
+    # been given its name again.
+    living = None if held is not None and held.get("pendingReplacement") else held
+    if living is not None and living["id"] == live.id:
         return
     outputs = mark_like(live.outputs, entry.get("inputs", {}))
     outputs = secret_keys(outputs, entry.get("additionalSecretOutputs", []))
     found = entry | {"id": live.id, "outputs": outputs}
-    if held is not None and not held.get("pendingReplacement"):
+    if living is not None:
         # It was the new half of a replacement: the old half still has to go.
-        context.journal.mark(held, delete=True)
+        context.journal.mark(living, delete=True)
         held = None
     context.journal.adopt(found, held)

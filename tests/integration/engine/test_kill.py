@@ -73,6 +73,23 @@ def test_destroy_finds_what_a_killed_up_was_creating(engine):  # F12
     assert engine.files() == {}
 
 
+def test_a_name_given_twice_is_not_taken_for_what_was_replaced(engine):  # F12
+    engine.declare(c={"kind": "exclusive-1"})
+    assert engine.run("up", "--yes")[0] == 0
+    engine.declare(c={"kind": "exclusive-2", "text": "3"})
+    process = engine.start("up", "--yes", delay=1)
+    deadline = time.monotonic() + 20
+    # The old file is deleted first; the new one gets its name, and its create has not returned.
+    while "exclusive-2" not in "".join(p.read_text() for p in engine.folder.glob("c.0.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    code, output = engine.run("up", "--yes")
+    assert code == 0, output
+    assert engine.files() == {"c": "3"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_after_the_step_in_hand(engine, number):  # F11
     engine.declare(a={"text": "1"}, b={"text_of": "a"})
