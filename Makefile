@@ -43,5 +43,9 @@ lint: setup
 bench: setup
 	$(BIN)/python -m bench
 
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
 lock: setup
-	for name in setup base dev; do $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
+	for name in setup base dev; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
+	for name in ray/torch ray/requirements jupyter/requirements; do $(COMPILE) -c requirements/base.txt docker/$$name.in -o docker/$$name.txt; done
+	for name in ray jupyter; do cp requirements/setup.txt docker/$$name/; done

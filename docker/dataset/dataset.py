@@ -1,0 +1,448 @@
+#!/usr/bin/env python3
+"""Fills a volume with Food-11, and ends.
+
+What comes out is Food-11/{training,validation,evaluation}/class_00 … class_10. What goes in is a
+zip or tar, from a URL or a file, with the three splits anywhere in it; their images lie in class
+folders, or all together under the names <class>_<number>.jpg.
+
+Food-11 appears whole or not at all: it is made beside its place, checked, and renamed. The next run
+knows it by the manifest in it, and what a killed run left it removes. Nothing of an archive but the
+split, the class and the bare name of an image decides where a file goes.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+NAME = "Food-11"
+SPLITS = ("training", "validation", "evaluation")
+CLASSES = 11
+MANIFEST = ".manifest.json"  # hidden: a listing of Food-11 shows the splits
+STAGING = ".filling"
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+CLASS_FOLDER = re.compile(r"class_(\d{1,2})")
+FLAT_NAME = re.compile(r"(\d{1,2})_.+")
+
+# Food-11 is 16,643 images in 1.2 GB. What is far beyond is no Food-11, or wants to fill the disk.
+MAX_BYTES = 32 * 1024**3
+MAX_MEMBERS = 1_000_000
+MAX_IMAGE_BYTES = 64 * 1024**2
+CHUNK = 1024**2  # bytes
+ENCRYPTED = 1  # a flag of a file in a zip
+DAMAGE = (
+    *(zipfile.BadZipFile, NotImplementedError, tarfile.TarError),
+    *(zlib.error, LZMAError, EOFError),
+)
+MIB = 1024**2  # bytes
+
+TIMEOUT_SECONDS = 60  # without a byte from the server
+ATTEMPTS = 3
+RETRY_SECONDS = 2.0
+PROGRESS_SECONDS = 5.0
+
+
+class DatasetError(Exception):
+    """The volume could not be filled; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a filled volume holds.
+
+    Attributes:
+        source: URL or file name of the archive.
+        sha256: of the archive.
+        images: number of images in each class folder, by "split/class".
+        digest: sha256 of all paths and sizes.
+    """
+
+    source: str
+    sha256: str
+    images: dict[str, int]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in an archive; it has to be opened before the next one is asked for."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+
+
+class Progress:
+    """Says how far it is, every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Say it, unless something was said just now."""
+        if time.monotonic() - self._last >= PROGRESS_SECONDS:
+            self._last = time.monotonic()
+            _say(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fill the volume as the command line says; return the exit status."""
+    parser = argparse.ArgumentParser(prog="dataset", description="Fills a volume with Food-11.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--url", type=_url, help="http or https address of a zip or tar")
+    source.add_argument("--archive", type=Path, help="a zip or tar")
+    parser.add_argument("--sha256", type=_sha256, help="of the archive: refuse any other")
+    parser.add_argument("--folder", type=Path, default="/mnt", help="the volume (default: /mnt)")
+    options = parser.parse_args(arguments)
+    # Python has no handler for it, and what has none does not end the first process of a container.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        _fill(options.folder, options.url or options.archive, options.sha256)
+    except DatasetError as error:
+        _say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _fill(folder: Path, source: str | Path, sha256: str | None) -> None:
+    with _sole_user(folder):
+        if _is_filled(folder, sha256):
+            return
+        staging = folder / STAGING
+        try:
+            _make_empty(staging)
+            manifest = _prepare(staging, source, sha256)
+            os.sync()  # or a power cut leaves the new name and not what it names
+            (staging / NAME).rename(folder / NAME)
+        except OSError as error:
+            raise DatasetError(
+                f"{error.filename or folder}: {error.strerror} (the volume has to be writable for "
+                f"user {os.getuid()}, with room for the archive and its images)"
+            ) from None
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    _say_counts(manifest, folder)
+
+
+@contextlib.contextmanager
+def _sole_user(folder: Path) -> Iterator[None]:
+    """Let nobody else fill the volume meanwhile; the lock is the folder, so it leaves no file."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror}: mount a volume there") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise DatasetError(f"{folder} is being filled by another process: wait for it") from None
+    finally:
+        os.close(descriptor)
+
+
+def _is_filled(folder: Path, sha256: str | None) -> bool:
+    """Return whether the volume holds Food-11 already.
+
+    Raises:
+        DatasetError: it holds anything else, or a Food-11 that is not the one it was filled with.
+    """
+    found = sorted({path.name for path in folder.iterdir()} - {STAGING, "lost+found"})
+    if not found:
+        return False
+    manifest = _read_manifest(folder / NAME / MANIFEST)
+    if found != [NAME] or manifest is None:
+        raise DatasetError(
+            f"{folder} holds what this did not put there ({', '.join(found[:5])}): "
+            "name another volume, or empty this one"
+        )
+    if _survey(folder / NAME) != (manifest.images, manifest.digest):
+        raise DatasetError(
+            f"{folder / NAME} was changed since it was filled from {manifest.source}: "
+            "remove it from the volume to have it filled again"
+        )
+    if sha256 not in {None, manifest.sha256}:
+        raise DatasetError(
+            f"{folder / NAME} was filled from an archive with sha256 {manifest.sha256}, not "
+            f"{sha256}: name another volume, or empty this one"
+        )
+    _say(f"filled already, from {manifest.source}")
+    _say_counts(manifest, folder)
+    return True
+
+
+def _read_manifest(path: Path) -> Manifest | None:
+    try:
+        return Manifest(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _make_empty(staging: Path) -> None:
+    if staging.exists():
+        _say("removing what an interrupted run left")
+        shutil.rmtree(staging)
+    staging.mkdir()
+
+
+def _prepare(staging: Path, source: str | Path, sha256: str | None) -> Manifest:
+    """Make and check Food-11 in the staging folder."""
+    if isinstance(source, Path):
+        archive, shown = source, source.name
+        digest = _digest_of(archive)
+    else:
+        archive, shown = staging / "archive", source.partition("?")[0]  # a query may hold a key
+        digest = _download(source, shown, archive)
+    if sha256 not in {None, digest}:
+        raise DatasetError(
+            f"{shown} has sha256 {digest}, not {sha256}: it is another file, or a damaged one"
+        )
+    _unpack(archive, shown, staging / NAME)
+    images, listing = _survey(staging / NAME)
+    missing = [
+        f"{split}/class_{number:02d}"
+        for split in SPLITS
+        for number in range(CLASSES)
+        if f"{split}/class_{number:02d}" not in images
+    ]
+    if missing:
+        raise DatasetError(
+            f"{shown} has no images of {', '.join(missing[:5])}"
+            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}: Food-11 has "
+            f"{CLASSES} classes in each of {', '.join(SPLITS)}"
+        )
+    manifest = Manifest(shown, digest, images, listing)
+    (staging / NAME / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
+    return manifest
+
+
+def _digest_of(archive: Path) -> str:
+    try:
+        with archive.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetError(
+            f"{archive}: {error.strerror}: mount an archive there that user {os.getuid()} may read"
+        ) from None
+
+
+def _download(url: str, shown: str, archive: Path) -> str:
+    """Download to a file; return its sha256."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _download_once(url, shown, archive)
+        except urllib.error.HTTPError as error:
+            problem = f"{error.code} {error.reason}"
+            if error.code < 500:
+                break
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
+            problem = str(getattr(error, "reason", error) or type(error).__name__)
+        except ConnectionError as error:
+            problem = error.strerror or type(error).__name__
+        if attempt < ATTEMPTS:
+            _say(f"{shown}: {problem}; trying again")
+            time.sleep(RETRY_SECONDS * attempt)
+    raise DatasetError(f"{shown}: {problem}: check the address, or give a local archive instead")
+
+
+def _download_once(url: str, shown: str, archive: Path) -> str:
+    progress = Progress()
+    digest = hashlib.sha256()
+    done = 0
+    _say(f"downloading {shown}")
+    with (
+        urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer,  # noqa: S310 - _url checks
+        archive.open("wb") as file,
+    ):
+        size = int(answer.headers.get("Content-Length") or 0)
+        while chunk := answer.read(CHUNK):
+            done += len(chunk)
+            if max(done, size) > MAX_BYTES:
+                raise DatasetError(f"{shown} is larger than {MAX_BYTES // MIB} MiB: no Food-11 is")
+            file.write(chunk)
+            digest.update(chunk)
+            progress(f"downloaded {done // MIB} of {size // MIB or '?'} MiB")
+    if size and done < size:
+        raise http.client.IncompleteRead(b"", size - done)
+    _say(f"downloaded {done // MIB} MiB")
+    return digest.hexdigest()
+
+
+def _unpack(archive: Path, shown: str, target: Path) -> None:
+    """Sort the images of an archive into class folders.
+
+    Raises:
+        DatasetError: it is no archive, damaged, unsafe, too large, or its layout is unknown.
+    """
+    progress = Progress()
+    images = other = total = 0
+    try:
+        for count, member in enumerate(_members(archive), start=1):
+            total += member.size
+            if total > MAX_BYTES or count > MAX_MEMBERS:
+                raise DatasetError(
+                    f"{shown} holds more than {MAX_BYTES // MIB} MiB or {MAX_MEMBERS} files: "
+                    "no Food-11 does"
+                )
+            place = _place(member.name)
+            if place is None:
+                other += 1
+                continue
+            _write_image(member, target / place)
+            images += 1
+            progress(f"unpacked {images} images")
+    except DatasetError as error:
+        raise DatasetError(f"{shown}: {error}") from None
+    except DAMAGE as error:
+        raise DatasetError(f"{shown} is damaged ({error}): get it again") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # Not the system's: gzip and bzip2 have no error of their own for what they cannot unpack.
+        raise DatasetError(f"{shown} is damaged ({error}): get it again") from None
+    _say(f"unpacked {images} images; left out {other} other files")
+
+
+def _members(archive: Path) -> Iterator[Member]:
+    """Return the files of an archive, without unpacking any.
+
+    Raises:
+        DatasetError: it is no zip or tar, or has what is neither file nor folder.
+    """
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as package:
+            for info in package.infolist():
+                if info.is_dir():
+                    continue
+                if info.flag_bits & ENCRYPTED:
+                    raise DatasetError("it is encrypted: take one that is not")
+                if stat.S_ISLNK(info.external_attr >> 16):
+                    raise DatasetError(f"{info.filename!r} is a link: only files are taken")
+                yield Member(info.filename, info.file_size, partial(package.open, info))
+    elif tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as tar:
+            for entry in tar:
+                if entry.isdir():
+                    continue
+                if not entry.isfile():
+                    raise DatasetError(f"{entry.name!r} is a link or device: only files are taken")
+                # Only what is no file has nothing to read.
+                read = cast("Callable[[], IO[bytes]]", partial(tar.extractfile, entry))
+                yield Member(entry.name, entry.size, read)
+    else:
+        raise DatasetError("it is neither a zip nor a tar: check the address or the file")
+
+
+def _place(name: str) -> Path | None:
+    """Return where an image belongs, relative to Food-11; None for what is no image of a split.
+
+    Raises:
+        DatasetError: the name would leave its folder, or says no class.
+    """
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts:
+        raise DatasetError(f"{name!r} leads out of the archive's folder: it was made to do harm")
+    *folders, file = path.parts
+    if "__MACOSX" in folders or path.suffix.lower() not in IMAGE_SUFFIXES or file.startswith("."):
+        return None
+    splits = [index for index, folder in enumerate(folders) if folder in SPLITS]
+    if not splits:
+        return None
+    below = folders[splits[-1] + 1 :]
+    if not below:
+        match = FLAT_NAME.fullmatch(file)
+    else:
+        match = CLASS_FOLDER.fullmatch(below[0]) if len(below) == 1 else None
+    if match is None or int(match[1]) >= CLASSES:
+        raise DatasetError(
+            f"{name!r} says no class: it is neither <split>/class_NN/<image> nor "
+            f"<split>/<class>_<number>.jpg with a class below {CLASSES}"
+        )
+    return Path(folders[splits[-1]], f"class_{int(match[1]):02d}", file)
+
+
+def _write_image(member: Member, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with member.open() as source:
+        # What it holds, not what it says that it holds, fills the disk.
+        content = source.read(MAX_IMAGE_BYTES + 1)
+    if len(content) > MAX_IMAGE_BYTES:
+        raise DatasetError(f"{member.name!r} is larger than {MAX_IMAGE_BYTES // MIB} MiB")
+    if not content.startswith(IMAGE_STARTS):
+        raise DatasetError(f"{member.name!r} is no JPEG or PNG image: get the archive again")
+    try:
+        with target.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise DatasetError(f"{member.name!r}: the archive has this image twice") from None
+
+
+def _survey(folder: Path) -> tuple[dict[str, int], str]:
+    """Return the number of images in each class folder, and a digest of all paths and sizes."""
+    images: Counter[str] = Counter()
+    lines = []
+    for root, _, files in os.walk(folder):
+        for name in files:
+            path = Path(root, name)
+            relative = path.relative_to(folder)
+            if relative != Path(MANIFEST):
+                images[relative.parent.as_posix()] += 1
+                lines.append(f"{relative.as_posix()} {path.stat().st_size}\n")
+    digest = hashlib.sha256("".join(sorted(lines)).encode(errors="surrogateescape"))
+    return dict(sorted(images.items())), digest.hexdigest()
+
+
+def _say_counts(manifest: Manifest, folder: Path) -> None:
+    for split in SPLITS:
+        counts = [manifest.images[f"{split}/class_{number:02d}"] for number in range(CLASSES)]
+        shown = " ".join(f"{number:02d}:{count}" for number, count in enumerate(counts))
+        _say(f"{split}: {sum(counts)} images in {CLASSES} classes ({shown})")
+    _say(f"{folder / NAME} is ready")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _url(text: str) -> str:
+    parts = urllib.parse.urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise argparse.ArgumentTypeError(f"{text!r} is no http or https address")
+    if parts.username or parts.password:
+        raise argparse.ArgumentTypeError("the address holds a password, which everybody would see")
+    return text
+
+
+def _sha256(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not 64 hexadecimal digits")
+    return text.lower()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

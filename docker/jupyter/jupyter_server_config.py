@@ -1,0 +1,25 @@
+"""The notebook's server: whoever has the token in its file may do everything, nobody else anything.
+
+The token is a file because a command line or an environment would show it to `docker inspect`.
+"""
+
+import sys
+from pathlib import Path
+
+TOKEN_FILE = Path("/etc/trainyard/jupyter-token")
+
+c = get_config()  # type: ignore[name-defined]  # noqa: F821 - Jupyter defines it
+
+try:
+    token = TOKEN_FILE.read_text().strip()
+except OSError as error:
+    sys.exit(f"error: no token in {TOKEN_FILE} ({error.strerror}): mount a file that has one")
+if not token:  # which Jupyter takes for: let everybody in
+    sys.exit(f"error: the token in {TOKEN_FILE} is empty: write one into it")
+
+c.IdentityProvider.token = token
+c.ServerApp.ip = "0.0.0.0"  # noqa: S104 - what of the container is reached is not decided here
+c.ServerApp.open_browser = False
+c.ServerApp.root_dir = "/var/lib/trainyard/workspace"
+c.ServerApp.terminado_settings = {"shell_command": ["/bin/bash"]}
+c.FileContentsManager.delete_to_trash = False  # a volume has no trash that anybody would empty

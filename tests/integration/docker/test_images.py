@@ -1,0 +1,235 @@
+"""Our images on a real Docker Engine: what is in them, who they run as, and that they work."""
+
+import importlib.metadata
+import json
+import re
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from cluster.dataset import VOLUME as FOOD11
+from cluster.notebook import WORKSPACE
+from cluster.object_store import DATA
+from cluster.ray_head import DASHBOARDS
+from infra import versions
+from infra.runtimes.docker import SHARED_PATHS, VOLUMES
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+OURS = ("ray_image", "minio_image", "jupyter_image", "dataset_image")
+PINNED = ("ray", "torch", "torchvision", "boto3", "matplotlib", "scikit-learn", "pyarrow")
+ASK_VERSIONS = f"""
+import importlib.metadata, json
+import boto3, filelock, matplotlib, pyarrow.fs, ray, sklearn, torch, torchvision
+from ray.train.torch import TorchTrainer
+print(json.dumps({{name: importlib.metadata.version(name) for name in {PINNED}}}))
+"""
+TOKEN = secrets.token_hex(16)
+RAY_TOKEN = secrets.token_hex(32)
+ROOT_PASSWORD = secrets.token_hex(16)
+BUCKET = "ray"
+
+
+@pytest.fixture
+def image(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def notebook(containers, jupyter_image):
+    name = containers.start(
+        jupyter_image, "lab", "--port=8888", files={"jupyter-token": TOKEN.encode()}
+    )
+    containers.wait_for(name, "http://127.0.0.1:8888/api")
+    return name
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_containers, ray_image, minio_image, jupyter_image):
+    """A head, an object store and a notebook on a network; gives the notebook's container."""
+    engine = shared_containers
+    network = engine.new("network")
+    store = engine.start(
+        minio_image,
+        *("server", "/var/lib/trainyard/data"),
+        options=[
+            *("--network", network, "--network-alias", "minio", "--publish", "127.0.0.1::9000"),
+            *("--volume", f"{engine.new('volume')}:/var/lib/trainyard/data"),
+            *("--env", "MINIO_ROOT_USER_FILE=/etc/trainyard/root-user"),
+            *("--env", "MINIO_ROOT_PASSWORD_FILE=/etc/trainyard/root-password"),
+        ],
+        files={"root-user": b"root-user", "root-password": ROOT_PASSWORD.encode()},
+    )
+    ray_client = [
+        *("--network", network, "--env", "RAY_AUTH_MODE=token"),
+        *("--env", "RAY_AUTH_TOKEN_PATH=/etc/trainyard/ray-token"),
+    ]
+    credentials = f"[default]\naws_access_key_id=root-user\naws_secret_access_key={ROOT_PASSWORD}\n"
+    head = engine.start(
+        ray_image,
+        *("start", "--head", "--block", "--port=6379", "--num-cpus=2"),
+        *("--dashboard-host=0.0.0.0", "--object-store-memory=100000000"),
+        options=[
+            *(*ray_client, "--network-alias", "ray-head", "--shm-size", "256m"),
+            *("--env", "AWS_SHARED_CREDENTIALS_FILE=/etc/trainyard/aws-credentials"),
+            *("--env", "AWS_ENDPOINT_URL=http://minio:9000", "--env", "AWS_REGION=us-east-1"),
+            *("--env", f"TRAINYARD_STORAGE_URL=s3://{BUCKET}"),
+        ],
+        files={"ray-token": RAY_TOKEN.encode(), "aws-credentials": credentials.encode()},
+    )
+    notebook = engine.start(
+        jupyter_image,
+        *("lab", "--port=8888"),
+        options=[
+            *(*ray_client, "--env", "RAY_API_SERVER_ADDRESS=http://ray-head:8265"),
+            *("--volume", f"{engine.new('volume')}:/var/lib/trainyard/workspace"),
+        ],
+        files={"ray-token": RAY_TOKEN.encode(), "jupyter-token": TOKEN.encode()},
+    )
+    engine.wait_for(store, "http://127.0.0.1:9000/minio/health/ready")
+    port = engine.docker("port", store, "9000/tcp").stdout.splitlines()[0]
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://{port}",
+        aws_access_key_id="root-user",
+        aws_secret_access_key=ROOT_PASSWORD,
+        region_name="us-east-1",
+        config=Config(retries={"max_attempts": 1}),
+    )
+    client.create_bucket(Bucket=BUCKET)
+    engine.wait_for(head, "http://127.0.0.1:8265/api/gcs_healthz")
+    engine.wait_for(head, "http://127.0.0.1:52365/api/local_raylet_healthz")
+    return notebook, client
+
+
+def test_nodes_have_the_clients_versions(containers, ray_image):
+    status, output = containers.run(
+        ray_image, "-c", ASK_VERSIONS, options=["--entrypoint", "python"]
+    )
+    assert status == 0, output
+    inside = json.loads(output.splitlines()[-1])
+    assert inside == {name: importlib.metadata.version(name) for name in PINNED}
+    assert inside["ray"] == versions.RAY
+
+
+def test_the_notebook_has_the_clusters_ray(containers, jupyter_image):  # D14
+    _, output = containers.run(jupyter_image, "--version", options=["--entrypoint", "ray"])
+    assert output.strip() == f"ray, version {versions.RAY}"
+
+
+def test_minio_is_of_the_pinned_version(containers, minio_image):
+    # It calls itself a development version; what Go noted when it built it is the truth.
+    status, output = containers.run(
+        minio_image,
+        *("--text", "--only-matching", "--max-count=1"),
+        rf"{versions.MINIO_MODULE}\s{versions.MINIO}\s",
+        "/usr/local/bin/minio",
+        options=["--entrypoint", "grep"],
+    )
+    assert status == 0, output
+    status, output = containers.run(minio_image, "--version")
+    assert status == 0
+    assert output.startswith("minio version")
+
+
+@pytest.mark.parametrize(
+    ("image", "folder"),
+    [
+        ("ray_image", f"{VOLUMES}/{DASHBOARDS.name}"),
+        ("minio_image", f"{VOLUMES}/{DATA.name}"),
+        ("jupyter_image", f"{VOLUMES}/{WORKSPACE.name}"),
+        ("dataset_image", SHARED_PATHS[FOOD11.name]),
+    ],
+    indirect=["image"],
+)
+def test_a_fresh_volume_belongs_to_the_user_of_its_image(containers, image, folder):
+    status, output = containers.run(
+        image,
+        *("-c", f"id --user; touch {folder}/mine && ! touch /usr/mine"),
+        options=["--entrypoint", "sh", "--volume", f"{containers.new('volume')}:{folder}"],
+    )
+    assert output.splitlines()[0] == "1000"
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("image", OURS, indirect=True)
+def test_no_layer_of_ours_shows_a_secret_or_a_certificate(containers, image):  # F35
+    history = containers.docker(
+        "history", "--no-trunc", "--format={{.CreatedBy}}", image
+    ).stdout.splitlines()
+    base = containers.docker(
+        "history", "--no-trunc", "--format={{.CreatedBy}}", "trainyard-test/base"
+    ).stdout.splitlines()
+    ours = [line for line in history if line not in base]
+    assert len(ours) > 5
+    shown = "\n".join(ours).replace("ca-certificates", "a package")
+    assert re.findall(r"://|certificate|\.crt|(?i:token|secret|password)=?", shown) == []
+    config = containers.inspect(image)["Config"]
+    named = [line for line in config["Env"] if re.search(r"TOKEN|SECRET|PASSWORD|KEY", line)]
+    assert named == []
+
+
+def test_the_notebook_lets_in_who_has_the_token(containers, notebook):  # D20, D21
+    def status(path, *headers):
+        return containers.exec(
+            notebook,
+            *("curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}"),
+            *headers,
+            f"http://127.0.0.1:8888{path}",
+        ).stdout
+
+    assert status("/api") == "200"
+    assert status("/api/contents") == "403"
+    assert status("/api/contents", "--header", "Authorization: token wrong") == "403"
+    assert status("/api/contents", "--header", f"Authorization: token {TOKEN}") == "200"
+    assert TOKEN not in containers.logs(notebook)  # F35
+    assert TOKEN not in json.dumps(containers.inspect(notebook))
+    assert TOKEN not in containers.docker("top", notebook).stdout
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "error: no token in /etc/trainyard/jupyter-token (No such file or directory)"),
+        ({"jupyter-token": b" \n"}, "error: the token in /etc/trainyard/jupyter-token is empty"),
+    ],
+)
+def test_the_notebook_does_not_start_without_a_token(containers, jupyter_image, files, message):
+    status, output = containers.run(jupyter_image, "lab", files=files)
+    assert status == 1
+    assert output.startswith(message)
+    assert len(output.splitlines()) == 1
+
+
+def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # D14, D20, D22
+    notebook, store = cluster
+    examples = {
+        "examples/cluster.ipynb": "squares: (0, 1, 4, 9, 16, 25, 36, 49)",
+        "examples/object-store.ipynb": "read back {'loss': 0.25, 'epoch': 3}",
+    }
+
+    def execute(path):
+        shared_containers.exec(notebook, "jupyter", "execute", "--inplace", path)
+        return shared_containers.exec(notebook, "cat", path).stdout
+
+    with ThreadPoolExecutor() as pool:
+        executed = dict(zip(examples, pool.map(execute, examples), strict=True))
+    for path, shown in examples.items():
+        assert shown in executed[path]
+    stored = store.get_object(Bucket=BUCKET, Key="examples/metrics.json")["Body"].read()
+    assert json.loads(stored) == {"loss": 0.25, "epoch": 3}
+    environment = shared_containers.exec(notebook, "env").stdout
+    assert "RAY_API_SERVER_ADDRESS=http://ray-head:8265" in environment
+    assert RAY_TOKEN not in environment
+
+
+def test_a_job_brings_packages_of_its_own(shared_containers, cluster):  # A31, D28
+    notebook, _ = cluster
+    shared_containers.exec(
+        notebook,
+        *("ray", "job", "submit", "--runtime-env-json", '{"pip": ["colorama"]}', "--"),
+        *("python", "-c", "import colorama, ray, sys; assert sys.prefix != sys.base_prefix"),
+    )

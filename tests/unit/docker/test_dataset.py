@@ -1,0 +1,398 @@
+"""The program that fills the data volume, on archives made here."""
+
+import hashlib
+import importlib.util
+import io
+import json
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[3] / "docker" / "dataset" / "dataset.py"
+JPEG = b"\xff\xd8\xff\xe0 an image"
+FLAT = {
+    f"{split}/{number}_{index}.jpg": JPEG + name.encode()
+    for split in ("training", "validation", "evaluation")
+    for number in range(11)
+    for index, name in enumerate(("first", "second"))
+}
+DEADLINE_S = 30
+
+
+@pytest.fixture
+def dataset():
+    spec = importlib.util.spec_from_file_location("food11", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["food11"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    before = signal.getsignal(signal.SIGTERM)
+    yield module
+    signal.signal(signal.SIGTERM, before)
+    del sys.modules["food11"]
+
+
+@pytest.fixture
+def volume(tmp_path):
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return zipped(tmp_path / "food.zip", FLAT)
+
+
+@pytest.fixture
+def served(archive):
+    """The archive behind HTTP: `answers` are the statuses to give, then 200 for good."""
+    answers: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status = answers.pop(0) if answers else 200
+            body = archive.read_bytes()
+            self.send_response(200 if status == 206 else status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            # 206 stands for an answer that breaks off.
+            self.wfile.write(body[: len(body) // 2] if status == 206 else body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/food.zip?key=hidden", answers
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def zipped(path, files):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in files.items():
+            package.writestr(name, content)
+    return path
+
+
+def tarred(path, files, mode="w:gz"):
+    with tarfile.open(path, mode) as package:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            package.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def images(volume):
+    root = volume / "Food-11"
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def sorted_by_class(files):
+    return {
+        f"{split}/class_{int(name.split('_')[0]):02d}/{name}": content
+        for split, name, content in ((*key.split("/"), value) for key, value in files.items())
+    }
+
+
+def test_a_flat_archive_is_sorted_into_classes(dataset, volume, archive, capsys):  # D8, D10
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    assert images(volume) == sorted_by_class(FLAT)
+    assert len(images(volume)) == 66
+    assert "training: 22 images in 11 classes" in capsys.readouterr().out
+    assert sorted(path.name for path in volume.iterdir()) == ["Food-11"]
+
+
+@pytest.mark.parametrize("prefix", ["", "Food-11/", "./", "data/Food-11/"])
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_tars_of_every_kind_and_any_folder_above(dataset, volume, tmp_path, prefix, mode):  # D8
+    files = {prefix + name: content for name, content in FLAT.items()}
+    archive = tarred(tmp_path / "food", files, mode)
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    assert images(volume) == sorted_by_class(FLAT)
+
+
+def test_class_folders_stay_and_what_is_no_image_is_left_out(dataset, volume, tmp_path):  # D10
+    classes = sorted_by_class(FLAT)
+    other = {
+        "README.md": b"words",
+        "sample.jpg": JPEG,
+        "training/labels.csv": b"0,1",
+        "__MACOSX/training/._0_0.jpg": b"not an image",
+        "training/.DS_Store": b"",
+    }
+    archive = zipped(tmp_path / "food.zip", {f"Food-11/{k}": v for k, v in classes.items()} | other)
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    assert images(volume) == classes
+
+
+def test_a_second_run_changes_nothing_and_is_quick(dataset, volume, archive, capsys):  # D8, D9
+    arguments = ["--archive", str(archive), "--folder", str(volume)]
+    assert dataset.main(arguments) == 0
+    root = volume / "Food-11"
+    before = {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))}
+    archive.unlink()  # it is not even opened
+    started = time.monotonic()
+    assert dataset.main(arguments) == 0
+    assert time.monotonic() - started < 2
+    assert {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))} == before
+    assert "filled already, from food.zip" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGTERM])
+def test_a_kill_in_the_middle_leaves_nothing_that_looks_finished(
+    dataset, volume, tmp_path, killer
+):  # D8
+    many = {f"training/0_{index}.jpg": JPEG for index in range(2, 6000)}
+    archive = zipped(tmp_path / "food.zip", FLAT | many)
+    arguments = ["--archive", str(archive), "--folder", str(volume)]
+    run = subprocess.Popen(
+        [sys.executable, PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while not any((volume / ".filling").glob("Food-11/*/*/*")) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        run.send_signal(killer)
+        run.wait(DEADLINE_S)
+    finally:
+        run.kill()
+        output, _ = run.communicate()
+    assert run.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143}[killer], output
+    assert b"Traceback" not in output
+    assert not (volume / "Food-11").exists()
+    assert (volume / ".filling").exists() == (killer == signal.SIGKILL)
+    assert dataset.main(arguments) == 0
+    assert len(images(volume)) == 66 + 5998
+    assert sorted(path.name for path in volume.iterdir()) == ["Food-11"]
+
+
+def test_foreign_content_is_refused_and_kept(dataset, volume, archive, capsys):
+    (volume / "thesis").mkdir()
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+    assert "holds what this did not put there (thesis): name another volume" in (
+        capsys.readouterr().out
+    )
+    assert [path.name for path in volume.iterdir()] == ["thesis"]
+
+
+def test_a_food_11_of_somebody_else_is_refused(dataset, volume, archive, capsys):
+    (volume / "Food-11" / "training").mkdir(parents=True)
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+    assert "(Food-11)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", ["remove", "add", "cut"])
+def test_a_changed_volume_is_not_taken_for_finished(dataset, volume, archive, change, capsys):
+    arguments = ["--archive", str(archive), "--folder", str(volume)]
+    dataset.main(arguments)
+    image = volume / "Food-11" / "training" / "class_03" / "3_0.jpg"
+    if change == "remove":
+        image.unlink()
+    elif change == "add":
+        image.with_name("3_9.jpg").write_bytes(JPEG)
+    else:
+        image.write_bytes(JPEG)
+    assert dataset.main(arguments) == 1
+    assert "was changed since it was filled from food.zip" in capsys.readouterr().out
+
+
+def test_the_digest_is_checked_when_given(dataset, volume, archive, capsys):
+    right = hashlib.sha256(archive.read_bytes()).hexdigest()
+    wrong = "0" * 64
+    arguments = ["--archive", str(archive), "--folder", str(volume), "--sha256"]
+    assert dataset.main([*arguments, wrong]) == 1
+    assert f"food.zip has sha256 {right}, not {wrong}" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+    assert dataset.main([*arguments, right.upper()]) == 0
+    assert dataset.main([*arguments, right]) == 0
+    assert dataset.main([*arguments, wrong]) == 1
+    assert f"was filled from an archive with sha256 {right}, not {wrong}" in capsys.readouterr().out
+    manifest = json.loads((volume / "Food-11" / ".manifest.json").read_text())
+    assert manifest["sha256"] == right
+    assert manifest["images"]["evaluation/class_10"] == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../training/0_9.jpg", "/training/0_9.jpg", "training/../../0_9.jpg", "..\\training\\0_9.jpg"],
+)
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_an_archive_that_leads_out_of_its_folder_is_refused(
+    dataset, volume, tmp_path, name, pack, capsys
+):
+    archive = pack(tmp_path / "food", FLAT | {name: JPEG})
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+    assert "leads out of the archive's folder" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["food", "volume"]
+
+
+def test_links_are_refused(dataset, volume, tmp_path, capsys):
+    tar = tarred(tmp_path / "food.tar", FLAT, "w")
+    with tarfile.open(tar, "a") as package:
+        link = tarfile.TarInfo("training/0_9.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        package.addfile(link)
+    package = zipped(tmp_path / "food.zip", FLAT)
+    with zipfile.ZipFile(package, "a") as file:
+        link = zipfile.ZipInfo("training/0_9.jpg")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        file.writestr(link, "/etc/passwd")
+    for archive in (tar, package):
+        assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+        assert "'training/0_9.jpg' is a link" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_a_bomb_is_stopped_before_it_fills_the_disk(dataset, volume, tmp_path, pack, capsys):
+    bomb = FLAT | {"training/0_9.jpg": JPEG + bytes(dataset.MAX_IMAGE_BYTES)}
+    archive = pack(tmp_path / "food", bomb)
+    assert archive.stat().st_size < 1024**2
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+    assert "'training/0_9.jpg' is larger than 64 MiB" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+def test_bytes_and_files_altogether_are_bounded(dataset, volume, archive, capsys, monkeypatch):
+    arguments = ["--archive", str(archive), "--folder", str(volume)]
+    for bound in ("MAX_BYTES", "MAX_MEMBERS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(dataset, bound, 10)
+            assert dataset.main(arguments) == 1
+        assert "no Food-11 does" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        (["evaluation/7_"], "food.zip has no images of evaluation/class_07: Food-11 has 11"),
+        (["validation/"], "validation/class_04 and 6 more"),
+    ],
+)
+def test_a_missing_class_is_named(dataset, volume, tmp_path, left_out, message, capsys):  # D10
+    files = {k: v for k, v in FLAT.items() if not k.startswith(tuple(left_out))}
+    archive = zipped(tmp_path / "food.zip", files)
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+    assert message in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ({"training/11_0.jpg": JPEG}, "says no class"),
+        ({"training/soup.jpg": JPEG}, "says no class"),
+        ({"training/Soup/0.jpg": JPEG}, "says no class"),
+        ({"training/0_9.jpg": b"<html>"}, "'training/0_9.jpg' is no JPEG or PNG image"),
+        ({"training/0_9.jpg": b""}, "is no JPEG or PNG image"),
+        ({"training/class_00/0_0.jpg": JPEG}, "has this image twice"),
+    ],
+)
+def test_what_is_not_food_11_is_refused(dataset, volume, tmp_path, added, message, capsys):
+    archive = zipped(tmp_path / "food.zip", FLAT | added)
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
+    assert message in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+def test_what_is_no_whole_archive_is_refused(dataset, volume, tmp_path, archive, capsys):
+    page = tmp_path / "page.zip"
+    page.write_bytes(b"<html>quota exceeded</html>")
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes(tarred(tmp_path / "whole", FLAT).read_bytes()[:-100])
+    flipped = tmp_path / "flipped.zip"
+    content = bytearray(zipped(tmp_path / "stored.zip", FLAT).read_bytes())
+    content[60] ^= 0xFF
+    flipped.write_bytes(content)
+    encrypted = tmp_path / "encrypted.zip"
+    content = bytearray(archive.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    encrypted.write_bytes(content)
+    for broken, message in (
+        (page, "page.zip: it is neither a zip nor a tar"),
+        (cut, "cut.tar.gz is damaged"),
+        (flipped, "flipped.zip is damaged"),
+        (encrypted, "encrypted.zip: it is encrypted"),
+        (tmp_path / "none.zip", "No such file or directory: mount an archive there"),
+    ):
+        assert dataset.main(["--archive", str(broken), "--folder", str(volume)]) == 1
+        assert message in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+def test_a_download_is_tried_again(dataset, volume, archive, served, capsys, monkeypatch):  # D8
+    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
+    url, answers = served
+    answers += [503, 206]
+    assert dataset.main(["--url", url, "--folder", str(volume)]) == 0
+    assert images(volume) == sorted_by_class(FLAT)
+    output = capsys.readouterr().out
+    assert "503 Service Unavailable; trying again" in output
+    assert output.count("trying again") == 2
+    assert "hidden" not in output + (volume / "Food-11" / ".manifest.json").read_text()
+
+
+def test_a_download_that_cannot_be_had_says_why(dataset, volume, served, capsys, monkeypatch):
+    monkeypatch.setattr(dataset, "RETRY_SECONDS", 0)
+    url, answers = served
+    answers += [404]
+    assert dataset.main(["--url", url, "--folder", str(volume)]) == 1
+    assert "404 Not Found: check the address" in capsys.readouterr().out
+    answers += [500, 500, 500]
+    assert dataset.main(["--url", url, "--folder", str(volume)]) == 1
+    assert "500 Internal Server Error: check the address" in capsys.readouterr().out
+    assert dataset.main(["--url", "http://127.0.0.1:1/x.zip", "--folder", str(volume)]) == 1
+    assert "Connection refused: check the address" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
+def test_two_at_once_do_not_mix(dataset, volume, archive, capsys):
+    arguments = ["--archive", str(archive), "--folder", str(volume)]
+    with dataset._sole_user(volume):
+        assert dataset.main(arguments) == 1
+    assert "is being filled by another process" in capsys.readouterr().out
+    assert dataset.main(arguments) == 0
+
+
+def test_a_volume_that_is_not_there_is_named(dataset, tmp_path, archive, capsys):
+    folder = str(tmp_path / "none")
+    assert dataset.main(["--archive", str(archive), "--folder", folder]) == 1
+    assert f"{folder}: No such file or directory: mount a volume there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "one of the arguments --url --archive is required"),
+        (["--url", "ftp://host/x.zip"], "is no http or https address"),
+        (["--url", "file:///etc/passwd"], "is no http or https address"),
+        (["--url", "https://user:secret@host/x.zip"], "the address holds a password"),
+        (["--archive", "x", "--sha256", "123"], "'123' is not 64 hexadecimal digits"),
+    ],
+)
+def test_wrong_arguments(dataset, arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        dataset.main(arguments)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "secret" not in error
