@@ -1,4 +1,8 @@
-"""Prometheus: scrapes every Ray node, and the object store."""
+"""Prometheus: scrapes every Ray node, and the object store.
+
+Its interfaces that change or end it are off, which is its default. It asks for no password: others
+reach it only through the gateway, which does.
+"""
 
 import base64
 import hmac
@@ -48,9 +52,11 @@ class Monitoring(pulumi.ComponentResource):
 
     Attributes:
         url: its URL, for users.
+        internal_url: its URL, for other services.
     """
 
     url: pulumi.Output[str]
+    internal_url: str
 
     def __init__(
         self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
@@ -77,12 +83,13 @@ class Monitoring(pulumi.ComponentResource):
                 files={"prometheus.yml": yaml.safe_dump(scrape_config(args))},
                 secrets=secrets,
                 volumes=[DATA],
-                ports=[Port(number=args.port, setting="prometheusPort")],
+                ports=[Port(number=args.port, setting="prometheusPort", published=True)],
                 health=[HealthCheck(port=args.port, path="/-/ready")],
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        self.url = pulumi.Output.from_input(f"http://{runtime.published(SERVICE, args.port)}")
+        self.internal_url = f"http://{runtime.address(SERVICE, args.port)}"
+        self.url = pulumi.Output.from_input(f"http://{runtime.public(SERVICE, args.port)}")
         self.register_outputs({"url": self.url})
 
 
@@ -107,14 +114,15 @@ def scrape_config(args: MonitoringArgs) -> dict[str, Any]:
         }
     ]
     if args.storage.endpoint:
-        jobs.append(
+        jobs += [
             {
-                "job_name": "object-store",
-                "metrics_path": "/minio/v2/metrics/cluster",
+                "job_name": name,
+                "metrics_path": f"/minio/v2/metrics/{part}",
                 "static_configs": [{"targets": [args.storage.internal]}],
                 "authorization": {"credentials_file": runtime.file(SERVICE, STORE_TOKEN_FILE)},
             }
-        )
+            for name, part in (("object-store", "cluster"), ("object-store-buckets", "bucket"))
+        ]
     return {"global": {"scrape_interval": SCRAPE_INTERVAL}, "scrape_configs": jobs}
 
 

@@ -111,16 +111,17 @@ class ObjectStore(pulumi.ComponentResource):
                 secrets={"root-user": ROOT_USER, "root-password": root.value},
                 volumes=[DATA, CERTIFICATES],
                 ports=[
-                    Port(number=args.port, setting="objectStorePort"),
-                    Port(number=args.console_port, setting="objectStoreConsolePort"),
+                    Port(number=args.port, setting="objectStorePort", published=True),
+                    Port(
+                        number=args.console_port, setting="objectStoreConsolePort", published=True
+                    ),
                 ],
                 health=[HealthCheck(port=args.port, path="/minio/health/ready")],
             ),
             child,
         )
-        published = runtime.published(SERVICE, args.port)
         credentials: dict[str, pulumi.Input[str]] = {
-            "endpoint": published,
+            "endpoint": runtime.published(SERVICE, args.port),
             "rootUser": ROOT_USER,
             "rootPassword": root.value,
         }
@@ -143,7 +144,7 @@ class ObjectStore(pulumi.ComponentResource):
             )
         self.storage = Storage(
             url=f"s3://{args.bucket}",
-            endpoint=f"http://{published}",
+            endpoint=f"http://{runtime.public(SERVICE, args.port)}",
             internal=runtime.address(SERVICE, args.port),
             bucket=args.bucket,
             access_key=TRAINING_USER,

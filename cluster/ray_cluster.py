@@ -8,7 +8,7 @@ import pulumi
 
 from cluster import ray_head, ray_worker
 from cluster.object_store import Storage
-from cluster.ray_head import RayHead, RayHeadArgs
+from cluster.ray_head import GrafanaUrls, RayHead, RayHeadArgs
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.ray_worker import RayWorker, RayWorkerArgs
 from cluster.service import Runtime
@@ -27,7 +27,10 @@ class RayClusterArgs:
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
         storage: where jobs keep their results.
-        prometheus_url: of Prometheus; None without one.
+        prometheus_url: of Prometheus, for other services; None without one.
+        grafana: of Grafana, whose panels the dashboard shows; None without one.
+        gpus: indexes of the host's accelerators that each worker may use.
+        has_dataset: whether the nodes have the volume of the data set.
     """
 
     runtime: Runtime
@@ -37,8 +40,13 @@ class RayClusterArgs:
     token: pulumi.Input[str]
     storage: Storage
     prometheus_url: pulumi.Input[str] | None
+    grafana: GrafanaUrls | None
+    gpus: Sequence[Sequence[int]]
+    has_dataset: bool
 
     def __post_init__(self) -> None:
+        if len(self.gpus) != len(self.workers):
+            raise ValueError(f"{len(self.workers)} workers, but GPUs of {len(self.gpus)}")
         if not self.workers and not self.head.cpus:
             raise ValueError("a cluster without workers needs a head with at least 1 CPU")
 
@@ -67,6 +75,8 @@ class RayCluster(pulumi.ComponentResource):
                 token=args.token,
                 storage=args.storage,
                 prometheus_url=args.prometheus_url,
+                grafana=args.grafana,
+                has_dataset=args.has_dataset,
             ),
             pulumi.ResourceOptions(parent=self),
         )
@@ -80,6 +90,8 @@ class RayCluster(pulumi.ComponentResource):
                     ports=args.ports,
                     token=args.token,
                     storage=args.storage,
+                    gpus=args.gpus[index],
+                    has_dataset=args.has_dataset,
                 ),
                 pulumi.ResourceOptions(parent=self),
             )

@@ -7,9 +7,26 @@ import pulumi
 from cluster import ray_node
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
-from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
 
 SERVICE = "ray-head"
+# Where the head writes its Grafana dashboards, and how Grafana has the same folder.
+DASHBOARDS = Volume(name="dashboards", shared=True)
+DASHBOARDS_READ_ONLY = Volume(name="dashboards", shared=True, read_only=True)
+DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask for
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrafanaUrls:
+    """Where Grafana answers.
+
+    Attributes:
+        inside: for other services.
+        outside: for browsers.
+    """
+
+    inside: str
+    outside: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +39,9 @@ class RayHeadArgs:
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
         storage: where jobs keep their results.
-        prometheus_url: of Prometheus, for the dashboard's charts; None without one.
+        prometheus_url: of Prometheus, for other services; None without one.
+        grafana: of Grafana, whose panels the dashboard shows; None without one.
+        has_dataset: whether it has the volume of the data set.
     """
 
     runtime: Runtime
@@ -31,6 +50,8 @@ class RayHeadArgs:
     token: pulumi.Input[str]
     storage: Storage
     prometheus_url: pulumi.Input[str] | None
+    grafana: GrafanaUrls | None
+    has_dataset: bool
 
 
 class RayHead(pulumi.ComponentResource):
@@ -47,10 +68,12 @@ class RayHead(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:cluster:RayHead", name, None, opts)
         runtime, ports = args.runtime, args.ports
-        environment = ray_node.environment(SERVICE, runtime, args.storage) | {
+        environment = ray_node.environment(
+            SERVICE, runtime, args.storage, has_dataset=args.has_dataset
+        ) | {
             "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
             "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
-            "RAY_GRAFANA_HOST": "DISABLED",  # hides the tab whose charts need a Grafana
+            **grafana_environment(runtime, args.grafana),
         }
         if args.prometheus_url is not None:
             environment["RAY_PROMETHEUS_HOST"] = args.prometheus_url
@@ -69,10 +92,14 @@ class RayHead(pulumi.ComponentResource):
             ],
             environment=environment,
             secrets=ray_node.secret_files(args.token, args.storage),
-            volumes=[ray_node.TEMP],
+            volumes=[
+                *ray_node.volumes(has_dataset=args.has_dataset),
+                *([DASHBOARDS] if args.grafana else []),
+            ],
+            shared_memory_mib=ray_node.shared_memory_mib(args.resources),
             stop_seconds=ray_node.STOP_SECONDS,
             ports=[
-                Port(number=ports.dashboard, setting="dashboardPort"),
+                Port(number=ports.dashboard, setting="dashboardPort", published=True),
                 Port(number=ports.gcs, setting="gcsPort"),
                 Port(number=ports.client, setting="rayClientPort"),
                 Port(number=ports.agent, setting="agentPort"),
@@ -87,6 +114,18 @@ class RayHead(pulumi.ComponentResource):
         )
         runtime.place(service, pulumi.ResourceOptions(parent=self))
         self.dashboard_url = pulumi.Output.from_input(
-            f"http://{runtime.published(SERVICE, ports.dashboard)}"
+            f"http://{runtime.public(SERVICE, ports.dashboard)}"
         )
         self.register_outputs({"dashboard_url": self.dashboard_url})
+
+
+def grafana_environment(runtime: Runtime, urls: GrafanaUrls | None) -> dict[str, str]:
+    """Return what tells the head where Grafana is, and where to write its dashboards."""
+    if urls is None:
+        return {"RAY_GRAFANA_HOST": "DISABLED"}  # hides the tab whose charts need a Grafana
+    return {
+        "RAY_GRAFANA_HOST": urls.inside,
+        "RAY_GRAFANA_IFRAME_HOST": urls.outside,
+        "RAY_PROMETHEUS_NAME": DATASOURCE,
+        "RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": runtime.volume(SERVICE, DASHBOARDS),
+    }

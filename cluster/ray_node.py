@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pulumi
 
+from cluster import dataset
 from cluster.object_store import REGION, Storage
 from cluster.service import Runtime, Volume
 
@@ -17,6 +18,8 @@ TEMP = Volume(name="ray")
 # A node that is asked to end waits half a minute for running jobs, and a minute for a head that
 # ended first. Killed, it loses nothing that lasts: runs go on from their checkpoints.
 STOP_SECONDS = 0
+# Of a node's memory: what data loaders and collective communication share, beside Ray's objects.
+SHARED_MEMORY_SHARE = 0.25
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
 
@@ -90,7 +93,19 @@ def agent_port(ports: RayPorts, index: int) -> int:
     return ports.agent + index
 
 
-def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, pulumi.Input[str]]:
+def shared_memory_mib(resources: NodeResources) -> int:
+    """Return the shared memory of a node in MiB; what nobody uses costs nothing."""
+    return resources.object_store_mib + int(resources.memory_mib * SHARED_MEMORY_SHARE)
+
+
+def volumes(*, has_dataset: bool) -> list[Volume]:
+    """Return the volumes of a node."""
+    return [TEMP, dataset.READ_ONLY] if has_dataset else [TEMP]
+
+
+def environment(
+    service: str, runtime: Runtime, storage: Storage, *, has_dataset: bool
+) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
     RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
@@ -102,6 +117,8 @@ def environment(service: str, runtime: Runtime, storage: Storage) -> dict[str, p
         "RAY_USAGE_STATS_ENABLED": "0",
         "TRAINYARD_STORAGE_URL": storage.url,
     }
+    if has_dataset:
+        variables[dataset.DATA_VARIABLE] = dataset.folder(runtime, service)
     if storage.endpoint:
         variables |= {
             "AWS_SHARED_CREDENTIALS_FILE": runtime.file(service, CREDENTIALS_FILE),

@@ -1,5 +1,6 @@
 """One worker of a Ray cluster."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -21,6 +22,8 @@ class RayWorkerArgs:
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
         storage: where jobs keep their results.
+        gpus: indexes of the host's accelerators that it may use.
+        has_dataset: whether it has the volume of the data set.
     """
 
     runtime: Runtime
@@ -29,6 +32,8 @@ class RayWorkerArgs:
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
+    gpus: Sequence[int]
+    has_dataset: bool
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -66,9 +71,13 @@ class RayWorker(pulumi.ComponentResource):
                     f"--address={head}",
                     *ray_node.common_flags(service_name, node, runtime, args.resources, args.ports),
                 ],
-                environment=ray_node.environment(service_name, runtime, args.storage),
+                environment=ray_node.environment(
+                    service_name, runtime, args.storage, has_dataset=args.has_dataset
+                ),
                 secrets=ray_node.secret_files(args.token, args.storage),
-                volumes=[ray_node.TEMP],
+                volumes=ray_node.volumes(has_dataset=args.has_dataset),
+                gpus=args.gpus,
+                shared_memory_mib=ray_node.shared_memory_mib(args.resources),
                 stop_seconds=ray_node.STOP_SECONDS,
                 ports=[Port(number=agent_port, setting="agentPort")],
                 # The agent asks the head whether this node is alive: 200 means it has joined.

@@ -22,10 +22,14 @@ class Port:
     Attributes:
         number: TCP port, 1024 to 65535.
         setting: configuration key that changes it, for error messages.
+        published: whether users of this machine reach it, beside the services of the stack.
+        public: whether others reach it too.
     """
 
     number: int
     setting: str
+    published: bool = False
+    public: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,31 +51,40 @@ class HealthCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A folder that a service writes to.
+    """A folder of a service.
 
     Attributes:
-        name: unique within the service.
+        name: unique within the service, or within the stack for a shared one.
         keep: whether its content outlives a destroy of the stack.
+        shared: whether every service of the stack that names it has the same folder.
+        read_only: whether the service only reads it, where the runtime can see to that.
     """
 
     name: str
     keep: bool = False
+    shared: bool = False
+    read_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """One long-running program on one host.
+    """One program on one host: it runs for as long as the stack does, or once to its end.
 
     Attributes:
         name: unique within the stack; lowercase words joined by hyphens.
-        program: which program, by the name that runtimes know it by: "ray", "minio", "prometheus".
+        program: which program, by the name that runtimes know it by: "ray", "minio", "prometheus",
+            "grafana", "jupyter", "dataset", "gateway".
         arguments: its command line after the program; never holds a secret.
         environment: variables beyond those that the runtime sets; never holds a secret.
         files: content of its configuration files by name.
         secrets: content of its secret files by name; a runtime keeps them at mode 0600.
-        volumes: folders that it writes to.
+        host_files: paths of files of the host that it reads, by name.
+        volumes: its folders.
         ports: every fixed port that it listens on.
-        health: it is up when all of these answer.
+        health: it is up when all of these answer; none for one that runs once.
+        once: whether it runs to its end, which has to be a good one, instead of staying.
+        gpus: indexes of the host's accelerators that it may use; it sees no other.
+        shared_memory_mib: shared memory that it needs, in MiB; 0 for the runtime's own default.
         stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
             once, for what has nothing to bring to an end.
     """
@@ -82,9 +95,13 @@ class Service:
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     files: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    host_files: Mapping[str, str] = field(default_factory=dict)
     volumes: Sequence[Volume] = ()
-    ports: Sequence[Port]
-    health: Sequence[HealthCheck]
+    ports: Sequence[Port] = ()
+    health: Sequence[HealthCheck] = ()
+    once: bool = False
+    gpus: Sequence[int] = ()
+    shared_memory_mib: int = 0
     stop_seconds: int = 20
 
     def __post_init__(self) -> None:
@@ -93,7 +110,7 @@ class Service:
                 f"service name {self.name!r} must be lowercase words joined by hyphens, "
                 f"at most {NAME_LIMIT} characters"
             )
-        if not self.health:
+        if not self.health and not self.once:
             raise ValueError(f"service {self.name} has no health check: nobody could wait for it")
 
 
@@ -119,7 +136,11 @@ class Runtime(Protocol):
         ...
 
     def published(self, service: str, port: int) -> str:
-        """Return host:port at which users, and this Pulumi program, reach the port."""
+        """Return host:port at which this Pulumi program reaches a published port."""
+        ...
+
+    def public(self, service: str, port: int) -> str:
+        """Return host:port at which users reach a published port, those of other machines too."""
         ...
 
     def file(self, service: str, name: str) -> str:
@@ -131,5 +152,5 @@ class Runtime(Protocol):
         ...
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        """Declare a service; the returned resource exists once its health checks answer."""
+        """Declare a service; the returned resource exists once it is up, or has ended well."""
         ...

@@ -25,6 +25,9 @@ class RecordingRuntime:
         return f"{service}.internal:{port}"
 
     def published(self, service: str, port: int) -> str:
+        return f"loopback.example:{port}"
+
+    def public(self, service: str, port: int) -> str:
         return f"host.example:{port}"
 
     def file(self, service: str, name: str) -> str:

@@ -4,12 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import jwt
 import pytest
-import yaml
 
-from cluster import monitoring, object_store
-from cluster.monitoring import Monitoring, MonitoringArgs
+from cluster import object_store
 from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
 from cluster.ray_cluster import RayCluster, RayClusterArgs
 from cluster.ray_node import NodeResources, RayPorts
@@ -38,6 +35,9 @@ def _cluster(runtime: Any, **changes: Any) -> RayCluster:
         "token": "canary",
         "storage": Storage(url="file:///srv/results"),
         "prometheus_url": None,
+        "grafana": None,
+        "gpus": [(), ()],
+        "has_dataset": False,
     }
     return RayCluster("ray", RayClusterArgs(**(values | changes)))
 
@@ -89,7 +89,7 @@ def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy:
 
 def test_a_cluster_that_could_run_nothing_is_refused(runtime: Any) -> None:
     with pytest.raises(ValueError, match="at least 1 CPU"):
-        _cluster(runtime, workers=[], token="t")
+        _cluster(runtime, workers=[], gpus=[], token="t")
 
 
 def test_a_negative_worker_is_refused(runtime: Any) -> None:
@@ -101,6 +101,8 @@ def test_a_negative_worker_is_refused(runtime: Any) -> None:
             ports=PORTS,
             token="t",
             storage=Storage(url=""),
+            gpus=(),
+            has_dataset=False,
         )
 
 
@@ -138,46 +140,6 @@ def test_the_training_user_reaches_one_bucket() -> None:  # F36
 def test_one_port_for_two_is_refused(runtime: Any) -> None:
     with pytest.raises(ValueError, match="both listen on port 9000"):
         ObjectStoreArgs(runtime=runtime, bucket="ray", port=9000, console_port=9000)
-
-
-@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
-def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
-    storage = Storage(
-        url="s3://ray", endpoint="http://e", internal="minio:9000", metrics_secret="k" * 40
-    )
-    args = MonitoringArgs(
-        runtime=runtime, port=9090, dashboard_port=8265, ray_token="canary", storage=storage
-    )
-
-    def program() -> Any:
-        url = Monitoring("monitoring", args).url
-        return {"url": url, "files": runtime.placed["prometheus"].secrets}
-
-    result = deploy(program)
-    assert result["url"] == "http://host.example:9090"
-    text = runtime.placed["prometheus"].files["prometheus.yml"]
-    assert "canary" not in text
-    ray, store = yaml.safe_load(text)["scrape_configs"]
-    discovery = ray["http_sd_configs"][0]
-    assert discovery["url"] == "http://ray-head.internal:8265/api/prometheus/sd"
-    assert discovery["authorization"]["credentials_file"] == "/run/secrets/ray-token"
-    assert store["static_configs"] == [{"targets": ["minio:9000"]}]
-    claims = jwt.decode(
-        result["files"]["object-store-token"], "k" * 40, algorithms=["HS512"], issuer="prometheus"
-    )
-    assert claims["sub"] == object_store.MONITORING_USER
-
-
-def test_without_a_store_prometheus_scrapes_ray_only(runtime: Any) -> None:
-    storage = Storage(url="file:///srv/results")
-    args = MonitoringArgs(
-        runtime=runtime, port=9090, dashboard_port=8265, ray_token="t", storage=storage
-    )
-    assert [job["job_name"] for job in monitoring.scrape_config(args)["scrape_configs"]] == ["ray"]
-
-
-def test_the_store_token_is_the_same_each_time() -> None:
-    assert monitoring.store_token("k" * 40) == monitoring.store_token("k" * 40)
 
 
 @pytest.mark.parametrize("name", ["", "Ray", "ray_head", "-ray", "ray-", "r" * 41, "../ray"])

@@ -37,7 +37,8 @@ def test_flags_say_what_the_node_offers(runtime: Any) -> None:
 
 def test_no_usage_statistics(runtime: Any) -> None:  # A28
     assert "--disable-usage-stats" in ray_node.common_flags("ray-head", 0, runtime, NODE, PORTS)
-    assert ray_node.environment("ray-head", runtime, STORE)["RAY_USAGE_STATS_ENABLED"] == "0"
+    environment = ray_node.environment("ray-head", runtime, STORE, has_dataset=False)
+    assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
 @pytest.mark.parametrize(("prefix", "given"), [("10.0.0.", ["10.0.0.3"]), ("", [])])
@@ -49,7 +50,7 @@ def test_the_node_address_is_the_runtimes(runtime: Any, prefix: str, given: list
 
 
 def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> None:  # F35
-    environment = ray_node.environment("ray-head", runtime, STORE)
+    environment = ray_node.environment("ray-head", runtime, STORE, has_dataset=False)
     assert environment["RAY_AUTH_MODE"] == "token"
     assert environment["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray-token"
     assert environment["AWS_ENDPOINT_URL"] == "http://minio.internal:9000"
@@ -60,7 +61,7 @@ def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> 
 
 def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
     folder = Storage(url="file:///srv/results")
-    environment = ray_node.environment("ray-head", runtime, folder)
+    environment = ray_node.environment("ray-head", runtime, folder, has_dataset=False)
     assert not [name for name in environment if name.startswith("AWS_")]
     files = deploy(lambda: ray_node.secret_files("token", folder))
     assert files == {"ray-token": "token"}

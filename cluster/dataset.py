@@ -1,0 +1,72 @@
+"""Food-11 in a volume: filled once by a program that checks what it put there and ends."""
+
+from dataclasses import dataclass
+
+import pulumi
+
+from cluster.service import Runtime, Service, Volume
+
+SERVICE = "dataset"
+VOLUME = Volume(name="food11", keep=True, shared=True)
+READ_ONLY = Volume(name="food11", keep=True, shared=True, read_only=True)
+FOLDER = "Food-11"  # within the volume; holds training, validation and evaluation
+DATA_VARIABLE = "FOOD11_DATA_DIR"
+ARCHIVE_FILE = "archive"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetArgs:
+    """Arguments of the data set.
+
+    Attributes:
+        runtime: where the program runs.
+        url: of the archive, "" when it is a file.
+        archive: absolute path of the archive on the host, "" when it is a URL.
+        sha256: hexadecimal digest that the archive must have, "" to take it as it is.
+    """
+
+    runtime: Runtime
+    url: str
+    archive: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if bool(self.url) == bool(self.archive):
+            raise ValueError(f"either a URL ({self.url!r}) or an archive ({self.archive!r})")
+
+
+class Dataset(pulumi.ComponentResource):
+    """The data set.
+
+    Attributes:
+        folder: where services that have the volume find it.
+    """
+
+    folder: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: DatasetArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Dataset", name, None, opts)
+        runtime = args.runtime
+        source = ["--url", args.url]
+        if args.archive:
+            source = ["--archive", runtime.file(SERVICE, ARCHIVE_FILE)]
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="dataset",
+                arguments=[*source, *(["--sha256", args.sha256] if args.sha256 else [])],
+                host_files={ARCHIVE_FILE: args.archive} if args.archive else {},
+                volumes=[VOLUME],
+                once=True,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.folder = pulumi.Output.from_input(folder(runtime, SERVICE))
+        self.register_outputs({"folder": self.folder})
+
+
+def folder(runtime: Runtime, service: str) -> str:
+    """Return where a service that has the volume finds the data set."""
+    return f"{runtime.volume(service, READ_ONLY)}/{FOLDER}"

@@ -1,0 +1,205 @@
+"""The gateway: the one door to the services for other machines, and who may come in.
+
+HAProxy listens on the same port numbers as the services behind it, takes connections from the
+allowed networks only, and asks for a password where the service itself asks for none. It encrypts
+nothing.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import pulumi
+
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Runtime, Service
+
+SERVICE = "gateway"
+USER = "trainyard"
+PASSWORD_BYTES = 20
+HEALTH_PORT = 8404  # or the next that no route takes
+HEALTH_PATH = "/health"
+CONFIG_FILE = "haproxy.cfg"
+# The password is drawn at random, too long to be guessed from its hash: a cost that slows guessing
+# down would only slow down requests.
+BCRYPT_COST = 4
+MAX_CONNECTIONS = 1000
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A service that others reach.
+
+    Attributes:
+        service: name of the service.
+        port: its TCP port, and the gateway's.
+        setting: configuration key that changes the port.
+        password: whether the gateway asks for one, which makes it an HTTP proxy.
+    """
+
+    service: str
+    port: int
+    setting: str
+    password: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayArgs:
+    """Arguments of the gateway.
+
+    Attributes:
+        runtime: where it runs.
+        routes: what it leads to.
+        cidrs: networks that may connect.
+    """
+
+    runtime: Runtime
+    routes: Sequence[Route]
+    cidrs: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if not self.cidrs:
+            raise ValueError("a gateway without allowed networks would let nobody in")
+        if not self.routes:
+            raise ValueError("a gateway without routes leads nowhere")
+
+
+class Gateway(pulumi.ComponentResource):
+    """The gateway.
+
+    Attributes:
+        password: of the user `trainyard`, for routes that ask for one; a secret.
+    """
+
+    password: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Gateway", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        drawn = Secret(f"{name}-password", PASSWORD_BYTES, child)
+        self.password = pulumi.Output.secret(drawn.value)
+        config = self.password.apply(lambda value: configuration(args, password_hash(value)))
+        args.runtime.place(
+            Service(
+                name=SERVICE,
+                program="gateway",
+                arguments=["-f", args.runtime.file(SERVICE, CONFIG_FILE)],
+                secrets={CONFIG_FILE: config},
+                ports=[
+                    Port(number=route.port, setting=route.setting, public=True)
+                    for route in args.routes
+                ],
+                health=[HealthCheck(port=health_port(args.routes), path=HEALTH_PATH)],
+            ),
+            child,
+        )
+        self.register_outputs({"password": self.password})
+
+
+def configuration(args: GatewayArgs, password: str) -> str:
+    """Return HAProxy's configuration.
+
+    Args:
+        args: of the gateway.
+        password: hash of the password, as crypt(3) writes it.
+    """
+    fixed = CONFIG.format(
+        max_connections=MAX_CONNECTIONS,
+        loopback=LOOPBACK,
+        health_port=health_port(args.routes),
+        health_path=HEALTH_PATH,
+        user=USER,
+        password=password,
+    )
+    return "\n".join([fixed, *(_route(args, route) for route in args.routes)])
+
+
+def health_port(routes: Sequence[Route]) -> int:
+    """Return the port of the health check, which is open on the gateway's own loopback only."""
+    taken = {route.port for route in routes}
+    return next(port for port in count(HEALTH_PORT) if port not in taken)
+
+
+def password_hash(password: str) -> str:
+    """Return the bcrypt hash of a password, the same one each time.
+
+    HAProxy asks the C library's crypt(3); Debian's, which the official image has too, knows bcrypt.
+    The salt follows from the password, so that an update does not change the file: nobody has a
+    table of all passwords of 20 random bytes that another salt would have to spoil.
+    """
+    # Imported where it is needed: it would make an `up` that changes nothing slower.
+    from Crypto.Protocol.KDF import bcrypt  # noqa: PLC0415
+
+    salt = hashlib.sha256(b"trainyard gateway" + password.encode()).digest()[:16]
+    return bcrypt(password, BCRYPT_COST, salt).decode()
+
+
+# A container that is made anew has another address, so names are looked up all the time, and one
+# that is not there yet is no reason not to start. A connection may be quiet for long (a log that is
+# followed, a notebook's websocket): keep-alives find out whether the other end is still there.
+CONFIG = """\
+global
+    log stdout format raw daemon info
+    maxconn {max_connections}
+    hard-stop-after 3s
+
+defaults
+    log global
+    mode tcp
+    option dontlognull
+    option clitcpka
+    clitcpka-idle 60s
+    clitcpka-intvl 30s
+    clitcpka-cnt 4
+    option srvtcpka
+    srvtcpka-idle 60s
+    srvtcpka-intvl 30s
+    srvtcpka-cnt 4
+    timeout connect 5s
+    timeout client 1m
+    timeout server 5m
+    timeout http-request 10s
+    timeout http-keep-alive 1m
+    timeout tunnel 24h
+    default-server init-addr none resolvers names resolve-prefer ipv4
+
+resolvers names
+    parse-resolv-conf
+    resolve_retries 2
+    timeout resolve 1s
+    timeout retry 1s
+    hold valid 1s
+    hold obsolete 1s
+
+userlist users
+    user {user} password {password}
+
+frontend health
+    mode http
+    bind {loopback}:{health_port}
+    monitor-uri {health_path}
+"""
+
+
+def _route(args: GatewayArgs, route: Route) -> str:
+    mode = "http" if route.password else "tcp"
+    lines = [
+        f"listen {route.service}-{route.port}",
+        f"    mode {mode}",
+        f"    option {mode}log",
+        f"    bind {args.runtime.bind_address}:{route.port}",
+        *(f"    acl allowed src {cidr}" for cidr in args.cidrs),
+        "    tcp-request connection reject unless allowed",
+    ]
+    if route.password:
+        lines += [
+            "    http-request auth realm Trainyard unless { http_auth(users) }",
+            # Of no concern to the service, which might keep it in a log.
+            "    http-request del-header Authorization",
+        ]
+    address = args.runtime.address(route.service, route.port)
+    return "\n".join([*lines, f"    server {route.service} {address}", ""])

@@ -1,0 +1,178 @@
+"""Grafana: shows what Prometheus collects, on Ray's own dashboards and one of the stack's.
+
+It keeps nothing: data source and dashboards are files of the stack, its database lives and ends
+with its container, and so the generated password is always the one that counts.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import pulumi
+import yaml
+
+from cluster import dashboard, monitoring, ray_head
+from cluster.ray_head import GrafanaUrls
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Runtime, Service
+
+SERVICE = "grafana"
+ADMIN = "admin"
+PASSWORD_BYTES = 20
+PASSWORD_FILE = "admin-password"  # noqa: S105 (a file's name)
+# Grafana looks for provisioning/datasources/*.yaml and provisioning/dashboards/*.yaml.
+PROVISIONING = "provisioning"
+DATASOURCES_FILE = f"{PROVISIONING}/datasources/prometheus.yaml"
+PROVIDERS_FILE = f"{PROVISIONING}/dashboards/trainyard.yaml"
+DASHBOARD_FILE = "dashboards/trainyard.json"
+DATASOURCE_UID = "prometheus"
+RESCAN_SECONDS = 30  # the head may write its dashboards after Grafana has started
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrafanaArgs:
+    """Arguments of Grafana.
+
+    Attributes:
+        runtime: where it runs.
+        port: TCP port.
+        prometheus: URL of Prometheus, for other services.
+        public_url: URL of Grafana, for browsers.
+        ray_dashboard_url: URL of the Ray dashboard, for browsers.
+        anonymous: whether who has not logged in may look, as a Viewer.
+    """
+
+    runtime: Runtime
+    port: int
+    prometheus: str
+    public_url: str
+    ray_dashboard_url: str
+    anonymous: bool
+
+
+class Grafana(pulumi.ComponentResource):
+    """Grafana.
+
+    Attributes:
+        url: its URL, for browsers.
+        password: of the user `admin`; a secret.
+        urls: its URLs, for the Ray head.
+    """
+
+    url: pulumi.Output[str]
+    password: pulumi.Output[str]
+    urls: GrafanaUrls
+
+    def __init__(
+        self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Grafana", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
+        own = dashboard.dashboard(args.ray_dashboard_url)
+        args.runtime.place(
+            Service(
+                name=SERVICE,
+                program="grafana",
+                arguments=[],
+                environment=dict(environment(args)),
+                files={
+                    DATASOURCES_FILE: yaml.safe_dump(datasources(args.prometheus)),
+                    PROVIDERS_FILE: yaml.safe_dump(providers(args.runtime)),
+                    DASHBOARD_FILE: json.dumps(own, indent=1),
+                },
+                secrets={PASSWORD_FILE: pulumi.Output.secret(password)},
+                volumes=[ray_head.DASHBOARDS_READ_ONLY],
+                ports=[Port(number=args.port, setting="grafanaPort", published=True)],
+                health=[HealthCheck(port=args.port, path="/api/health")],
+            ),
+            child,
+        )
+        self.urls = GrafanaUrls(
+            inside=f"http://{args.runtime.address(SERVICE, args.port)}", outside=args.public_url
+        )
+        self.url = pulumi.Output.from_input(args.public_url)
+        self.password = pulumi.Output.secret(password)
+        self.register_outputs({"url": self.url, "password": self.password})
+
+
+def environment(args: GrafanaArgs) -> dict[str, str]:
+    """Return Grafana's settings: its variables are named GF_<section>_<key>."""
+    runtime = args.runtime
+    return {
+        "GF_SERVER_HTTP_ADDR": runtime.bind_address,
+        "GF_SERVER_HTTP_PORT": str(args.port),
+        "GF_SERVER_ROOT_URL": f"{args.public_url}/",
+        "GF_PATHS_PROVISIONING": runtime.file(SERVICE, PROVISIONING),
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": runtime.file(SERVICE, DASHBOARD_FILE),
+        "GF_SECURITY_ADMIN_USER": ADMIN,
+        "GF_SECURITY_ADMIN_PASSWORD__FILE": runtime.file(SERVICE, PASSWORD_FILE),
+        # The Ray dashboard shows panels in frames. Cookies go there only from pages of the same
+        # host name, so that a foreign page can frame no more than the login form.
+        "GF_SECURITY_ALLOW_EMBEDDING": "true",
+        "GF_SECURITY_COOKIE_SAMESITE": "lax",
+        # Cookies know no ports: the login at one stack would end that at another.
+        "GF_AUTH_LOGIN_COOKIE_NAME": f"grafana_session_{args.port}",
+        "GF_AUTH_ANONYMOUS_ENABLED": str(args.anonymous).lower(),
+        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
+        "GF_AUTH_ANONYMOUS_HIDE_VERSION": "true",
+        "GF_USERS_ALLOW_SIGN_UP": "false",
+        "GF_USERS_ALLOW_ORG_CREATE": "false",
+        "GF_METRICS_ENABLED": "false",  # they are shown to everybody, logged in or not
+        # Nothing is asked of, or sent to, the network outside.
+        "GF_SECURITY_DISABLE_GRAVATAR": "true",
+        "GF_SNAPSHOTS_EXTERNAL_ENABLED": "false",
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_ANALYTICS_FEEDBACK_LINKS_ENABLED": "false",
+        "GF_NEWS_NEWS_FEED_ENABLED": "false",
+        "GF_PLUGINS_PLUGIN_ADMIN_ENABLED": "false",
+        # At each start Grafana 13 unloads the image's plugins, Prometheus among them, to install
+        # newer ones from the network; where that fails they stay away.
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+    }
+
+
+def datasources(prometheus: str) -> dict[str, Any]:
+    """Return the provisioned data source: Ray's dashboards ask for it by its name."""
+    return {
+        "apiVersion": 1,
+        "datasources": [
+            {
+                "name": ray_head.DATASOURCE,
+                "uid": DATASOURCE_UID,
+                "type": "prometheus",
+                "access": "proxy",
+                "url": prometheus,
+                "isDefault": True,
+                "editable": False,
+                "jsonData": {
+                    "httpMethod": "POST",
+                    "timeInterval": monitoring.SCRAPE_INTERVAL,  # the least that rates look back
+                },
+            }
+        ],
+    }
+
+
+def providers(runtime: Runtime) -> dict[str, Any]:
+    """Return where Grafana finds dashboards: the stack's own, and those that the head writes."""
+    own = str(PurePosixPath(runtime.file(SERVICE, DASHBOARD_FILE)).parent)
+    ray = runtime.volume(SERVICE, ray_head.DASHBOARDS_READ_ONLY)
+    return {
+        "apiVersion": 1,
+        "providers": [
+            {
+                "name": name,
+                "folder": name,
+                "type": "file",
+                "disableDeletion": True,
+                "allowUiUpdates": False,
+                "updateIntervalSeconds": RESCAN_SECONDS,
+                "options": {"path": path},
+            }
+            for name, path in (("Trainyard", own), ("Ray", ray))
+        ],
+    }

@@ -1,0 +1,75 @@
+"""A Jupyter server without a GPU: where a user writes jobs and submits them to the cluster."""
+
+from dataclasses import dataclass
+
+import pulumi
+
+from cluster import ray_head
+from cluster.ray_node import TOKEN_FILE
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+
+SERVICE = "jupyter"
+WORKSPACE = Volume(name="workspace", keep=True)
+JUPYTER_TOKEN_FILE = "jupyter-token"  # noqa: S105 (a file's name)
+TOKEN_BYTES = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotebookArgs:
+    """Arguments of the notebook.
+
+    Attributes:
+        runtime: where it runs.
+        port: TCP port of the Jupyter server.
+        dashboard_port: TCP port of the Ray head's dashboard.
+        ray_token: bearer token of every Ray endpoint.
+    """
+
+    runtime: Runtime
+    port: int
+    dashboard_port: int
+    ray_token: pulumi.Input[str]
+
+
+class Notebook(pulumi.ComponentResource):
+    """The notebook.
+
+    Attributes:
+        url: of the server, with its token; a secret output.
+    """
+
+    url: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: NotebookArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Notebook", name, None, opts)
+        runtime = args.runtime
+        child = pulumi.ResourceOptions(parent=self)
+        token = Secret(f"{name}-token", TOKEN_BYTES, child)
+        dashboard = runtime.address(ray_head.SERVICE, args.dashboard_port)
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="jupyter",
+                arguments=["lab", f"--ip={runtime.bind_address}", f"--port={args.port}"],
+                environment={
+                    "RAY_API_SERVER_ADDRESS": f"http://{dashboard}",
+                    "RAY_AUTH_MODE": "token",
+                    "RAY_AUTH_TOKEN_PATH": runtime.file(SERVICE, TOKEN_FILE),
+                },
+                secrets={
+                    TOKEN_FILE: pulumi.Output.secret(args.ray_token),
+                    JUPYTER_TOKEN_FILE: token.value,
+                },
+                volumes=[WORKSPACE],
+                ports=[Port(number=args.port, setting="notebookPort", published=True)],
+                health=[HealthCheck(port=args.port, path="/api")],
+            ),
+            child,
+        )
+        self.url = pulumi.Output.concat(
+            "http://", runtime.public(SERVICE, args.port), "/lab?token=", token.value
+        )
+        self.register_outputs({"url": self.url})

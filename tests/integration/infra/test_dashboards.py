@@ -1,0 +1,477 @@
+"""Every query of every Grafana dashboard on the Prometheus of a running stack.
+
+Grafana itself is no part of this: its variables are filled in here as it does.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.job_submission import JobSubmissionClient
+
+from cluster import dashboard, monitoring, ray_head
+from cluster.ray_head import GrafanaUrls
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+RAY_FILES = {
+    "data_grafana_dashboard.json",
+    "data_llm_grafana_dashboard.json",
+    "default_grafana_dashboard.json",
+    "serve_deployment_grafana_dashboard.json",
+    "serve_grafana_dashboard.json",
+    "serve_llm_grafana_dashboard.json",
+    "serve_llm_sglang_grafana_dashboard.json",
+    "train_grafana_dashboard.json",
+}
+OWN = "trainyard"
+RANGE_SECONDS, STEP_SECONDS = 1800, 15
+DATA_SECONDS = 180  # MinIO counts what a bucket holds about once a minute
+SCRAPE_SECONDS = int(monitoring.SCRAPE_INTERVAL.removesuffix("s"))
+
+# Panels of Ray's default dashboard that have to show something while a job runs.
+CORE = {
+    "Node Count",
+    "Cluster Utilization",
+    "Node CPU Usage",
+    "Node CPU Usage %",
+    "Node Memory Usage (heap + object store)",
+    "Node Disk Usage",
+    "Node Network",
+    "Logical CPUs Usage",
+    "Object Store Memory Usage",
+    "All Tasks by State",
+    "Active Tasks by Name",
+    "Running Tasks by Name",
+    "All Actors by State",
+    "Alive Actors by Name",
+}
+# Of the stack's own dashboard all do, except these queries: they are of GPUs and of trouble.
+EMPTY = {
+    ("Targets", "{{job}} down"),
+    ("Errors", "5xx {{api}}"),
+    ("Worker processes lost", "{{NodeAddress}}"),
+}
+# What the Ray dashboard frames: its pages have the uids and numbers built in.
+FRAMED = {
+    "rayDefaultDashboard": {24, 41},
+    "rayServeDashboard": {7, 8, 15, 20, 21, 22, 23, 24, 25},
+    "rayServeDeploymentDashboard": {2, 3, 5},
+}
+# A variable as Grafana writes it: $name, ${name}, ${name:format}, [[name]] or [[name:format]].
+VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}|\[\[(\w+)(?::\w+)?\]\]")
+JOB = """
+import os, time
+import boto3, ray
+from botocore.exceptions import ClientError
+
+ray.init()
+s3, bucket = boto3.client("s3"), os.environ["TRAINYARD_STORAGE_URL"].removeprefix("s3://")
+
+@ray.remote(num_cpus=1)
+def busy():
+    time.sleep(0.5)
+
+@ray.remote(num_cpus=0)
+class Counter:
+    def count(self):
+        return 1
+
+counter = Counter.remote()
+while True:
+    s3.put_object(Bucket=bucket, Key="dashboards/test", Body=b"x" * 100_000)
+    s3.get_object(Bucket=bucket, Key="dashboards/test")["Body"].read()
+    try:
+        s3.get_object(Bucket=bucket, Key="dashboards/none")
+    except ClientError:
+        pass
+    ray.get([counter.count.remote(), busy.remote()])
+"""
+
+
+class QueryError(Exception):
+    """Prometheus refused a query."""
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """The Prometheus of a stack, asked as Grafana asks it."""
+
+    url: str
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        return self._ask("query", query=expression)["result"]
+
+    def over_time(self, expression: str) -> list[dict[str, Any]]:
+        end = time.time()
+        return self._ask(
+            "query_range",
+            query=expression,
+            start=str(end - RANGE_SECONDS),
+            end=str(end),
+            step=str(STEP_SECONDS),
+        )["result"]
+
+    def label_values(self, label: str, selector: str | None) -> list[str]:
+        match = {"match[]": selector} if selector else {}
+        values: list[str] = self._ask(f"label/{label}/values", method="GET", **match)
+        return values
+
+    def _ask(self, path: str, method: str = "POST", **parameters: str) -> Any:
+        encoded = urllib.parse.urlencode(parameters)
+        url, body = f"{self.url}/api/v1/{path}", encoded.encode()
+        if method == "GET":
+            url, body = f"{url}?{encoded}", None
+        try:
+            with urllib.request.urlopen(url, data=body, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise QueryError(json.load(error)["error"]) from None
+
+
+def _walk(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All panels, with those inside of rows that are folded."""
+    for panel in panels:
+        yield panel
+        yield from _walk(panel.get("panels", []))
+
+
+def _targets(board: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    panels = list(_walk(board["panels"]))
+    repeated = [panel["title"] for panel in panels if panel.get("repeat")]
+    assert not repeated, f"repeated panels have variables of their own: {repeated}"
+    return [(panel, target) for panel in panels for target in panel.get("targets", [])]
+
+
+def _fill_in(text: str, variables: dict[str, str]) -> str:
+    """Replace variables by their values; one that is not known is an error."""
+
+    def value(found: re.Match[str]) -> str:
+        name = next(group for group in found.groups() if group)
+        if name not in variables:
+            raise QueryError(f"no variable {name} for {text}")
+        return variables[name]
+
+    return VARIABLE.sub(value, text)
+
+
+def _escaped(value: str) -> str:
+    """A value inside of a regular expression inside of a quoted string."""
+    return re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\\\1", value)
+
+
+def _builtin() -> dict[str, str]:
+    look_back = max(STEP_SECONDS + SCRAPE_SECONDS, 4 * SCRAPE_SECONDS)
+    return {
+        "__interval": f"{STEP_SECONDS}s",
+        "__interval_ms": str(STEP_SECONDS * 1000),
+        "__range": f"{RANGE_SECONDS}s",
+        "__range_s": str(RANGE_SECONDS),
+        "__range_ms": str(RANGE_SECONDS * 1000),
+        "__rate_interval": f"{look_back}s",
+    }
+
+
+def _options(variable: dict[str, Any], filled: dict[str, str], source: Prometheus) -> list[str]:
+    """What a user could choose for a variable."""
+    if variable["type"] == "datasource":
+        return [ray_head.DATASOURCE]
+    if variable["type"] == "interval":
+        return [str(variable["current"]["value"])]
+    if variable["type"] == "custom":
+        listed = [option["value"] for option in variable.get("options", [])]
+        listed = listed or (variable.get("query") or "").replace(" ", "").split(",")
+        listed = [value for value in listed if value and value != "$__all"]
+        return listed or [str(variable["current"]["value"])]
+    assert variable["type"] == "query", variable["type"]
+    query = variable["query"]
+    query = _fill_in(query if isinstance(query, str) else query["query"], filled)
+    if found := re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", query):
+        return source.label_values(found[2], found[1])
+    found = re.fullmatch(r"query_result\((.+)\)", query)
+    assert found, f"a kind of variable that is not known here: {query}"
+    lines = [
+        "{" + ",".join(f'{key}="{value}"' for key, value in series["metric"].items()) + "}"
+        for series in source.query(found[1])
+    ]
+    pattern = re.compile(variable["regex"].replace("(?<", "(?P<"))
+    return [match["value"] for line in lines if (match := pattern.search(line))]
+
+
+def _variables(board: dict[str, Any], source: Prometheus, *, everything: bool) -> dict[str, str]:
+    """Fill in a dashboard's variables: "All" where there is that choice, or the first value."""
+    filled = _builtin()
+    for variable in board["templating"]["list"]:
+        options = _options(variable, filled, source)
+        if variable.get("includeAll") and (everything or not options):
+            joined = "|".join(_escaped(option) for option in options)
+            value = variable.get("allValue") or f"({joined})"
+        elif variable.get("includeAll") or variable.get("multi"):
+            value = _escaped(options[0])
+        else:
+            value = options[0]
+        filled[variable["name"]] = value
+    return filled
+
+
+def _faults(board: dict[str, Any], source: Prometheus, *, everything: bool) -> list[str]:
+    """Run all queries of a dashboard; what Prometheus says of those that it refuses."""
+    faults = []
+    variables = _variables(board, source, everything=everything)
+    for panel, target in _targets(board):
+        try:
+            run = source.query if target.get("instant") else source.over_time
+            run(_fill_in(target["expr"], variables))
+        except QueryError as error:
+            faults.append(f"{panel['title']}: {error}")
+    return faults
+
+
+def _without_data(
+    board: dict[str, Any], source: Prometheus
+) -> tuple[set[str], set[tuple[str, str]]]:
+    """Return panels, and single queries, that have nothing to show now."""
+    variables = _variables(board, source, everything=True)
+    empty, filled = set(), set()
+    for panel, target in _targets(board):
+        if source.query(_fill_in(target["expr"], variables)):
+            filled.add(panel["title"])
+        else:
+            empty.add((panel["title"], target["legendFormat"]))
+    return {panel["title"] for panel, _ in _targets(board)} - filled, empty
+
+
+@pytest.fixture(scope="module")
+def outputs(stack: Any) -> dict[str, Any]:
+    result: dict[str, Any] = stack.outputs()
+    return result
+
+
+@pytest.fixture(scope="module")
+def prometheus(outputs: dict[str, Any]) -> Prometheus:
+    return Prometheus(outputs["prometheusUrl"])
+
+
+@pytest.fixture(scope="module")
+def boards(stack: Any, outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every dashboard: those that the running head wrote, and the stack's own."""
+    head = stack.folder / "ray-head" / "ray" / "session_latest"
+    files = (head / "metrics" / "grafana" / "dashboards").iterdir()
+    found: dict[str, dict[str, Any]] = {file.name: json.loads(file.read_text()) for file in files}
+    return found | {OWN: dashboard.dashboard(outputs["dashboardUrl"])}
+
+
+@pytest.fixture(scope="module")
+def job(outputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A job that is busy until the tests are over."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "job.py").write_text(JOB)
+    headers = {"Authorization": f"Bearer {outputs['rayToken']}"}
+    jobs = JobSubmissionClient(outputs["dashboardUrl"], headers=headers)
+    job = jobs.submit_job(entrypoint="python job.py", runtime_env={"working_dir": str(folder)})
+    yield
+    assert jobs.get_job_status(job) == "RUNNING", jobs.get_job_logs(job)
+    jobs.stop_job(job)
+    deadline = time.monotonic() + 30
+    while not jobs.get_job_status(job).is_terminal():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_every_dashboard_is_looked_at(boards: dict[str, dict[str, Any]]) -> None:
+    assert set(boards) == RAY_FILES | {OWN}
+    uids = [board["uid"] for board in boards.values()]
+    assert len(set(uids)) == len(uids)
+
+
+@pytest.mark.parametrize("everything", [True, False], ids=["all", "one"])
+@pytest.mark.parametrize("name", sorted(RAY_FILES | {OWN}))
+@pytest.mark.usefixtures("job")
+def test_prometheus_understands_every_query(
+    boards: dict[str, dict[str, Any]], prometheus: Prometheus, name: str, everything: bool
+) -> None:
+    assert _targets(boards[name])
+    assert _faults(boards[name], prometheus, everything=everything) == []
+
+
+@pytest.mark.parametrize("query", ["sum(", "rate(up)", 'up{instance=~"("}', "up{job=$nobody}"])
+def test_a_query_that_errors_is_found(prometheus: Prometheus, query: str) -> None:
+    target = {"expr": query, "legendFormat": ""}
+    folded = {"title": "row", "panels": [{"title": "broken", "targets": [target]}]}
+    board = {"templating": {"list": []}, "panels": [folded]}
+    (fault,) = _faults(board, prometheus, everything=True)
+    assert fault.startswith("broken: ")
+
+
+@pytest.mark.usefixtures("job")
+def test_core_panels_have_data(
+    boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
+) -> None:
+    board = boards["default_grafana_dashboard.json"]
+    assert {panel["title"] for panel, _ in _targets(board)} >= CORE
+    missing: set[str] = set()
+
+    def complete() -> bool:
+        nonlocal missing
+        missing = CORE & _without_data(board, prometheus)[0]
+        return not missing
+
+    try:
+        wait_for(complete, DATA_SECONDS)
+    except AssertionError:
+        pytest.fail(f"without data: {sorted(missing)}")
+
+
+@pytest.mark.usefixtures("job")
+def test_every_query_of_the_stacks_own_dashboard_has_data(
+    boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
+) -> None:
+    gpus = {
+        (panel["title"], target["legendFormat"])
+        for panel, target in _targets(boards[OWN])
+        if panel["title"].startswith("GPU ")
+    }
+    missing: set[tuple[str, str]] = set()
+
+    def complete() -> bool:
+        nonlocal missing
+        missing = _without_data(boards[OWN], prometheus)[1] - gpus - EMPTY
+        return not missing
+
+    try:
+        wait_for(complete, DATA_SECONDS)
+    except AssertionError:
+        pytest.fail(f"without data: {sorted(missing)}")
+
+
+@pytest.mark.usefixtures("job")
+def test_the_stacks_own_dashboard_says_what_is_so(
+    boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
+) -> None:
+    variables = _variables(boards[OWN], prometheus, everything=True)
+    queries = {
+        (panel["title"], target["legendFormat"]): _fill_in(target["expr"], variables)
+        for panel, target in _targets(boards[OWN])
+    }
+
+    def value(title: str, legend: str) -> float:
+        return sum(float(found["value"][1]) for found in prometheus.query(queries[title, legend]))
+
+    wait_for(lambda: value("Jobs running", "Jobs running") >= 1, 60)
+    wait_for(lambda: value("Written and read so far", "written {{bucket}}") >= 100_000, 60)
+    wait_for(lambda: value("Targets down", "Targets down") == 0, 60)
+    assert value("Nodes alive", "Nodes alive") == 2
+    assert 0 < value("Object store free", "Object store free") < 1
+
+
+def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]]) -> None:  # D12
+    panels = {
+        board["uid"]: {panel["id"] for panel in _walk(board["panels"])} for board in boards.values()
+    }
+    for uid, framed in FRAMED.items():
+        assert framed <= panels[uid], uid
+    assert set(dashboard.RAY_DASHBOARDS.values()) <= set(panels)
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """Says of itself what Grafana's health check says."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"database": "ok"}).encode()
+        self.send_response(200 if self.path == "/api/health" else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as the base names it)
+        pass
+
+
+class Volumes:
+    """As much of a runtime as the head's environment needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def volume(self, _service: str, volume: Any) -> str:
+        return str(self.folder / volume.name)
+
+
+@pytest.fixture
+def grafana_url() -> Iterator[str]:
+    """A web server in Grafana's place."""
+    server = HTTPServer(("127.0.0.1", 0), Healthy)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_head_with_grafana_writes_its_dashboards_and_frames_them(  # D12 D24
+    grafana_url: str,
+    short_folder: Path,
+    free_port: Callable[[], int],
+    wait_for: Callable[..., Any],
+) -> None:
+    (short_folder / "token").write_text("0123456789abcdef" * 4)
+    urls = GrafanaUrls(inside=grafana_url, outside="http://grafana.example:3000")
+    ports: set[int] = set()
+    while len(ports) < 6:
+        ports.add(free_port())
+    gcs, port, client, agent, autoscaler, metrics = ports
+    environment = {
+        **os.environ,
+        **ray_head.grafana_environment(Volumes(short_folder), urls),  # type: ignore[arg-type]
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(short_folder / "token"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "AUTOSCALER_METRIC_PORT": str(autoscaler),
+        "DASHBOARD_METRIC_PORT": str(metrics),
+    }
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"]
+    command += [f"--temp-dir={short_folder}/ray", "--node-ip-address=127.0.0.9", "--num-cpus=0"]
+    command += [f"--port={gcs}", f"--dashboard-port={port}", f"--ray-client-server-port={client}"]
+    command += [f"--dashboard-agent-listen-port={agent}", f"--object-store-memory={80 * 1024**2}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0"]
+    with (short_folder / "log").open("wb") as log:
+        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def ask() -> dict[str, Any] | None:
+        assert head.poll() is None, (short_folder / "log").read_text()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/api/grafana_health")
+        token = (short_folder / "token").read_text()
+        request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                data: dict[str, Any] = json.load(answer)["data"]
+        except OSError:
+            return None
+        return data if data.get("dashboardUids") else None
+
+    try:
+        said = wait_for(ask, 60)
+    finally:
+        head.kill()  # what it has started goes with the folder
+        head.wait()
+    assert said["grafanaHost"] == "http://grafana.example:3000"
+    assert said["dashboardDatasource"] == ray_head.DATASOURCE
+    written = {
+        file.name: json.loads(file.read_text())["uid"]
+        for file in (short_folder / "dashboards").iterdir()
+    }
+    assert set(written) == RAY_FILES
+    assert set(said["dashboardUids"].values()) == set(written.values())

@@ -1,0 +1,114 @@
+"""The stack's own dashboard against what Grafana asks of one."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from cluster import dashboard
+
+# Each takes a JSON apart into Grafana's own generated models and puts it together again.
+models = pytest.importorskip(
+    "grafana_foundation_sdk.models.dashboard",
+    reason="the package grafana-foundation-sdk is not installed: make setup",
+)
+cog = pytest.importorskip("grafana_foundation_sdk.cog.encoder")
+PANELS = {
+    kind: pytest.importorskip(f"grafana_foundation_sdk.models.{kind}")
+    for kind in ("timeseries", "stat")
+}
+
+
+@pytest.fixture(scope="module")
+def board() -> dict[str, Any]:
+    made = dashboard.dashboard("http://host.example:8265")
+    text: dict[str, Any] = json.loads(json.dumps(made))
+    return text
+
+
+def _panels(board: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def _lost(given: Any, kept: Any, path: str = "") -> list[str]:
+    """Return what a model did not take over; what it adds are defaults."""
+    if isinstance(given, dict):
+        return [
+            fault
+            for key, value in given.items()
+            for fault in (
+                _lost(value, kept[key], f"{path}.{key}")
+                if isinstance(kept, dict) and key in kept
+                else [f"{path}.{key}"]
+            )
+        ]
+    if isinstance(given, list):
+        if not isinstance(kept, list) or len(kept) != len(given):
+            return [path]
+        pairs = enumerate(zip(given, kept, strict=True))
+        return [fault for i, (a, b) in pairs for fault in _lost(a, b, f"{path}[{i}]")]
+    return [] if given == kept else [f"{path}: {given!r} != {kept!r}"]
+
+
+def _again(model: Any, given: dict[str, Any]) -> Any:
+    read = model.from_json(given)
+    return json.loads(json.dumps(read, cls=cog.JSONEncoder))
+
+
+def test_it_fits_grafanas_schema(board: dict[str, Any]) -> None:
+    assert _lost(board, _again(models.Dashboard, board)) == []
+    for panel in _panels(board):
+        module = PANELS[panel["type"]]
+        options = panel["options"]
+        assert _lost(options, _again(module.Options, options), panel["title"]) == []
+        if custom := panel["fieldConfig"]["defaults"].get("custom"):
+            assert _lost(custom, _again(module.FieldConfig, custom), panel["title"]) == []
+
+
+def test_the_comparison_finds_what_the_schema_lacks(board: dict[str, Any]) -> None:
+    wrong = {**board, "colour": "red", "links": [{**board["links"][0], "tagz": []}]}
+    assert _lost(wrong, _again(models.Dashboard, wrong)) == [".links[0].tagz", ".colour"]
+
+
+def test_ids_titles_and_uids_are_unique(board: dict[str, Any]) -> None:
+    ids = [panel["id"] for panel in board["panels"]]
+    titles = [panel["title"] for panel in _panels(board)]
+    assert len(set(ids)) == len(ids)
+    assert len(set(titles)) == len(titles)
+    for panel in _panels(board):
+        references = [target["refId"] for target in panel["targets"]]
+        assert references
+        assert len(set(references)) == len(references)
+    assert 1 <= len(board["uid"]) <= 40
+    assert board["uid"] not in dashboard.RAY_DASHBOARDS.values()
+
+
+def test_panels_fill_the_grid_without_overlap(board: dict[str, Any]) -> None:
+    cells = []
+    for panel in board["panels"]:
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= dashboard.COLUMNS, panel["title"]
+        cells += itertools.product(
+            range(grid["x"], grid["x"] + grid["w"]), range(grid["y"], grid["y"] + grid["h"])
+        )
+    assert len(set(cells)) == len(cells)
+    bottom = max(y for _, y in cells) + 1
+    assert len(cells) == bottom * dashboard.COLUMNS  # no holes either
+
+
+def test_every_panel_asks_the_one_data_source(board: dict[str, Any]) -> None:
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    sources = [panel["datasource"] for panel in _panels(board)]
+    sources += [target["datasource"] for panel in _panels(board) for target in panel["targets"]]
+    sources += [variables["node"]["datasource"]]
+    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+
+
+def test_every_panel_has_a_unit(board: dict[str, Any]) -> None:
+    units = {panel["fieldConfig"]["defaults"]["unit"] for panel in _panels(board)}
+    # Names of Grafana's value formats; an unknown one would be written behind the number.
+    known = {"short", "percent", "percentunit", "bytes", "Bps", "reqps", "watt", "celsius", "s"}
+    assert units <= known

@@ -1,0 +1,367 @@
+"""Who may come in: HAProxy's configuration, and a real HAProxy on loopback that follows it."""
+
+import base64
+import http.client
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import gateway
+from cluster.gateway import Gateway, GatewayArgs, Route
+
+Deploy = Callable[[Callable[[], Any]], Any]
+DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
+PROMETHEUS = Route(service="prometheus", port=9090, setting="prometheusPort", password=True)
+DEADLINE_SECONDS = 10
+
+needs_haproxy = pytest.mark.skipif(
+    shutil.which("haproxy") is None, reason="haproxy is not on PATH; Debian's package has it"
+)
+
+
+def _args(runtime: Any, **changes: Any) -> GatewayArgs:
+    values = {"routes": [DASHBOARD, PROMETHEUS], "cidrs": ["192.0.2.0/24"], "runtime": runtime}
+    return GatewayArgs(**(values | changes))
+
+
+def _section(config: str, name: str) -> str:
+    (found,) = [part for part in config.split("\n\n") if part.startswith(name)]
+    return found
+
+
+def test_the_same_ports_inside_and_outside(runtime: Any, deploy: Deploy) -> None:  # F33
+    deploy(lambda: Gateway("gateway", _args(runtime)).password)
+    service = runtime.placed["gateway"]
+    opened = [(port.number, port.setting, port.public, port.published) for port in service.ports]
+    assert opened == [
+        (8265, "dashboardPort", True, False),
+        (9090, "prometheusPort", True, False),
+    ]
+
+
+def test_the_password_is_a_secret_and_only_its_hash_reaches_the_gateway(  # F35 F37
+    runtime: Any, deploy: Deploy
+) -> None:
+    def program() -> Any:
+        password = Gateway("gateway", _args(runtime)).password
+        config = runtime.placed["gateway"].secrets["haproxy.cfg"]
+        return {
+            "password": password,
+            "secret": password.is_secret(),
+            "config": config,
+            "hidden": config.is_secret(),
+        }
+
+    result = deploy(program)
+    assert result["password"] == "value of gateway-password"
+    assert result["secret"]
+    assert result["hidden"]
+    assert "value of" not in result["config"]
+    assert gateway.password_hash("value of gateway-password") in result["config"]
+    service = runtime.placed["gateway"]
+    assert service.arguments == ["-f", "/run/secrets/haproxy.cfg"]
+    assert "value of" not in f"{service.arguments} {service.environment} {service.files}"
+
+
+def test_the_hash_is_the_same_each_time_and_of_one_password() -> None:
+    assert gateway.password_hash("a" * 40) == gateway.password_hash("a" * 40)
+    assert gateway.password_hash("a" * 40) != gateway.password_hash("b" * 40)
+
+
+def test_every_route_takes_the_allowed_networks_only(runtime: Any) -> None:  # F33
+    config = gateway.configuration(_args(runtime, cidrs=["192.0.2.0/24", "198.51.100.7/32"]), "h")
+    for name in ("ray-head-8265", "prometheus-9090"):
+        route = _section(config, f"listen {name}")
+        assert "acl allowed src 192.0.2.0/24" in route
+        assert "acl allowed src 198.51.100.7/32" in route
+        assert "tcp-request connection reject unless allowed" in route
+    assert config.count("    bind ") == 3
+    assert "bind 127.0.0.1:8404" in _section(config, "frontend health")
+
+
+def test_only_routes_that_ask_for_it_have_a_password(runtime: Any) -> None:
+    config = gateway.configuration(_args(runtime), "h")
+    assert "http_auth" in _section(config, "listen prometheus-9090")
+    assert "http_auth" not in _section(config, "listen ray-head-8265")
+
+
+def test_the_health_check_evades_a_route_of_its_port(runtime: Any) -> None:
+    route = Route(service="ray-head", port=8404, setting="dashboardPort")
+    assert gateway.health_port([DASHBOARD]) == 8404
+    assert gateway.health_port([route]) == 8405
+
+
+@pytest.mark.parametrize("missing", ["cidrs", "routes"])
+def test_a_gateway_for_nobody_or_to_nowhere_is_refused(runtime: Any, missing: str) -> None:
+    with pytest.raises(ValueError, match="a gateway without"):
+        _args(runtime, **{missing: []})
+
+
+@needs_haproxy
+@pytest.mark.parametrize("cidrs", [["192.0.2.0/24"], [f"10.0.{n}.0/24" for n in range(64)]])
+@pytest.mark.parametrize("routes", [[DASHBOARD], [PROMETHEUS], [DASHBOARD, PROMETHEUS]])
+def test_haproxy_accepts_the_configuration(
+    runtime: Any, tmp_path: Path, routes: list[Route], cidrs: list[str]
+) -> None:
+    file = tmp_path / "haproxy.cfg"
+    args = _args(runtime, routes=routes, cidrs=cidrs)
+    file.write_text(gateway.configuration(args, gateway.password_hash("secret")))
+    done = subprocess.run(
+        ["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+
+
+class Backend(BaseHTTPRequestHandler):
+    """Answers with the Authorization header that it was sent."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = str(self.headers.get("Authorization")).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (as the base names it)
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[int]:
+    """The port of a web server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., int]]:
+    """Start servers that send their own address to who says something; their port is returned."""
+    listeners: list[socket.socket] = []
+
+    def start(address: str = "127.0.0.1", port: int = 0) -> int:
+        listener = socket.create_server((address, port))
+        listeners.append(listener)
+        threading.Thread(target=accept, args=(listener, address.encode()), daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    def accept(listener: socket.socket, greeting: bytes) -> None:
+        with suppress(OSError):  # until it is closed
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=answer, args=(connection, greeting), daemon=True).start()
+
+    def answer(connection: socket.socket, greeting: bytes) -> None:
+        with connection, suppress(OSError):
+            while connection.recv(1024):
+                connection.sendall(greeting)
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+class Names:
+    """A name server: IPv4 addresses by name; who is not in it does not exist."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, str] = {}
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.port: int = self.socket.getsockname()[1]
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.socket.sendto(b"", ("127.0.0.1", self.port))
+        self.thread.join()
+        self.socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            query, client = self.socket.recvfrom(4096)
+            if not query:
+                return
+            labels, end = [], 12
+            while length := query[end]:
+                labels.append(query[end + 1 : end + 1 + length].decode())
+                end += 1 + length
+            question = query[12 : end + 5]
+            (kind,) = struct.unpack("!H", question[-4:-2])
+            address = self.addresses.get(".".join(labels))
+            answers = b""
+            if address and kind == 1:
+                answers = struct.pack("!HHHIH", 0xC00C, 1, 1, 600, 4) + socket.inet_aton(address)
+            flags = 0x8180 if address else 0x8183
+            header = query[:2] + struct.pack("!HHHHH", flags, 1, bool(answers), 0, 0)
+            self.socket.sendto(header + question + answers, client)
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    server = Names()
+    yield server
+    server.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [listener.getsockname()[1] for listener in held]
+    for listener in held:
+        listener.close()
+    return ports
+
+
+@pytest.fixture
+def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., list[int]]]:
+    """Start HAProxy for 127.0.0.1; its port before each of some addresses is returned."""
+    processes: list[subprocess.Popen[bytes]] = []
+    log = (tmp_path / "log").open("wb")
+
+    def run(*addresses: str, password: bool = False, hurry: bool = False) -> list[int]:
+        health, *ports = _free_ports(len(addresses) + 1)
+        behind = dict(zip(ports, addresses, strict=True))
+        runtime.bind_address = "0.0.0.0"
+        runtime.address = lambda _service, port: behind[port]
+        routes = [
+            Route(service="service", port=port, setting="a", password=password) for port in ports
+        ]
+        args = _args(runtime, routes=routes, cidrs=["127.0.0.1/32"])
+        changes = {
+            "bind 127.0.0.1:8404": f"bind 127.0.0.1:{health}",
+            "parse-resolv-conf": f"nameserver test 127.0.0.1:{names.port}",
+        }
+        if hurry:
+            changes |= {"client 1m": "client 200ms", "server 5m": "server 200ms"}
+        config = gateway.configuration(args, gateway.password_hash("secret"))
+        for old, new in changes.items():
+            assert config.count(old) == 1
+            config = config.replace(old, new)
+        file = tmp_path / "haproxy.cfg"
+        file.write_text(config)
+        processes.append(
+            subprocess.Popen(
+                ["haproxy", "-f", str(file)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        )
+        _wait_for(lambda: processes[-1].poll() is not None or _healthy(health))
+        assert processes[-1].poll() is None, (tmp_path / "log").read_text()
+        return ports
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.wait()
+    log.close()
+
+
+def _wait_for(check: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not check():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {DEADLINE_SECONDS} s")
+        time.sleep(0.02)
+
+
+def _healthy(port: int) -> bool:
+    try:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=2)) as connection:
+            connection.request("GET", gateway.HEALTH_PATH)
+            return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
+def _said(port: int, source: str = "127.0.0.1") -> str:
+    """Return what the service says; "" from a connection that is closed."""
+    try:
+        with socket.create_connection(
+            ("127.0.0.1", port), timeout=DEADLINE_SECONDS, source_address=(source, 0)
+        ) as connection:
+            connection.sendall(b"hello")
+            return connection.recv(100).decode()
+    except ConnectionError:
+        return ""
+
+
+def _get(port: int, password: str | None, source: str = "127.0.0.1") -> tuple[int, str]:
+    headers = {}
+    if password is not None:
+        token = base64.b64encode(f"{gateway.USER}:{password}".encode()).decode()
+        headers["Authorization"] = f"Basic {token}"
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", port, timeout=DEADLINE_SECONDS, source_address=(source, 0)
+    )
+    with closing(connection):
+        connection.request("GET", "/", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+@needs_haproxy
+def test_only_allowed_addresses_get_through(start: Any, serve: Any) -> None:  # F33
+    (port,) = start(f"127.0.0.1:{serve()}")
+    assert _said(port) == "127.0.0.1"
+    assert _said(port, source="127.0.0.2") == ""
+
+
+@needs_haproxy
+def test_the_password_alone_lets_nobody_in(start: Any, web: int) -> None:  # F33
+    (port,) = start(f"127.0.0.1:{web}", password=True)
+    assert _get(port, "secret")[0] == 200
+    with pytest.raises(ConnectionError):
+        _get(port, "secret", source="127.0.0.2")
+
+
+@needs_haproxy
+def test_the_password_is_asked_for_and_not_passed_on(start: Any, web: int) -> None:  # F37
+    (port,) = start(f"127.0.0.1:{web}", password=True)
+    assert _get(port, None)[0] == 401
+    assert _get(port, "wrong")[0] == 401
+    assert _get(port, gateway.password_hash("secret"))[0] == 401
+    assert _get(port, "secret") == (200, "None")
+
+
+@needs_haproxy
+def test_a_quiet_connection_stays(start: Any, serve: Any) -> None:
+    (port,) = start(f"127.0.0.1:{serve()}", hurry=True)
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as quiet:
+        quiet.sendall(b"hello")
+        assert quiet.recv(100) == b"127.0.0.1"
+        quiet.settimeout(1)  # five times as long as the timeouts of a connection that does nothing
+        with pytest.raises(TimeoutError):
+            quiet.recv(100)
+        quiet.settimeout(DEADLINE_SECONDS)
+        quiet.sendall(b"hello")
+        assert quiet.recv(100) == b"127.0.0.1"
+
+
+@needs_haproxy
+def test_a_service_is_found_again_at_its_new_address(  # F31
+    start: Any, serve: Any, names: Names
+) -> None:
+    inner = serve("127.0.0.1")
+    serve("127.0.0.3", inner)
+    (port,) = start(f"service.test:{inner}")
+    assert _said(port) == ""  # it starts without it, and holds nobody up
+    names.addresses["service.test"] = "127.0.0.1"
+    _wait_for(lambda: _said(port) == "127.0.0.1")
+    names.addresses["service.test"] = "127.0.0.3"
+    _wait_for(lambda: _said(port) == "127.0.0.3")

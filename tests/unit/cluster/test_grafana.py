@@ -1,0 +1,197 @@
+"""What Grafana is told, and what the Ray head is told of it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import grafana, monitoring, ray_head
+from cluster.grafana import Grafana, GrafanaArgs
+from cluster.object_store import Storage
+from cluster.ray_head import GrafanaUrls, RayHead, RayHeadArgs
+from cluster.ray_node import NodeResources, RayPorts
+
+Deploy = Callable[[Callable[[], Any]], Any]
+
+
+def _args(runtime: Any, **changes: Any) -> GrafanaArgs:
+    values: dict[str, Any] = {
+        "runtime": runtime,
+        "port": 3000,
+        "prometheus": "http://prometheus.internal:9090",
+        "public_url": "http://host.example:3000",
+        "ray_dashboard_url": "http://host.example:8265",
+        "anonymous": False,
+    }
+    return GrafanaArgs(**(values | changes))
+
+
+@pytest.fixture
+def placed(runtime: Any, deploy: Deploy) -> Any:
+    """Grafana as it is placed on the runtime."""
+    deploy(lambda: Grafana("grafana", _args(runtime)).url)
+    return runtime.placed["grafana"]
+
+
+def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
+    runtime: Any, deploy: Deploy
+) -> None:
+    declared: list[Grafana] = []
+
+    def program() -> Any:
+        declared.append(Grafana("grafana", _args(runtime)))
+        secrets = runtime.placed["grafana"].secrets
+        return {"password": declared[0].password, "file": secrets["admin-password"]}
+
+    result = deploy(program)
+    assert result == {"password": "value of grafana-admin", "file": "value of grafana-admin"}
+    service = runtime.placed["grafana"]
+    variable = service.environment["GF_SECURITY_ADMIN_PASSWORD__FILE"]
+    assert variable == "/run/secrets/admin-password"
+    assert "GF_SECURITY_ADMIN_PASSWORD" not in service.environment
+    assert "value of" not in f"{service.arguments} {service.environment} {service.files}"
+    urls = GrafanaUrls(inside="http://grafana.internal:3000", outside="http://host.example:3000")
+    assert declared[0].urls == urls
+
+
+def test_strangers_see_nothing_unless_asked_for_and_then_only_look(runtime: Any) -> None:  # F37
+    off = grafana.environment(_args(runtime))
+    on = grafana.environment(_args(runtime, anonymous=True))
+    assert off["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+    assert on["GF_AUTH_ANONYMOUS_ENABLED"] == "true"
+    assert {key for key in on if on[key] != off[key]} == {"GF_AUTH_ANONYMOUS_ENABLED"}
+    assert on["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert on["GF_USERS_ALLOW_SIGN_UP"] == on["GF_USERS_ALLOW_ORG_CREATE"] == "false"
+    assert on["GF_METRICS_ENABLED"] == "false"
+
+
+def test_its_panels_may_be_framed(placed: Any) -> None:  # D12
+    assert placed.environment["GF_SECURITY_ALLOW_EMBEDDING"] == "true"
+    assert placed.environment["GF_SECURITY_COOKIE_SAMESITE"] == "lax"
+    assert placed.environment["GF_SERVER_ROOT_URL"] == "http://host.example:3000/"
+
+
+def test_it_asks_nothing_of_the_network(placed: Any) -> None:
+    asking = {
+        "GF_SECURITY_DISABLE_GRAVATAR": "true",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_PLUGINS_PLUGIN_ADMIN_ENABLED": "false",
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_NEWS_NEWS_FEED_ENABLED": "false",
+        "GF_SNAPSHOTS_EXTERNAL_ENABLED": "false",
+    }
+    assert asking.items() <= placed.environment.items()
+
+
+def test_every_setting_is_named_as_grafana_names_them(placed: Any) -> None:
+    sections = {"SERVER", "PATHS", "DASHBOARDS", "SECURITY", "AUTH", "AUTH_ANONYMOUS", "USERS"}
+    sections |= {"METRICS", "SNAPSHOTS", "ANALYTICS", "NEWS", "PLUGINS"}
+    for key, value in placed.environment.items():
+        assert any(key.startswith(f"GF_{section}_") for section in sections), key
+        assert isinstance(value, str)
+
+
+def test_grafana_finds_what_it_is_provisioned_with(placed: Any) -> None:
+    folder = placed.environment["GF_PATHS_PROVISIONING"]
+    found = {f"/run/secrets/{name}": yaml.safe_load(text) for name, text in placed.files.items()}
+    datasources = found[f"{folder}/datasources/prometheus.yaml"]
+    providers = found[f"{folder}/dashboards/trainyard.yaml"]
+    assert datasources["apiVersion"] == providers["apiVersion"] == 1
+    (source,) = datasources["datasources"]
+    assert source["name"] == ray_head.DATASOURCE
+    assert source["type"] == "prometheus"
+    assert source["access"] == "proxy"
+    assert source["url"] == "http://prometheus.internal:9090"
+    assert source["isDefault"]
+    assert source["jsonData"]["timeInterval"] == monitoring.SCRAPE_INTERVAL
+    own, ray = providers["providers"]
+    assert {own["type"], ray["type"]} == {"file"}
+    assert own["name"] != ray["name"]
+    home = placed.environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == f"{own['options']['path']}/trainyard.json"
+    assert home in found
+    assert ray["options"]["path"] == "/volumes/dashboards"
+    for provider in (own, ray):  # what is edited by hand would be gone with the container
+        assert not provider["allowUiUpdates"]
+        assert provider["disableDeletion"]
+
+
+def test_the_dashboard_links_to_ray(placed: Any) -> None:
+    links = json.loads(placed.files["dashboards/trainyard.json"])["links"]
+    assert links[0]["url"] == "http://host.example:8265"
+
+
+def test_users_reach_it_and_its_health_is_checked(placed: Any) -> None:
+    (port,) = placed.ports
+    assert (port.number, port.setting, port.published, port.public) == (
+        3000,
+        "grafanaPort",
+        True,
+        False,
+    )
+    (check,) = placed.health
+    assert (check.port, check.path) == (3000, "/api/health")
+
+
+@pytest.fixture
+def head(runtime: Any, deploy: Deploy) -> Callable[[GrafanaUrls | None], Any]:
+    """Place a head with or without Grafana."""
+    node = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
+    ports = RayPorts(
+        dashboard=8265,
+        gcs=6379,
+        client=10001,
+        agent=27365,
+        autoscaler_metrics=27217,
+        dashboard_metrics=27227,
+    )
+
+    def place(urls: GrafanaUrls | None) -> Any:
+        args = RayHeadArgs(
+            runtime=runtime,
+            resources=node,
+            ports=ports,
+            token="t",
+            storage=Storage(url="file:///srv/results"),
+            prometheus_url="http://prometheus.internal:9090",
+            grafana=urls,
+            has_dataset=False,
+        )
+        deploy(lambda: RayHead("ray-head", args).dashboard_url)
+        return runtime.placed["ray-head"]
+
+    return place
+
+
+def test_the_ray_dashboard_knows_both_addresses_of_grafana(head: Any) -> None:  # D12 D24
+    service = head(GrafanaUrls(inside="http://grafana:3000", outside="http://host.example:3000"))
+    wanted = {
+        "RAY_GRAFANA_HOST": "http://grafana:3000",
+        "RAY_GRAFANA_IFRAME_HOST": "http://host.example:3000",
+        "RAY_PROMETHEUS_HOST": "http://prometheus.internal:9090",
+        "RAY_PROMETHEUS_NAME": ray_head.DATASOURCE,
+        "RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": "/volumes/dashboards",
+    }
+    assert wanted.items() <= service.environment.items()
+
+
+def test_head_and_grafana_share_the_folder_of_the_dashboards(head: Any, placed: Any) -> None:
+    service = head(GrafanaUrls(inside="http://grafana:3000", outside="http://host.example:3000"))
+    (written,) = [volume for volume in service.volumes if volume.name == "dashboards"]
+    (read,) = placed.volumes
+    assert written.name == read.name
+    assert written.shared
+    assert read.shared
+    assert read.read_only
+    assert not written.read_only
+
+
+def test_without_grafana_the_ray_dashboard_shows_no_panels(head: Any) -> None:
+    service = head(None)
+    assert service.environment["RAY_GRAFANA_HOST"] == "DISABLED"
+    assert [key for key in service.environment if "GRAFANA" in key] == ["RAY_GRAFANA_HOST"]
+    assert "dashboards" not in [volume.name for volume in service.volumes]

@@ -1,0 +1,91 @@
+"""What Prometheus is told to scrape, and with which tokens."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import yaml
+
+from cluster import monitoring, object_store
+from cluster.monitoring import Monitoring, MonitoringArgs
+from cluster.object_store import Storage
+
+Deploy = Callable[[Callable[[], Any]], Any]
+FOLDER = Storage(url="file:///srv/results")
+STORE = Storage(url="s3://ray", endpoint="http://e", internal="minio:9000", metrics_secret="k" * 40)
+
+
+def _args(runtime: Any, storage: Storage) -> MonitoringArgs:
+    return MonitoringArgs(
+        runtime=runtime, port=9090, dashboard_port=8265, ray_token="canary", storage=storage
+    )
+
+
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
+    def program() -> Any:
+        declared = Monitoring("monitoring", _args(runtime, STORE))
+        files = runtime.placed["prometheus"].secrets
+        return {"url": declared.url, "internal": declared.internal_url, "files": files}
+
+    result = deploy(program)
+    assert result["url"] == "http://host.example:9090"
+    assert result["internal"] == "http://prometheus.internal:9090"
+    text = runtime.placed["prometheus"].files["prometheus.yml"]
+    assert "canary" not in text
+    ray, store, buckets = yaml.safe_load(text)["scrape_configs"]
+    discovery = ray["http_sd_configs"][0]
+    assert discovery["url"] == "http://ray-head.internal:8265/api/prometheus/sd"
+    assert discovery["authorization"]["credentials_file"] == "/run/secrets/ray-token"
+    assert store["metrics_path"] == "/minio/v2/metrics/cluster"
+    assert buckets["metrics_path"] == "/minio/v2/metrics/bucket"
+    for job in (store, buckets):
+        assert job["static_configs"] == [{"targets": ["minio:9000"]}]
+        assert job["authorization"] == {"credentials_file": "/run/secrets/object-store-token"}
+    claims = jwt.decode(
+        result["files"]["object-store-token"], "k" * 40, algorithms=["HS512"], issuer="prometheus"
+    )
+    assert claims["sub"] == object_store.MONITORING_USER
+
+
+def test_without_a_store_prometheus_scrapes_ray_only(runtime: Any) -> None:
+    jobs = monitoring.scrape_config(_args(runtime, FOLDER))["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == ["ray"]
+
+
+def test_the_store_token_is_the_same_each_time() -> None:
+    assert monitoring.store_token("k" * 40) == monitoring.store_token("k" * 40)
+
+
+def test_what_could_change_or_end_prometheus_stays_off(runtime: Any, deploy: Deploy) -> None:  # F37
+    deploy(lambda: Monitoring("monitoring", _args(runtime, STORE)).url)
+    flags = [argument.partition("=")[0] for argument in runtime.placed["prometheus"].arguments]
+    assert flags == [
+        "--config.file",
+        "--storage.tsdb.path",
+        "--storage.tsdb.retention.time",
+        "--web.listen-address",
+    ]
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None,
+    reason="promtool is not on PATH; Debian's package prometheus has it",
+)
+@pytest.mark.parametrize("storage", [FOLDER, STORE])
+def test_prometheus_accepts_its_configuration(
+    runtime: Any, tmp_path: Path, storage: Storage
+) -> None:
+    for name in (monitoring.RAY_TOKEN_FILE, monitoring.STORE_TOKEN_FILE):
+        (tmp_path / name).write_text("token")
+    runtime.file = lambda _service, name: str(tmp_path / name)
+    config = tmp_path / "prometheus.yml"
+    config.write_text(yaml.safe_dump(monitoring.scrape_config(_args(runtime, storage))))
+    done = subprocess.run(
+        ["promtool", "check", "config", str(config)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
