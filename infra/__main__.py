@@ -1,71 +1,120 @@
-"""One stack: a Ray training cluster on this machine, with its object store and its monitoring."""
-
-import sys
+"""One stack: a Ray training cluster, its object store and its monitoring."""
 
 import pulumi
 
+from cluster import ray_head
+from cluster.dataset import Dataset, DatasetArgs
+from cluster.gateway import Gateway, GatewayArgs
+from cluster.grafana import SERVICE as GRAFANA
+from cluster.grafana import Grafana, GrafanaArgs
 from cluster.monitoring import Monitoring, MonitoringArgs
+from cluster.notebook import Notebook, NotebookArgs
 from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
 from cluster.ray_cluster import TOKEN_BYTES, RayCluster, RayClusterArgs
 from cluster.secret import Secret
-from infra import checkout, config, outputs, tools, versions
-from infra.hosts.local import LocalHost
-from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
+from infra import checkout, config, outputs, place, versions
+from infra.hosts import local
+from infra.runtimes import choice
 
-checkout.forget_salt(pulumi.get_stack())
-settings = config.read(LocalHost.detect())
-found = tools.find(settings.object_store)
-runtime = ProcessRuntime(
-    "local",
-    ProcessRuntimeArgs(
-        folder=str(settings.state_dir),
-        data=str(settings.data_dir),
-        keep_data=settings.keep_data,
-        identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-        executables=found.paths,
-        ports=settings.ports(object_store=found.minio, prometheus=found.prometheus),
-        start_timeout=settings.start_timeout_seconds,
-    ),
+NONE = pulumi.Output.secret("")  # a secret that this stack has no use for
+
+stack = pulumi.get_stack()
+checkout.forget_salt(stack)
+settings = config.read(local.LocalHost.detect())
+here = (
+    place.containers(settings)
+    if choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER
+    else place.processes(settings)
 )
 token = Secret("ray-token", TOKEN_BYTES)
 storage = Storage(url=(settings.data_dir / "storage").as_uri())
-if found.minio:
+if here.minio:
     storage = ObjectStore(
         "object-store",
         ObjectStoreArgs(
-            runtime=runtime,
+            runtime=here.runtime,
             bucket=settings.bucket,
             port=settings.object_store_port,
             console_port=settings.object_store_console_port,
         ),
     ).storage
-prometheus_url: pulumi.Output[str] | None = None
-if found.prometheus:
-    prometheus_url = Monitoring(
+monitoring: Monitoring | None = None
+if here.prometheus:
+    monitoring = Monitoring(
         "monitoring",
         MonitoringArgs(
-            runtime=runtime,
+            runtime=here.runtime,
             port=settings.prometheus_port,
             dashboard_port=settings.dashboard_port,
             ray_token=token.value,
             storage=storage,
         ),
-    ).url
+    )
+grafana: Grafana | None = None
+if monitoring is not None and here.grafana:
+    outside = f"http://{here.runtime.public(GRAFANA, settings.grafana_port)}"
+    dashboard = f"http://{here.runtime.public(ray_head.SERVICE, settings.dashboard_port)}"
+    grafana = Grafana(
+        "grafana",
+        GrafanaArgs(
+            runtime=here.runtime,
+            port=settings.grafana_port,
+            prometheus=monitoring.internal_url,
+            public_url=outside,
+            ray_dashboard_url=dashboard,
+            anonymous=settings.grafana_anonymous_viewer,
+        ),
+    )
+if settings.dataset is not None:
+    Dataset(
+        "dataset",
+        DatasetArgs(
+            runtime=here.runtime,
+            url=settings.dataset.url,
+            archive=str(settings.dataset.archive or ""),
+            sha256=settings.dataset.sha256,
+        ),
+    )
 ray = RayCluster(
     "ray",
     RayClusterArgs(
-        runtime=runtime,
+        runtime=here.runtime,
         head=settings.head,
         workers=settings.workers,
         ports=settings.ray_ports,
         token=token.value,
         storage=storage,
-        prometheus_url=prometheus_url,
+        prometheus_url=None if monitoring is None else monitoring.internal_url,
+        grafana=grafana.urls if grafana else None,
+        gpus=here.gpus,
+        has_dataset=settings.dataset is not None,
     ),
 )
+notebook: Notebook | None = None
+if here.notebook:
+    notebook = Notebook(
+        "notebook",
+        NotebookArgs(
+            runtime=here.runtime,
+            port=settings.notebook_port,
+            dashboard_port=settings.dashboard_port,
+            ray_token=token.value,
+        ),
+    )
+gateway: Gateway | None = None
+if here.routes:
+    gateway = Gateway(
+        "gateway",
+        GatewayArgs(
+            runtime=here.runtime,
+            routes=here.routes,
+            # This machine as well: what the outputs name is what its own users connect to.
+            cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
+        ),
+    )
 
 pulumi.export(outputs.PROJECT, pulumi.get_project())
-pulumi.export(outputs.STACK, pulumi.get_stack())
+pulumi.export(outputs.STACK, stack)
 pulumi.export(outputs.DASHBOARD_URL, ray.dashboard_url)
 pulumi.export(outputs.RAY_TOKEN, pulumi.Output.secret(token.value))
 pulumi.export(outputs.STORAGE_URL, storage.url)
@@ -73,8 +122,11 @@ pulumi.export(outputs.OBJECT_STORE_ENDPOINT, storage.endpoint)
 pulumi.export(outputs.BUCKET, storage.bucket)
 pulumi.export(outputs.ACCESS_KEY, storage.access_key)
 pulumi.export(outputs.SECRET_KEY, pulumi.Output.secret(storage.secret_key))
-pulumi.export(outputs.PROMETHEUS_URL, "" if prometheus_url is None else prometheus_url)
-pulumi.export(outputs.GRAFANA_URL, "")
+pulumi.export(outputs.PROMETHEUS_URL, monitoring.url if monitoring else "")
+pulumi.export(outputs.PROMETHEUS_PASSWORD, gateway.password if gateway else NONE)
+pulumi.export(outputs.GRAFANA_URL, grafana.url if grafana else "")
+pulumi.export(outputs.GRAFANA_PASSWORD, grafana.password if grafana else NONE)
+pulumi.export(outputs.NOTEBOOK_URL, notebook.url if notebook else NONE)
 pulumi.export(outputs.RAY_VERSION, versions.RAY)
-pulumi.export(outputs.PYTHON_VERSION, f"{sys.version_info.major}.{sys.version_info.minor}")
+pulumi.export(outputs.PYTHON_VERSION, here.python)
 pulumi.export(outputs.NODES, ray.nodes)

@@ -4,8 +4,6 @@ Defaults are those of Pulumi.yaml's schema, and only there. Every fault is found
 made, and all of them are told in one message.
 """
 
-import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,21 +14,54 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
 
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources, RayPorts
-from cluster.service import Port
+from cluster.service import NAME_LIMIT, Port
+from infra import container_settings
 from infra.hosts import local
 from infra.hosts.local import LocalHost
+from infra.reader import Reader
 
 MAX_WORKERS = 64
 MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
 MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
+RUNTIMES = ("auto", "docker", "process")
+ACCELERATORS = ("none", "nvidia", "amd")
 OBJECT_STORES = ("auto", "minio", "directory")
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
 # /ray-worker-63/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
 STATE_DIR_LIMIT = 25
 STATE_DIR = re.compile(r"/[A-Za-z0-9._/-]+")  # supervisord's file format gives others a meaning
 BUCKET = re.compile(r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+# A container's name is a host name on the stack's network, whose parts end at 63 characters.
+PREFIX_LIMIT = 63 - NAME_LIMIT
+PREFIX = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9_.-]{{0,{PREFIX_LIMIT - 1}}})?")
+# Settings that mean something to one runtime only, and the text that says nothing.
+ONLY_FOR = {
+    "docker": {
+        "accelerator": "none",
+        "containerPrefix": "",
+        "images": "{}",
+        "buildArgs": "{}",
+        "dataset": "{}",
+        "allowedCidrs": "[]",
+        "publishAddress": "",
+        "grafanaAnonymousViewer": "false",
+    },
+    "process": {"dataDir": "", "stateDir": ""},
+}
 NODE_FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
+NODE_ACTION = f"write its fields: {', '.join(NODE_FIELDS)}"
+# Of the ports, those that a user's browser or client connects to.
+PUBLISHED = frozenset(
+    {
+        "dashboardPort",
+        "objectStorePort",
+        "objectStoreConsolePort",
+        "prometheusPort",
+        "grafanaPort",
+        "notebookPort",
+    }
+)
 
 # What nodes get when the settings leave it out.
 HEAD_MEMORY_MIB = 1024
@@ -42,8 +73,26 @@ WORKER_OBJECT_STORE_MAX_MIB = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a stack, complete and checked; names and units are those of Pulumi.yaml."""
+    """The settings of a stack, complete and checked; names and units are those of Pulumi.yaml.
 
+    Attributes, where they say more than the key does:
+        runtime: "auto" only if both runtimes can do what the other settings ask for.
+        images: reference of each program's image that is not built here.
+        dataset: None without one.
+        allowed_cidrs: IPv4 networks; with any, publish_address is set too.
+    """
+
+    runtime: str
+    accelerator: str
+    container_prefix: str
+    images: Mapping[str, str]
+    build_args: Mapping[str, str]
+    dataset: container_settings.Dataset | None
+    allowed_cidrs: tuple[str, ...]
+    publish_address: str
+    grafana: bool
+    grafana_anonymous_viewer: bool
+    notebook: bool
     head: NodeResources
     workers: tuple[NodeResources, ...]
     object_store: str
@@ -61,6 +110,8 @@ class Settings:
     object_store_port: int
     object_store_console_port: int
     prometheus_port: int
+    grafana_port: int
+    notebook_port: int
 
     @property
     def ray_ports(self) -> RayPorts:
@@ -74,117 +125,27 @@ class Settings:
             dashboard_metrics=self.dashboard_metrics_port,
         )
 
-    def ports(self, *, object_store: bool, prometheus: bool) -> list[Port]:
-        """Return every fixed port that the stack opens."""
+    def ports(
+        self,
+        *,
+        object_store: bool,
+        prometheus: bool,
+        grafana: bool = False,
+        notebook: bool = False,
+    ) -> list[Port]:
+        """Return every fixed port of the services that run; of containers, users see some only."""
         keys = ["dashboardPort", "gcsPort", "rayClientPort"]
         keys += ["autoscalerMetricsPort", "dashboardMetricsPort"]
         keys += ["objectStorePort", "objectStoreConsolePort"] if object_store else []
         keys += ["prometheusPort"] if prometheus else []
-        ports = [Port(number=getattr(self, _snake(key)), setting=key) for key in keys]
+        keys += ["grafanaPort"] if grafana else []
+        keys += ["notebookPort"] if notebook else []
+        ports = [
+            Port(number=getattr(self, _snake(key)), setting=key, published=key in PUBLISHED)
+            for key in keys
+        ]
         agents = range(self.agent_port, self.agent_port + len(self.workers) + 1)
         return ports + [Port(number=number, setting="agentPort") for number in agents]
-
-
-class _Reader:
-    """Takes values out of the raw settings and notes what is wrong with them."""
-
-    def __init__(self, raw: Mapping[str, str]) -> None:
-        self.raw = raw
-        self.faults: list[str] = []
-
-    def fault(self, key: str, value: object, bound: str, action: str) -> None:
-        shown = value if isinstance(value, str) else json.dumps(value)
-        self.faults.append(f"{key} = {shown!r}: {bound}; {action}")
-
-    def text(self, key: str) -> str:
-        if key not in self.raw:
-            self.faults.append(
-                f"{key} is not set: the engine passes on the defaults of Pulumi.yaml; "
-                f"run it in the project's folder, or set {key}"
-            )
-            return ""
-        return self.raw[key]
-
-    def integer(self, key: str, low: int, high: int) -> int:
-        text = self.text(key)
-        if key in self.raw and not (re.fullmatch(r"-?\d{1,18}", text) and low <= int(text) <= high):
-            self.fault(
-                key, text, f"must be a whole number from {low} to {high}", f"set {key} within it"
-            )
-        return int(text) if re.fullmatch(r"-?\d{1,18}", text) else low
-
-    def boolean(self, key: str) -> bool:
-        text = self.text(key)
-        if key in self.raw and text not in ("true", "false"):
-            self.fault(key, text, "must be true or false", f"set {key} to one of them")
-        return text == "true"
-
-    def choice(self, key: str, choices: tuple[str, ...]) -> str:
-        text = self.text(key)
-        if key in self.raw and text not in choices:
-            bound = f"must be one of {', '.join(choices)}"
-            self.fault(key, text, bound, f"set {key} to one of them")
-        return text
-
-    def folder(self, key: str, default: Path) -> Path:
-        text = self.text(key)
-        if not text:
-            return default
-        path = Path(text)
-        if not path.is_absolute() or ".." in path.parts or not text.isprintable():
-            self.fault(
-                key, text, "must be an absolute path without '..'", "write the path from / on"
-            )
-        return path
-
-    def node(self, key: str) -> dict[str, Any]:
-        text = self.text(key)
-        if key not in self.raw:
-            return {}
-        try:
-            node = json.loads(text)
-        except ValueError:
-            node = None
-        if not isinstance(node, dict):
-            self.fault(
-                key, text, "must be an object", f"write its fields: {', '.join(NODE_FIELDS)}"
-            )
-            return {}
-        return {name: self._node_field(f"{key}.{name}", name, v) for name, v in node.items()}
-
-    def _node_field(self, key: str, name: str, value: Any) -> Any:
-        match name:
-            case "cpus" | "gpus":
-                self._amount(key, value)
-            case "memoryMib":
-                self._mib(key, value, 1)
-            case "objectStoreMib":
-                self._mib(key, value, OBJECT_STORE_MIN_MIB)
-            case "resources" if isinstance(value, dict):
-                for resource, amount in value.items():
-                    if not resource or resource in RESERVED_RESOURCES:
-                        taken = ", ".join(sorted(RESERVED_RESOURCES))
-                        bound = f"must be a name other than {taken}"
-                        self.fault(f"{key}.{resource}", amount, bound, "use the field of its own")
-                    self._amount(f"{key}.{resource}", amount)
-            case "resources":
-                bound = "must be an object of amounts by name"
-                self.fault(key, value, bound, "write it as {name: amount}")
-            case _:
-                self.fault(key, value, "no such field", _suggestion(name, NODE_FIELDS))
-        return value
-
-    def _amount(self, key: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.fault(key, value, "must be a number", f"set {key} to a number")
-        elif not 0 <= value <= MAX_AMOUNT:
-            self.fault(key, value, f"must be from 0 to {MAX_AMOUNT}", f"set {key} within it")
-
-    def _mib(self, key: str, value: Any, low: int) -> None:
-        high = MAX_AMOUNT * 1024
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            bound = f"must be a whole number of MiB from {low} to {high}"
-            self.fault(key, value, bound, f"set {key} within it")
 
 
 def read(host: LocalHost) -> Settings:
@@ -214,12 +175,32 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     Raises:
         pulumi.RunError: the settings have faults; the message lists all of them.
     """
-    reader = _Reader(raw)
+    reader = Reader(raw)
     count = reader.integer("workers", 1, MAX_WORKERS)
-    head, worker = reader.node("head"), reader.node("worker")
+    head, worker = _node(reader, "head"), _node(reader, "worker")
     values: dict[str, Any] = {
+        "accelerator": reader.choice("accelerator", ACCELERATORS),
+        "container_prefix": reader.matching(
+            "containerPrefix",
+            PREFIX,
+            f"must be at most {PREFIX_LIMIT} letters, digits and . _ - after a letter or digit",
+            "set containerPrefix to such a text, such as lab-",
+        ),
+        "images": container_settings.images(reader),
+        "build_args": container_settings.build_args(reader),
+        "dataset": container_settings.dataset(reader),
+        "allowed_cidrs": container_settings.allowed_cidrs(reader),
+        "publish_address": container_settings.publish_address(reader),
+        "grafana": reader.boolean("grafana"),
+        "grafana_anonymous_viewer": reader.boolean("grafanaAnonymousViewer"),
+        "notebook": reader.boolean("notebook"),
         "object_store": reader.choice("objectStore", OBJECT_STORES),
-        "bucket": reader.text("bucket"),
+        "bucket": reader.matching(
+            "bucket",
+            BUCKET,
+            "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
+            "set bucket to such a name",
+        ),
         "data_dir": reader.folder("dataDir", local.data_folder(stack)),
         "keep_data": reader.boolean("keepData"),
         "state_dir": reader.folder("stateDir", local.runtime_folder(stack)),
@@ -227,19 +208,22 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             "startTimeoutSeconds", MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
         ),
     }
+    values["runtime"] = _runtime(reader)
     ports = {
         _camel(field.name): reader.integer(_camel(field.name), FIRST_PORT, LAST_PORT)
         for field in fields(Settings)
         if field.name.endswith("_port")
     }
     values |= {_snake(key): port for key, port in ports.items()}
-    if "bucket" in raw and not BUCKET.fullmatch(values["bucket"]):
-        bound = "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end"
-        reader.fault("bucket", values["bucket"], bound, "set bucket to such a name")
+    if values["grafana_anonymous_viewer"] and not values["grafana"]:
+        bound = "does nothing with grafana = 'false'"
+        reader.fault("grafanaAnonymousViewer", "true", bound, "set it to false, or grafana to true")
+    _check_accelerator(reader, values["accelerator"], head, worker)
     _check_folders(reader, values["state_dir"], values["data_dir"])
     _check_ports(reader, ports, count)
-    for key in sorted(set(raw) - _keys()):
-        reader.fault(key, raw[key], "no such setting", _suggestion(key, tuple(sorted(_keys()))))
+    keys = sorted({_camel(field.name) for field in fields(Settings)} | {"worker"})
+    for key in sorted(set(raw) - set(keys)):
+        reader.unknown(key, raw[key], key, keys)
     if reader.faults:
         count_text = f"{len(reader.faults)} fault{'s' if len(reader.faults) > 1 else ''}"
         lines = "\n".join(f"  - {fault}" for fault in reader.faults)
@@ -247,14 +231,107 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             f"The settings of stack {stack} have {count_text} (Pulumi.{stack}.yaml; "
             f"docs/configuration.md explains each key):\n{lines}"
         )
+    devices = 0 if values["accelerator"] == "none" else 1
     return Settings(
         head=_head(head),
-        workers=tuple(_worker(worker, host, count) for _ in range(count)),
+        workers=tuple(_worker(worker, host, count, devices) for _ in range(count)),
         **values,
     )
 
 
-def _check_folders(reader: _Reader, state: Path, data: Path) -> None:
+def _node(reader: Reader, key: str) -> dict[str, Any]:
+    node = reader.object(key, NODE_ACTION)
+    for name, value in node.items():
+        _check_node_field(reader, f"{key}.{name}", name, value)
+    return node
+
+
+def _check_node_field(reader: Reader, key: str, name: str, value: Any) -> None:
+    match name:
+        case "cpus" | "gpus":
+            _check_amount(reader, key, value)
+        case "memoryMib":
+            _check_mib(reader, key, value, 1)
+        case "objectStoreMib":
+            _check_mib(reader, key, value, OBJECT_STORE_MIN_MIB)
+        case "resources" if isinstance(value, dict):
+            for resource, amount in value.items():
+                if not resource or resource in RESERVED_RESOURCES:
+                    taken = ", ".join(sorted(RESERVED_RESOURCES))
+                    bound = f"must be a name other than {taken}"
+                    reader.fault(f"{key}.{resource}", amount, bound, "use the field of its own")
+                _check_amount(reader, f"{key}.{resource}", amount)
+        case "resources":
+            bound = "must be an object of amounts by name"
+            reader.fault(key, value, bound, "write it as {name: amount}")
+        case _:
+            reader.unknown(key, value, name, NODE_FIELDS)
+
+
+def _check_amount(reader: Reader, key: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        reader.fault(key, value, "must be a number", f"set {key} to a number")
+    elif not _is_amount(value):
+        reader.fault(key, value, f"must be from 0 to {MAX_AMOUNT}", f"set {key} within it")
+
+
+def _is_amount(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= MAX_AMOUNT
+
+
+def _check_mib(reader: Reader, key: str, value: Any, low: int) -> None:
+    high = MAX_AMOUNT * 1024
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        bound = f"must be a whole number of MiB from {low} to {high}"
+        reader.fault(key, value, bound, f"set {key} within it")
+
+
+def _runtime(reader: Reader) -> str:
+    """Return the runtime; of "auto" what the other settings leave of it."""
+    chosen = reader.choice("runtime", RUNTIMES)
+    given = {
+        runtime: [key for key, text in neutral.items() if reader.raw.get(key, text).strip() != text]
+        for runtime, neutral in ONLY_FOR.items()
+    }
+    if reader.raw.get("objectStore") == "directory":
+        given["process"].append("objectStore")
+    if chosen == "auto" and given["docker"] and given["process"]:
+        names = [f"{' and '.join(keys)} for {runtime} only" for runtime, keys in given.items()]
+        bound = f"no runtime can do it all: {', '.join(names)}"
+        reader.fault("runtime", chosen, bound, "remove the settings of one of them")
+    for runtime, keys in given.items():
+        if chosen == "auto" and keys:
+            return runtime
+        for key in keys if chosen in ONLY_FOR and chosen != runtime else ():
+            # A setting's fields may be secrets by mistake, and their names tell enough.
+            value = reader.fields(key) or reader.raw[key]
+            bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
+            reader.fault(key, value, bound, f"remove {key}, or set runtime to {runtime}")
+    return chosen
+
+
+def _check_accelerator(
+    reader: Reader, accelerator: str, head: Mapping[str, Any], worker: Mapping[str, Any]
+) -> None:
+    if accelerator not in ACCELERATORS or accelerator == "none":
+        return
+    with_it = f"with accelerator = {accelerator!r}"
+    gpus: Any = head.get("gpus")
+    if _is_amount(gpus) and gpus > 0:
+        bound = f"must be 0 {with_it}: the devices are for the workers"
+        reader.fault("head.gpus", gpus, bound, "remove head.gpus")
+    gpus = worker.get("gpus")
+    if _is_amount(gpus) and (gpus < 1 or gpus % 1):
+        bound = f"must be a whole number of devices, 1 or more, {with_it}"
+        reader.fault("worker.gpus", gpus, bound, "set it so, or set accelerator to none")
+    elif _is_amount(gpus) and gpus > 1 and accelerator == "nvidia":
+        # pulumi-docker's `gpus` takes what follows a comma in a list of devices for a count.
+        bound = f"must be 1 {with_it}: a container gets one of NVIDIA's devices"
+        reader.fault("worker.gpus", gpus, bound, "remove it, and set workers to the devices")
+
+
+def _check_folders(reader: Reader, state: Path, data: Path) -> None:
     text = str(state)
     if not STATE_DIR.fullmatch(text):
         bound = "must hold letters, digits and . _ / - only"
@@ -267,7 +344,7 @@ def _check_folders(reader: _Reader, state: Path, data: Path) -> None:
         reader.fault("stateDir", text, bound, "choose two separate folders")
 
 
-def _check_ports(reader: _Reader, ports: dict[str, int], workers: int) -> None:
+def _check_ports(reader: Reader, ports: dict[str, int], workers: int) -> None:
     used: dict[int, str] = {}
     for key, port in ports.items():
         if key == "agentPort":
@@ -297,11 +374,11 @@ def _head(node: dict[str, Any]) -> NodeResources:
     )
 
 
-def _worker(node: dict[str, Any], host: LocalHost, count: int) -> NodeResources:
+def _worker(node: dict[str, Any], host: LocalHost, count: int, devices: int) -> NodeResources:
     share = int(host.memory_mib * WORKERS_OBJECT_STORE_SHARE / count)
     return NodeResources(
         cpus=node.get("cpus", max(1, host.cpus // count)),
-        gpus=node.get("gpus", 0),
+        gpus=node.get("gpus", devices),
         memory_mib=node.get(
             "memoryMib", max(1, int(host.memory_mib * WORKERS_MEMORY_SHARE / count))
         ),
@@ -310,15 +387,6 @@ def _worker(node: dict[str, Any], host: LocalHost, count: int) -> NodeResources:
         ),
         resources=node.get("resources", {}),
     )
-
-
-def _keys() -> set[str]:
-    return {_camel(field.name) for field in fields(Settings)} | {"worker"}
-
-
-def _suggestion(key: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"remove it, or use one of {', '.join(known)}"
 
 
 def _camel(name: str) -> str:

@@ -13,5 +13,20 @@ MINIO_MODULE = "github.com/minio/minio"
 # The least Go that builds the MinIO above (its go.mod).
 GO_FOR_MINIO = (1, 24)
 
-# The nodes run in this environment, so what is installed here is what they run.
+# Images that are pulled. A digest would pin them to the byte, and takes a registry to resolve: put
+# name:tag@sha256:… into the setting images where that matters.
+# renovate: datasource=docker depName=prom/prometheus
+PROMETHEUS_IMAGE = "prom/prometheus:v3.14.0"
+# renovate: datasource=docker depName=grafana/grafana
+GRAFANA_IMAGE = "grafana/grafana:13.2.0"
+# renovate: datasource=docker depName=haproxy
+GATEWAY_IMAGE = "haproxy:3.4.4"  # 3.4 has long-term support
+
+# Python of Debian 12, on which docker/ray builds; images of another base may have another.
+IMAGE_PYTHON = "3.11"
+
+# Processes run in this environment, so what is installed here is what they run.
 RAY = version("ray")
+
+# Of the images that are built here: Debian 12's. Jobs need no other one on the client.
+IMAGE_PYTHON = "3.11"

@@ -87,6 +87,11 @@ def data_folder(stack: str) -> Path:
     return _xdg("XDG_DATA_HOME", ".local/share") / "trainyard" / stack
 
 
+def choice_file(stack: str) -> Path:
+    """Return the file that keeps which runtime a stack took by itself, beside its data."""
+    return data_folder(stack).with_name(f"{stack}.runtime")
+
+
 def runtime_folder(stack: str) -> Path:
     """Return the default runtime folder of a stack.
 

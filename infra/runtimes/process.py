@@ -7,7 +7,6 @@ with the stack; volumes that outlive it lie in the data folder.
 import http.client
 import ipaddress
 import shutil
-import sys
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.service import Port, Service, Volume
+from infra.resource import difference, say
 from infra.runtimes import ports as port_check
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 
@@ -103,7 +103,11 @@ class ProcessRuntime(pulumi.ComponentResource):
         return f"{LOOPBACK}:{port}"
 
     def published(self, service: str, port: int) -> str:
-        """Return host:port at which users, and this Pulumi program, reach the port."""
+        """Return host:port at which this Pulumi program reaches a published port."""
+        return self.address(service, port)
+
+    def public(self, service: str, port: int) -> str:
+        """Return host:port at which users reach a published port: those of this machine only."""
         return self.address(service, port)
 
     def file(self, service: str, name: str) -> str:
@@ -144,7 +148,7 @@ class DataProvider(dynamic.ResourceProvider):
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Another folder is another resource; whether it is kept is only noted."""
-        return _difference(_olds, _news, replaces=["folder"])
+        return difference(_olds, _news, replaces=["folder"])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Make the folder, or take over the one of an earlier stack."""
@@ -179,7 +183,7 @@ class DaemonProvider(dynamic.ResourceProvider):
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Another folder is another supervisord, and the ports are free only after the old one."""
-        return _difference(_olds, _news, replaces=["folder", "identifier"])
+        return difference(_olds, _news, replaces=["folder", "identifier"])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Start supervisord, or take over the one that an interrupted create left."""
@@ -227,9 +231,9 @@ class ProgramProvider(dynamic.ResourceProvider):
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Another folder or name is another program; its ports are free only after the old one."""
-        difference = _difference(_olds, _news, replaces=["folder", "name"])
-        difference.changes = difference.changes or not _olds.get("healthy", True)
-        return difference
+        found = difference(_olds, _news, replaces=["folder", "name"])
+        found.changes = found.changes or not _olds.get("healthy", True)
+        return found
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Start the program and wait until it answers; leave nothing of one that does not."""
@@ -322,23 +326,6 @@ class Program(dynamic.Resource, module="process", name="Program"):
     ) -> None:
         """Declare a program from the properties that ProcessRuntime.place gives it."""
         super().__init__(ProgramProvider(), name, {**props, "healthy": None}, opts)
-
-
-def say(message: str) -> None:
-    """Tell the user something from within a provider: both engines show what it prints."""
-    sys.stderr.write(f"{message}\n")
-    sys.stderr.flush()
-
-
-def _difference(
-    olds: dict[str, Any], news: dict[str, Any], replaces: list[str]
-) -> dynamic.DiffResult:
-    changed = [key for key, value in news.items() if value is not None and olds.get(key) != value]
-    return dynamic.DiffResult(
-        changes=any(key != "__provider" for key in changed),
-        replaces=[key for key in replaces if key in changed],
-        delete_before_replace=True,
-    )
 
 
 def _daemon(props: dict[str, Any]) -> Supervisor:

@@ -11,15 +11,21 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         f"{node.name} {node.cpus:g} CPU {node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
         for node in outputs.nodes
     )
+    show = f"python -m engine output {{}} --show-secrets -s {outputs.stack}"
     rows = [
         ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
         ("nodes", nodes),
         ("Ray dashboard", outputs.dashboard_url),
-        ("its token", f"python -m engine output rayToken --show-secrets -s {outputs.stack}"),
+        ("its token", show.format("rayToken")),
         ("results", outputs.storage_url),
         ("object store", outputs.object_store_endpoint),
         ("Prometheus", outputs.prometheus_url),
+        ("its password", outputs.prometheus_password and show.format("prometheusPassword")),
         ("Grafana", outputs.grafana_url),
+        ("its password", outputs.grafana_password and show.format("grafanaPassword")),
+        # Its token is in the query.
+        ("notebook", outputs.notebook_url.partition("?")[0]),
+        ("with its token", outputs.notebook_url and show.format("notebookUrl")),
     ]
     return [row for row in rows if row[1]]
 

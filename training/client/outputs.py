@@ -28,14 +28,18 @@ BUCKET = "bucket"
 ACCESS_KEY = "accessKey"
 SECRET_KEY = "secretKey"  # noqa: S105 - a name
 PROMETHEUS_URL = "prometheusUrl"
+PROMETHEUS_PASSWORD = "prometheusPassword"  # noqa: S105 - a name
 GRAFANA_URL = "grafanaUrl"
+GRAFANA_PASSWORD = "grafanaPassword"  # noqa: S105 - a name
+NOTEBOOK_URL = "notebookUrl"
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"
 NODES = "nodes"
 
 TEXTS = (
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
-    *(ACCESS_KEY, SECRET_KEY, PROMETHEUS_URL, GRAFANA_URL, RAY_VERSION, PYTHON_VERSION),
+    *(ACCESS_KEY, SECRET_KEY, PROMETHEUS_URL, PROMETHEUS_PASSWORD, GRAFANA_URL, GRAFANA_PASSWORD),
+    *(NOTEBOOK_URL, RAY_VERSION, PYTHON_VERSION),
 )
 DEFAULT_STACK = "dev"
 FILE_VARIABLE = "TRAINYARD_OUTPUTS"
@@ -69,7 +73,10 @@ class StackOutputs:
     access_key: str
     secret_key: str = field(repr=False)
     prometheus_url: str
+    prometheus_password: str = field(repr=False)
     grafana_url: str
+    grafana_password: str = field(repr=False)
+    notebook_url: str = field(repr=False)  # holds its token
     ray_version: str
     python_version: str
     nodes: tuple[Node, ...]
@@ -148,7 +155,10 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         access_key=values[ACCESS_KEY],
         secret_key=values[SECRET_KEY],
         prometheus_url=values[PROMETHEUS_URL],
+        prometheus_password=values[PROMETHEUS_PASSWORD],
         grafana_url=values[GRAFANA_URL],
+        grafana_password=values[GRAFANA_PASSWORD],
+        notebook_url=values[NOTEBOOK_URL],
         ray_version=values[RAY_VERSION],
         python_version=values[PYTHON_VERSION],
         nodes=nodes,

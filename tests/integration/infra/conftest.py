@@ -27,7 +27,10 @@ PORTS = (
     "objectStorePort",
     "objectStoreConsolePort",
     "prometheusPort",
+    "grafanaPort",
+    "notebookPort",
 )
+TIMEOUT_SECONDS = 600  # an `up` may have to build images first
 
 
 def _free_range(count: int) -> int:
@@ -116,7 +119,7 @@ class Stack:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
         self.said.append(done.stdout + done.stderr)
@@ -144,7 +147,10 @@ def _declare(base: Path, **changes: Any) -> Stack:
     first = _free_range(len(PORTS) + 2)
     values: dict[str, Any] = {key: first + offset for offset, key in enumerate(PORTS)}
     values |= {"agentPort": first + len(PORTS), "workers": 1, "worker": {"cpus": 1}}
-    values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d"), **changes}
+    values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d")}
+    if changes.get("runtime") == "docker":
+        del values["stateDir"], values["dataDir"]
+    values |= changes
     text = json.dumps({"config": {f"trainyard:{key}": value for key, value in values.items()}})
     (project / "Pulumi.test.yaml").write_text(text)
     environment = {
@@ -155,12 +161,18 @@ def _declare(base: Path, **changes: Any) -> Stack:
     }
     return Stack(
         project=project,
-        folder=Path(values["stateDir"]),
-        data=Path(values["dataDir"]),
+        folder=base / "s",
+        data=base / "d",
         environment=environment,
         settings=values,
         said=[],
     )
+
+
+@pytest.fixture(scope="session")
+def declare() -> Callable[..., Stack]:
+    """Make a project on free ports in a folder; whoever calls it ends what it leaves running."""
+    return _declare
 
 
 @pytest.fixture

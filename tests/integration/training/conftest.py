@@ -261,7 +261,10 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
                 "accessKey": store["access"],
                 "secretKey": store["secret"],
                 "prometheusUrl": "",
+                "prometheusPassword": "",
                 "grafanaUrl": "",
+                "grafanaPassword": "",
+                "notebookUrl": "",
                 "rayVersion": ray.__version__,
                 "pythonVersion": f"{sys.version_info.major}.{sys.version_info.minor}",
                 "nodes": [

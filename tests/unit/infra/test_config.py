@@ -8,16 +8,18 @@ from typing import Any
 
 import pulumi
 import pytest
+import yaml
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra import config
+from infra import config, container_settings
 from infra.hosts.local import LocalHost
 
 ROOT = Path(__file__).resolve().parents[3]
 Settings = Callable[..., dict[str, str]]
 
+PUBLISHED = {"allowedCidrs": ["192.0.2.0/24"], "publishAddress": "192.0.2.7"}
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": -1}, "from 1 to 64"),
     ("workers", {"workers": 0}, "from 1 to 64"),
@@ -57,6 +59,87 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("agentPort", {"agentPort": 65534}, "must not pass 65535"),
     ("agentPort", {"agentPort": 8264}, "must not hold dashboardPort = 8265"),
     ("wrokers", {"wrokers": 3}, "did you mean workers"),
+    ("runtime", {"runtime": "podman"}, "auto, docker, process"),
+    ("runtime", {"stateDir": "/tmp/ty", "containerPrefix": "a-"}, "no runtime can do it all"),
+    ("stateDir", {"runtime": "docker", "stateDir": "/tmp/ty"}, "process only"),
+    ("dataDir", {"runtime": "docker", "dataDir": "/srv/data"}, "process only"),
+    ("objectStore", {"runtime": "docker", "objectStore": "directory"}, "process only"),
+    ("containerPrefix", {"runtime": "process", "containerPrefix": "a-"}, "docker only"),
+    ("allowedCidrs", {"runtime": "process", "allowedCidrs": ["10.0.0.0/8"]}, "docker only"),
+    ("publishAddress", PUBLISHED | {"runtime": "process"}, "docker only"),
+    ("accelerator", {"runtime": "process", "accelerator": "amd"}, "docker only"),
+    ("images", {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
+    ("buildArgs", {"runtime": "process", "buildArgs": {"A": "b"}}, "docker only"),
+    ("dataset", {"runtime": "process", "dataset": {"url": "https://x/y"}}, "docker only"),
+    ("accelerator", {"accelerator": "gpu"}, "none, nvidia, amd"),
+    ("worker.gpus", {"accelerator": "nvidia", "worker": {"gpus": 0.5}}, "whole number of devices"),
+    ("worker.gpus", {"accelerator": "amd", "worker": {"gpus": 0}}, "1 or more"),
+    ("worker.gpus", {"accelerator": "nvidia", "worker": {"gpus": 2}}, "one of NVIDIA's devices"),
+    ("worker.gpus", {"accelerator": "amd", "worker": {"gpus": -1}}, "from 0"),
+    ("worker.gpus", {"accelerator": "amd", "worker": '{"gpus": NaN}'}, "from 0"),
+    ("head.gpus", {"accelerator": "nvidia", "head": {"gpus": 1}}, "for the workers"),
+    ("containerPrefix", {"containerPrefix": "-lab"}, "after a letter or digit"),
+    ("containerPrefix", {"containerPrefix": "lab/"}, "letters, digits"),
+    ("containerPrefix", {"containerPrefix": "x" * 24}, "at most 23"),
+    ("images", {"images": "ray:1"}, "must be an object"),
+    ("images.raay", {"images": {"raay": "a:1"}}, "did you mean ray"),
+    ("images.ray", {"images": {"ray": 1}}, "image reference"),
+    ("images.ray", {"images": {"ray": "Ray:1"}}, "image reference"),
+    ("images.minio", {"images": {"minio": "a b:1"}}, "image reference"),
+    ("images.minio", {"images": {"minio": "https://host/a:1"}}, "image reference"),
+    ("images.gateway", {"images": {"gateway": "haproxy"}}, "a tag or a digest"),
+    ("images.grafana", {"images": {"grafana": "a@sha256:abc"}}, "image reference"),
+    ("buildArgs", {"buildArgs": ["A=b"]}, "must be an object"),
+    ("buildArgs.base_image", {"buildArgs": {"base_image": "a:1"}}, "named in capitals"),
+    ("buildArgs.BASE_IMAGE", {"buildArgs": {"BASE_IMAGE": 1}}, "text of one line"),
+    ("buildArgs.BASE_IMAGE", {"buildArgs": {"BASE_IMAGE": "a\nb"}}, "text of one line"),
+    ("buildArgs.PIP_TOKEN", {"buildArgs": {"PIP_TOKEN": "x"}}, "must be no secret"),
+    ("buildArgs.api_key", {"buildArgs": {"api_key": "x"}}, "must be no secret"),
+    ("buildArgs.INDEX", {"buildArgs": {"INDEX": "https://a:b@mirror"}}, "no user name"),
+    ("grafana", {"grafana": "on"}, "true or false"),
+    ("grafanaAnonymousViewer", {"grafanaAnonymousViewer": 1}, "true or false"),
+    (
+        "grafanaAnonymousViewer",
+        {"grafana": False, "grafanaAnonymousViewer": True},
+        "does nothing with grafana",
+    ),
+    ("grafanaPort", {"grafanaPort": 8265}, "must differ from dashboardPort"),
+    ("notebook", {"notebook": "no"}, "true or false"),
+    ("notebookPort", {"notebookPort": 3000}, "must differ from grafanaPort"),
+    ("notebookPort", {"notebookPort": 443}, "from 1024"),
+    ("dataset", {"dataset": []}, "must be an object"),
+    ("dataset", {"dataset": {"volume": "food11"}}, "either url or archive"),
+    ("dataset", {"dataset": {"url": "https://x/y", "archive": "/y"}}, "either url or archive"),
+    ("dataset.uri", {"dataset": {"uri": "https://x/y"}}, "did you mean url"),
+    ("dataset.url", {"dataset": {"url": 1}}, "text of one line"),
+    ("dataset.url", {"dataset": {"url": "ftp://x/y"}}, "http or https"),
+    ("dataset.url", {"dataset": {"url": "https://"}}, "http or https"),
+    ("dataset.url", {"dataset": {"url": "https://x:port/y"}}, "http or https"),
+    ("dataset.url", {"dataset": {"url": "https://u:p@x/y"}}, "no user name"),
+    ("dataset.archive", {"dataset": {"archive": "food11.zip"}}, "absolute"),
+    ("dataset.sha256", {"dataset": {"archive": "/y", "sha256": "abc"}}, "64 hexadecimal"),
+    ("dataset.volume", {"dataset": {"archive": "/y", "volume": "a/b"}}, "2 to 255 letters"),
+    ("allowedCidrs", {"allowedCidrs": "10.0.0.0/8"}, "must be an array"),
+    ("allowedCidrs", {"allowedCidrs": ["10.0.0.0/8"] * 65}, "at most 64"),
+    ("allowedCidrs[0]", {"allowedCidrs": ["0.0.0.0/0"]}, "not for everybody"),  # F33
+    ("allowedCidrs[0]", {"allowedCidrs": ["::/0"]}, "IPv4 network"),  # F33
+    ("allowedCidrs[1]", {"allowedCidrs": ["10.0.0.0/8", "128.0.0.0/1"]}, "not for everybody"),
+    ("allowedCidrs[0]", {"allowedCidrs": ["10.0.0.0/7"]}, "/8 or smaller"),
+    ("allowedCidrs[0]", {"allowedCidrs": ["10.1.2.3/16"]}, "write 10.1.0.0/16"),
+    ("allowedCidrs[0]", {"allowedCidrs": ["10.1.2.3"]}, "address/bits"),
+    ("allowedCidrs[0]", {"allowedCidrs": ["10.1.0.0/33"]}, "address/bits"),
+    ("allowedCidrs[0]", {"allowedCidrs": ["10.1.0.0/255.255.0.0"]}, "address/bits"),
+    ("allowedCidrs[0]", {"allowedCidrs": [10]}, "address/bits"),
+    ("publishAddress", {"allowedCidrs": ["10.0.0.0/8"]}, "must be set with allowedCidrs"),
+    ("publishAddress", {"publishAddress": "10.1.2.3"}, "does nothing without allowedCidrs"),
+    ("publishAddress", PUBLISHED | {"publishAddress": "0.0.0.0"}, "not 0.0.0.0"),  # F33
+    ("publishAddress", PUBLISHED | {"publishAddress": "127.0.0.1"}, "not loopback"),
+    ("publishAddress", PUBLISHED | {"publishAddress": "255.255.255.255"}, "IPv4 address"),
+    ("publishAddress", PUBLISHED | {"publishAddress": "lab.example.org"}, "IPv4 address"),
+]
+SENSIBLE = [
+    *("true", "false", "docker", "process", "nvidia", "amd", "directory", "192.0.2.7", "/srv/a"),
+    *('["192.0.2.0/24"]', '{"gpus": 2}', '{"url": "https://host/a.zip"}', '{"ray": "a/b:1"}'),
 ]
 
 
@@ -113,11 +196,12 @@ def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalH
     assert "bucket is not set" in str(raised.value)
 
 
+FIELDS = [*config.NODE_FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
+CROSS_CHECKED = ("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*config.NODE_FIELDS, "x"]), inner, max_size=4)
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4)
     ),
     max_leaves=8,
 )
@@ -133,20 +217,30 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
     raw = settings()
     keys = data.draw(st.lists(st.sampled_from(sorted(raw)), min_size=1, max_size=5, unique=True))
     for key in keys:
-        raw[key] = data.draw(st.text(max_size=20) | JSON.map(json.dumps))
+        raw[key] = data.draw(
+            st.text(max_size=20) | JSON.map(json.dumps) | st.sampled_from(SENSIBLE)
+        )
     try:
         parsed = config.parse(raw, host, "dev")
     except pulumi.RunError as error:
         faults = [line for line in str(error).splitlines() if line.startswith("  - ")]
         assert faults
-        changed = (*keys, "stateDir", "agentPort", *(key for key in raw if key.endswith("Port")))
+        changed = (*keys, *CROSS_CHECKED, *(key for key in raw if key.endswith("Port")))
         assert all(line.startswith(tuple(f"  - {key}" for key in changed)) for line in faults)
     else:
-        numbers = [p.number for p in parsed.ports(object_store=True, prometheus=True)]
+        ports = parsed.ports(object_store=True, prometheus=True, grafana=True, notebook=True)
+        numbers = [port.number for port in ports]
         assert len(numbers) == len(set(numbers))
         assert all(1024 <= number <= 65535 for number in numbers)
         assert len(str(parsed.state_dir)) <= config.STATE_DIR_LIMIT
         assert 1 <= len(parsed.workers) <= 64
+        assert bool(parsed.allowed_cidrs) == bool(parsed.publish_address)
+        if parsed.allowed_cidrs or parsed.accelerator != "none" or parsed.dataset:
+            assert parsed.runtime == "docker"
+        if parsed.accelerator != "none":
+            assert all(node.gpus >= 1 and node.gpus % 1 == 0 for node in parsed.workers)
+        if parsed.accelerator == "nvidia":
+            assert all(node.gpus == 1 for node in parsed.workers)
 
 
 @pytest.mark.parametrize(
@@ -174,18 +268,114 @@ def test_every_key_of_the_schema_is_documented_and_no_other(
 ) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     rows = re.findall(
-        r"^\| `(\w+)` \| (?:integer|string|boolean|object) \|", page, flags=re.MULTILINE
+        r"^\| `(\w+)` \| (?:integer|string|boolean|object|array) \|", page, flags=re.MULTILINE
     )
     assert sorted(rows) == sorted(schema)
 
 
 def test_the_schema_types_its_keys_and_describes_them(schema: dict[str, dict[str, Any]]) -> None:
-    kinds = {"integer": int, "string": str, "boolean": bool, "object": dict}
+    kinds = {"integer": int, "string": str, "boolean": bool, "object": dict, "array": list}
     for key, entry in schema.items():
         assert isinstance(entry["default"], kinds[entry["type"]]), key
+        assert entry["type"] != "array" or entry["items"]["type"] in kinds, key
         assert entry["description"], key
 
 
-def test_the_dev_stack_holds_no_secret() -> None:
-    text = (ROOT / "Pulumi.dev.yaml").read_text()
+@pytest.mark.parametrize("stack", ["dev", "lab"])
+def test_a_committed_stack_is_valid_and_holds_no_secret(
+    settings: Settings, host: LocalHost, stack: str
+) -> None:
+    text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
     assert not re.search(r"(?i)password|secret:|token|accesskey", text)
+    given = {
+        key.removeprefix("trainyard:"): value
+        for key, value in (yaml.safe_load(text).get("config") or {}).items()
+    }
+    assert config.parse(settings(**given), host, stack)
+
+
+def test_the_lab_gives_each_of_two_workers_a_gpu(settings: Settings, host: LocalHost) -> None:
+    text = (ROOT / "Pulumi.lab.yaml").read_text()
+    given = {
+        key.removeprefix("trainyard:"): value
+        for key, value in yaml.safe_load(text)["config"].items()
+    }
+    parsed = config.parse(settings(**given), host, "lab")
+    assert parsed.runtime == "docker"
+    assert [node.gpus for node in parsed.workers] == [1, 1]  # D19
+    assert parsed.notebook
+
+
+def test_without_an_accelerator_no_node_has_a_gpu(settings: Settings, host: LocalHost) -> None:
+    parsed = config.parse(settings(), host, "dev")
+    assert [node.gpus for node in (parsed.head, *parsed.workers)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "runtime"),
+    [
+        ({}, "auto"),
+        ({"runtime": "docker"}, "docker"),
+        ({"stateDir": "/tmp/ty"}, "process"),
+        ({"objectStore": "directory"}, "process"),
+        ({"containerPrefix": "a-"}, "docker"),
+        ({"accelerator": "nvidia"}, "docker"),
+        (PUBLISHED, "docker"),
+    ],
+)
+def test_auto_takes_the_only_runtime_that_can_do_what_is_asked(
+    settings: Settings, host: LocalHost, changes: dict[str, Any], runtime: str
+) -> None:
+    assert config.parse(settings(**changes), host, "dev").runtime == runtime
+
+
+def test_every_port_setting_belongs_to_a_service(
+    settings: Settings, schema: dict[str, Any], host: LocalHost
+) -> None:
+    parsed = config.parse(settings(), host, "dev")
+    everything = parsed.ports(object_store=True, prometheus=True, grafana=True, notebook=True)
+    assert {port.setting for port in everything} == {k for k in schema if k.endswith("Port")}
+    least = {port.setting for port in parsed.ports(object_store=False, prometheus=False)}
+    gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
+    gone |= {"grafanaPort", "notebookPort"}
+    assert least == {port.setting for port in everything} - gone
+    # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
+    published = {port.setting for port in everything if port.published}
+    assert published == gone | {"dashboardPort"}
+
+
+def test_a_dataset_names_its_source_and_volume(settings: Settings, host: LocalHost) -> None:
+    given = {"url": "https://host/food11.zip", "sha256": "AB" * 32}
+    parsed = config.parse(settings(dataset=given), host, "dev").dataset
+    assert parsed == container_settings.Dataset(
+        url="https://host/food11.zip", archive=None, sha256="ab" * 32, volume="food11"
+    )
+    parsed = config.parse(
+        settings(dataset={"archive": "/a.zip", "volume": "v1"}), host, "x"
+    ).dataset
+    assert parsed is not None
+    assert (parsed.url, parsed.archive, parsed.volume) == ("", Path("/a.zip"), "v1")
+    assert config.parse(settings(), host, "dev").dataset is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"buildArgs": {"PIP_TOKEN": "canary"}},
+        {"buildArgs": {"api_key": "canary"}},
+        {"buildArgs": {"INDEX": "https://user:canary@mirror/simple"}},
+        {"dataset": {"url": "https://user:canary@host/a.zip"}},
+        {"dataset": {"password": "canary", "url": "https://host/a.zip"}},
+        {"images": {"ray": "https://user:canary@host/ray:1"}},
+        {"grafanaPassword": "canary"},
+        {"buildArgs": "PIP_TOKEN=canary"},
+        {"workers": '{"password": "canary"}'},
+        {"runtime": "process", "buildArgs": {"INDEX": "canary"}},
+    ],
+)
+def test_a_value_that_may_be_a_secret_is_not_shown(  # F35
+    settings: Settings, host: LocalHost, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(**changes), host, "dev")
+    assert "canary" not in str(raised.value)

@@ -10,6 +10,8 @@ import pulumi
 import pytest
 
 from infra import outputs
+from infra.hosts import accelerators, docker_engine
+from infra.hosts.accelerators import Device
 
 ROOT = Path(__file__).resolve().parents[3]
 Put = Callable[[Path, str, str], Path]
@@ -22,7 +24,8 @@ def run(
     """Run the program and return what it exports, resolved."""
 
     def run_program(**changes: object) -> dict[str, Any]:
-        raw = {f"trainyard:{key}": value for key, value in settings(**changes).items()}
+        chosen = {"runtime": "process"} | changes
+        raw = {f"trainyard:{key}": value for key, value in settings(**chosen).items()}
         monkeypatch.setenv("PULUMI_CONFIG", json.dumps(raw))
         exported: dict[str, Any] = {}
         monkeypatch.setattr(pulumi, "export", exported.__setitem__)
@@ -101,4 +104,146 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(
 def test_bad_settings_end_the_program_before_any_resource(run: Any, recorded: Any) -> None:  # F2
     with pytest.raises(pulumi.RunError, match="2 faults"):
         run(workers=-1, bucket="Ray")
+    assert recorded.created == []
+
+
+@pytest.fixture
+def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a Docker Engine that has NVIDIA's toolkit, and no device."""
+    monkeypatch.setattr(docker_engine, "answers", lambda: True)
+    info = {"ID": "engine", "Runtimes": {"nvidia": {}, "runc": {}}}
+    monkeypatch.setattr(docker_engine, "info", lambda: info)
+    return bare
+
+
+def _containers(recorded: Any) -> dict[str, dict[str, Any]]:
+    found = recorded.of_type("docker:index/container:Container")
+    return {args.inputs["name"]: args.inputs for args in found.values()}
+
+
+@pytest.mark.usefixtures("engine")
+def test_containers_are_what_a_machine_with_an_engine_gets(run: Any, recorded: Any) -> None:  # D11
+    exported = run(runtime="auto")
+    names = {value for name, value in vars(outputs).items() if name.isupper()}
+    assert set(exported) == names
+    assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
+    assert exported["grafanaUrl"] == "http://127.0.0.1:3000"
+    assert exported["pythonVersion"] == "3.11"
+    assert set(_containers(recorded)) == {
+        "grafana",
+        "jupyter",
+        "minio",
+        "prometheus",
+        "ray-head",
+        "ray-worker-0",
+        "ray-worker-1",
+    }
+    (node,) = recorded.of_type("docker:Node").values()
+    assert sorted(node.inputs["names"]) == sorted(_containers(recorded))
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_choice_stays_when_the_engine_does_not_answer(  # the data is in its volumes
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(runtime="auto")
+    (choice,) = recorded.of_type("docker:Choice").values()
+    path = Path(choice.inputs["path"])
+    path.parent.mkdir(parents=True)
+    path.write_text(choice.inputs["runtime"])
+    monkeypatch.setattr(docker_engine, "answers", lambda: False)
+    recorded.created.clear()
+    run(runtime="auto")
+    assert len(_containers(recorded)) == 7
+
+
+@pytest.mark.usefixtures("engine")
+def test_no_container_is_given_more_than_it_needs(run: Any, recorded: Any) -> None:  # F40
+    run(runtime="docker", allowedCidrs=["10.1.0.0/16"], publishAddress="10.1.2.3")
+    containers = _containers(recorded)
+    assert "gateway" in containers
+    for name, inputs in containers.items():
+        assert not inputs.get("privileged"), name
+        assert inputs["capabilities"] == {"drops": ["ALL"]}, name
+        assert inputs["securityOpts"] == ["no-new-privileges:true"], name
+        assert "docker.sock" not in json.dumps(inputs), name
+        assert not any("value of " in env for env in inputs["envs"]), name  # F35
+        assert "value of " not in json.dumps(inputs["command"]), name
+        addresses = {port["ip"] for port in inputs.get("ports", [])}
+        assert addresses <= ({"10.1.2.3"} if name == "gateway" else {"127.0.0.1"}), name  # F33
+
+
+@pytest.mark.usefixtures("engine")
+def test_every_published_port_is_checked_before_anything_starts(run: Any, recorded: Any) -> None:
+    run(runtime="docker")
+    (node,) = recorded.of_type("docker:Node").values()
+    checked = {int(n) for numbers in node.inputs["ports"].values() for n in numbers}
+    published = {
+        int(port["external"])
+        for inputs in _containers(recorded).values()
+        for port in inputs.get("ports", [])
+    }
+    assert checked == published
+
+
+def _devices(kind: str, count: int) -> tuple[Device, ...]:
+    return tuple(
+        Device(
+            index=index,
+            kind=kind,
+            name="A100" if kind == "nvidia" else "MI100",
+            uuid=f"GPU-{index}" if kind == "nvidia" else "",
+            memory_mib=40960,
+            path="" if kind == "nvidia" else f"/dev/dri/renderD{128 + index}",
+        )
+        for index in range(count)
+    )
+
+
+@pytest.mark.usefixtures("engine")
+def test_each_worker_gets_one_nvidia_device_and_no_other(  # D18 D19
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "_run", lambda *_: "")
+    monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: _devices("nvidia", 2))
+    exported = run(runtime="docker", accelerator="nvidia")
+    containers = _containers(recorded)
+    assert containers["ray-worker-0"]["gpus"] == "device=GPU-0"
+    assert containers["ray-worker-1"]["gpus"] == "device=GPU-1"
+    assert [name for name, inputs in containers.items() if inputs.get("gpus")] == [
+        "ray-worker-0",
+        "ray-worker-1",
+    ]
+    assert [node["gpus"] for node in exported["nodes"]] == [0, 1, 1]
+
+
+@pytest.mark.usefixtures("engine")
+def test_each_worker_gets_one_amd_device_and_no_other(  # D16 D17
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "_topology", dict)
+    monkeypatch.setattr(accelerators, "_nodes", list)
+    monkeypatch.setattr(accelerators, "_rocm_smi", lambda: "")
+    monkeypatch.setattr(accelerators, "parse_amd", lambda *_: _devices("amd", 2))
+    groups = {"/dev/kfd": "44", "/dev/dri/renderD128": "105", "video": "44"}
+    groups["/dev/dri/renderD129"] = "105"
+    monkeypatch.setattr(accelerators, "_groups", lambda _: groups)
+    run(runtime="docker", accelerator="amd")
+    for index in range(2):
+        inputs = _containers(recorded)[f"ray-worker-{index}"]
+        assert [device["hostPath"] for device in inputs["devices"]] == [
+            "/dev/kfd",
+            f"/dev/dri/renderD{128 + index}",
+        ]
+        assert inputs["groupAdds"] == ["44", "105"]
+
+
+@pytest.mark.usefixtures("engine")
+def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "_run", lambda *_: "")
+    monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: _devices("nvidia", 1))
+    with pytest.raises(pulumi.RunError, match=r"2 workers with 1 GPU each need 2 devices.*A100"):
+        run(runtime="docker", accelerator="nvidia")
     assert recorded.created == []

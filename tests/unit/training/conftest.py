@@ -35,7 +35,10 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "accessKey": "",
         "secretKey": "canary-secret-0123456789",
         "prometheusUrl": "",
+        "prometheusPassword": "",
         "grafanaUrl": "",
+        "grafanaPassword": "",
+        "notebookUrl": "",
         "rayVersion": "2.60.0",
         "pythonVersion": "3.11",
         "nodes": [

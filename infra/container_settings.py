@@ -1,0 +1,201 @@
+"""Settings that only containers know: images, their build, the data volume, who may connect.
+
+Deliberately absent: any look at the machine. Whether an archive, an address or an image exists is
+found out by what uses it.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from infra import versions
+from infra.reader import CREDENTIALS, SECRET_NAME, Reader
+
+VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,254}")
+BUILT = ("ray", "minio", "jupyter", "dataset")  # each from docker/<name>
+PULLED = {
+    "prometheus": versions.PROMETHEUS_IMAGE,
+    "grafana": versions.GRAFANA_IMAGE,
+    "gateway": versions.GATEWAY_IMAGE,
+}
+# The grammar of image references: [host[:port]/]path[/path…][:tag][@digest].
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)"
+_PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+IMAGE_NAME = rf"(?:(?:{_HOST}(?:\.{_HOST})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?/)?{_PATH}(?:/{_PATH})*"
+IMAGE_DIGEST = r"(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})"
+IMAGE = re.compile(
+    rf"(?P<name>{IMAGE_NAME})(?::(?P<tag>\w[\w.-]{{0,127}}))?(?:@(?P<digest>{IMAGE_DIGEST}))?",
+    re.ASCII,
+)
+IMAGE_NAME_LIMIT = 255
+BUILD_ARGUMENT = re.compile(r"[A-Z][A-Z0-9_]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+DATASET_FIELDS = ("url", "archive", "sha256", "volume")
+DATASET_VOLUME = "food11"
+CIDR = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}/\d{1,2}", re.ASCII)
+MIN_PREFIX_LENGTH = 8  # bits: no organisation's own network is larger
+MAX_CIDRS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Where the data volume is filled from.
+
+    Attributes:
+        url: http or https address of the archive, "" for a local one.
+        archive: path of the archive on this machine, None for a remote one.
+        sha256: digest of the archive in lowercase, "" where it is not checked.
+        volume: name of the Docker volume.
+    """
+
+    url: str
+    archive: Path | None
+    sha256: str
+    volume: str
+
+
+def images(reader: Reader) -> dict[str, str]:
+    """Return the reference of each program's image that is not built here."""
+    programs = (*BUILT, *PULLED)
+    given = reader.object("images", f"write image references by program: {', '.join(programs)}")
+    for program, reference in given.items():
+        key = f"images.{program}"
+        found = IMAGE.fullmatch(reference) if isinstance(reference, str) else None
+        if program not in programs:
+            reader.unknown(key, reference, program, programs)
+        elif found is None or len(found["name"]) > IMAGE_NAME_LIMIT:
+            bound = "must be an image reference, [host[:port]/]name:tag or name@sha256:digest"
+            reader.fault(key, reference, bound, "write it as docker pull takes it")
+        elif found["tag"] is None and found["digest"] is None:
+            # Docker would take the tag latest, which is another image tomorrow.
+            bound = "must have a tag or a digest"
+            reader.fault(key, reference, bound, f"name the version, such as {reference}:1.0")
+    return {**PULLED, **given}
+
+
+def build_args(reader: Reader) -> dict[str, str]:
+    """Return the build arguments of the images that are built here."""
+    given = reader.object("buildArgs", "write build arguments by name, such as {BASE_IMAGE: …}")
+    for name, value in given.items():
+        key = f"buildArgs.{name}"
+        why = "whoever has the image reads its build arguments"
+        if SECRET_NAME.search(name):
+            reader.fault(key, value, f"must be no secret: {why}", f"remove {key}")
+        elif not BUILD_ARGUMENT.fullmatch(name):
+            bound = "must be named in capitals, digits and _ after a capital"
+            reader.fault(key, value, bound, "use the name of an ARG in docker/*/Dockerfile")
+        elif not isinstance(value, str) or not value.isprintable():
+            reader.fault(key, value, "must be a text of one line", "write it in quotes")
+        elif CREDENTIALS.search(value):
+            bound = f"must hold no user name or password: {why}"
+            reader.fault(key, value, bound, "name a mirror that needs none")
+    return given
+
+
+def dataset(reader: Reader) -> Dataset | None:
+    """Return where the data volume is filled from; None without one, or with faults."""
+    given = reader.object("dataset", f"write its fields: {', '.join(DATASET_FIELDS)}")
+    for name, value in given.items():
+        key = f"dataset.{name}"
+        if name not in DATASET_FIELDS:
+            reader.unknown(key, value, name, DATASET_FIELDS)
+        elif not isinstance(value, str) or not value.isprintable():
+            reader.fault(key, value, "must be a text of one line", f"write {name} in quotes")
+        elif name == "url":
+            _check_url(reader, key, value)
+        elif name == "archive":
+            reader.check_path(key, value)
+        elif name == "sha256" and not SHA256.fullmatch(value.lower()):
+            bound = "must be the 64 hexadecimal digits of a SHA-256 digest"
+            reader.fault(key, value, bound, "take them from sha256sum, or leave sha256 out")
+        elif name == "volume" and not VOLUME.fullmatch(value):
+            bound = "must be 2 to 255 letters, digits and . _ - after a letter or digit"
+            reader.fault(key, value, bound, "set it to such a name")
+    if given and ("url" in given) == ("archive" in given):
+        bound = "must have either url or archive"
+        reader.fault("dataset", sorted(given), bound, "name one place to fill the volume from")
+    if reader.faults or not given:
+        return None
+    return Dataset(
+        url=given.get("url", ""),
+        archive=Path(given["archive"]) if "archive" in given else None,
+        sha256=given.get("sha256", "").lower(),
+        volume=given.get("volume", DATASET_VOLUME),
+    )
+
+
+def _check_url(reader: Reader, key: str, value: str) -> None:
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in value
+        usable = usable and parts.port != 0  # reading the port raises for one that is no number
+    except ValueError:
+        usable = False
+    if CREDENTIALS.search(value):
+        bound = "must hold no user name or password: settings are no place for secrets"
+        reader.fault(key, value, bound, "download it, and name the file as dataset.archive")
+    elif not usable:
+        bound = "must be an http or https address"
+        reader.fault(key, value, bound, "write it as https://host/path; a file is dataset.archive")
+
+
+def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
+    """Return the IPv4 networks whose machines may connect."""
+    given = reader.array("allowedCidrs", "write a list of networks, such as [192.0.2.0/24]")
+    if len(given) > MAX_CIDRS:
+        bound = f"must be at most {MAX_CIDRS} networks"
+        reader.fault("allowedCidrs", len(given), bound, "join neighbours to larger networks")
+    for index, value in enumerate(given):
+        _check_cidr(reader, f"allowedCidrs[{index}]", value)
+    return tuple(str(value) for value in given)
+
+
+def _check_cidr(reader: Reader, key: str, value: Any) -> None:
+    if isinstance(value, str) and ":" in value:
+        # A container's network is IPv4: what comes in by IPv6 has lost its sender's address when
+        # it arrives, so that no list could be held against it.
+        bound = "must be an IPv4 network: Docker hides who connects by IPv6"
+        reader.fault(key, value, bound, "use the network's IPv4 addresses")
+        return
+    try:
+        network = ipaddress.IPv4Network(value if CIDR.fullmatch(value) else "", strict=False)
+    except (TypeError, ValueError):
+        bound = "must be an IPv4 network as address/bits"
+        reader.fault(key, value, bound, "write it such as 192.0.2.0/24, one host as 192.0.2.7/32")
+        return
+    if network.prefixlen < MIN_PREFIX_LENGTH:
+        bound = f"must be /{MIN_PREFIX_LENGTH} or smaller: the stack is not for everybody"
+        reader.fault(key, value, bound, "name the networks of those who use it")
+    elif str(network) != value:
+        reader.fault(key, value, "must be the network's first address", f"write {network}")
+
+
+def publish_address(reader: Reader) -> str:
+    """Return the address that they connect to."""
+    key = "publishAddress"
+    text = reader.text(key)
+    cidrs = reader.raw.get("allowedCidrs", "[]").strip() not in ("", "[]")
+    if text:
+        try:
+            address = ipaddress.IPv4Address(text)
+            usable = not (
+                address.is_loopback
+                or address.is_unspecified
+                or address.is_multicast
+                or address.is_reserved
+            )
+        except ValueError:
+            usable = False
+        if not usable:
+            bound = "must be an IPv4 address of this machine, not loopback and not 0.0.0.0"
+            reader.fault(key, text, bound, "choose one that `ip -4 address` lists")
+        elif not cidrs:
+            bound = "does nothing without allowedCidrs: only this machine can connect"
+            reader.fault(key, text, bound, f"list who may connect in allowedCidrs, or remove {key}")
+    elif cidrs and key in reader.raw:
+        bound = "must be set with allowedCidrs: it is the address that others connect to"
+        reader.fault(key, text, bound, f"set {key} to an address of this machine")
+    return text

@@ -1,0 +1,382 @@
+"""The accelerators of this machine: which there are, and how a container reaches its own.
+
+What tools print and the kernel lists is read by pure functions, so that any machine can be tested
+on any other. Deliberately absent: sharing a device between workers, and Engines on other machines.
+"""
+
+import contextlib
+import csv
+import grp
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+TOOL_SECONDS = 10
+MIB = 1024 * 1024  # bytes
+NVIDIA_QUERY = ("index", "uuid", "name", "memory.total", "mig.mode.current")
+NVIDIA_SMI = ("nvidia-smi", f"--query-gpu={','.join(NVIDIA_QUERY)}", "--format=csv,noheader")
+NVIDIA_LIST = ("nvidia-smi", "-L")
+ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--json")
+# What the Engine itself calls when a container asks for NVIDIA's devices.
+NVIDIA_HOOK = "nvidia-container-runtime-hook"
+NVIDIA_CDI = "nvidia.com/gpu="
+AMD_VENDOR = 0x1002
+KFD = "/dev/kfd"  # all AMD GPUs compute through it; the render nodes tell them apart
+KFD_TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
+RENDER_NODES = Path("/dev/dri")
+WSL = Path("/dev/dxg")  # all GPUs in one
+SHOWN = 8  # devices that a message lists
+LOOK_AT = {
+    "nvidia": "look at what `nvidia-smi` says",
+    "amd": f"look whether the driver amdgpu has made {KFD} and {RENDER_NODES}/renderD128",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One accelerator, or one part of an NVIDIA GPU that was divided (MIG).
+
+    Attributes:
+        index: its place among the devices of this machine, from 0.
+        kind: "nvidia" or "amd".
+        name: of the product.
+        uuid: "" where the driver tells none.
+        memory_mib: its own memory, 0 where it has none or does not tell.
+        path: its render node; "" where a container asks for it by its UUID.
+    """
+
+    index: int
+    kind: str
+    name: str
+    uuid: str
+    memory_mib: int
+    path: str
+
+    def __str__(self) -> str:
+        """Return name and identity, for messages."""
+        return f"{self.name}, {self.uuid or self.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerAccess:
+    """What a container is given to reach one device and no other.
+
+    Attributes:
+        gpus: the ID of an NVIDIA device, none of AMD's.
+        devices: device nodes.
+        groups: numeric groups that may open them.
+    """
+
+    gpus: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+class AcceleratorError(pulumi.RunError):
+    """The accelerators that the settings ask for are not to be had; the message says why."""
+
+    def __init__(self, accelerator: str, reason: str, action: str) -> None:
+        super().__init__(
+            f"accelerator = {accelerator!r}: {reason}; {action}, or set accelerator to none"
+        )
+
+
+def choose(
+    accelerator: str, wanted: Sequence[float], engine: Mapping[str, Any]
+) -> tuple[tuple[ContainerAccess, ...], tuple[tuple[int, ...], ...]]:
+    """Give each worker devices of its own.
+
+    Args:
+        accelerator: none, nvidia or amd.
+        wanted: how many devices each worker is to get.
+        engine: what the Docker Engine says of itself (the answer of its API's /info).
+
+    Returns:
+        What a container needs to reach each device, and the indexes of each worker's devices.
+
+    Raises:
+        AcceleratorError: there are too few, or the Engine cannot hand them to containers.
+    """
+    if accelerator == "none":
+        return (), ((),) * len(wanted)
+    place = os.environ.get("DOCKER_HOST", "")
+    if place and not place.startswith("unix://"):
+        reason = f"the devices of the Docker Engine at {place} cannot be looked at from here"
+        raise AcceleratorError(accelerator, reason, "run this on its machine")
+    if accelerator == "nvidia":
+        devices = parse_nvidia(_run(accelerator, NVIDIA_SMI), _run(accelerator, NVIDIA_LIST))
+        assigned = assign(accelerator, devices, wanted, undivided=WSL.exists())
+        check_toolkit(engine, hook=shutil.which(NVIDIA_HOOK) is not None)
+    else:
+        devices = parse_amd(_topology(), _nodes(), parse_rocm_smi(_rocm_smi()))
+        assigned = assign(accelerator, devices, wanted)
+    groups = _groups(devices)
+    return tuple(access(device, groups) for device in devices), assigned
+
+
+def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
+    """Return the devices that nvidia-smi tells of; a divided GPU counts as its parts.
+
+    Args:
+        query: what NVIDIA_SMI prints.
+        listing: what NVIDIA_LIST prints; only the parts are taken from it.
+    """
+    parts: dict[str, list[tuple[str, str]]] = {}
+    gpu = ""
+    for line in listing.splitlines():
+        if found := re.match(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)", line):
+            gpu = found[1]
+        elif found := re.match(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)", line):
+            parts.setdefault(gpu, []).append((found[1], found[2]))
+    devices: list[Device] = []
+    for row in csv.reader(query.splitlines(), skipinitialspace=True):
+        # Beside its rows nvidia-smi prints remarks, such as one on a GPU that no longer answers.
+        if len(row) != len(NVIDIA_QUERY) or not row[0].isdecimal():
+            continue
+        _, uuid, name, memory, mig = (field.strip() for field in row)
+        whole = [(name, uuid, _leading_number(memory))]
+        divided = [
+            (f"{name} MIG {profile}", part, _leading_number(profile.partition(".")[2]) * 1024)
+            for profile, part in parts.get(uuid, [])
+        ]
+        devices += [
+            Device(
+                index=index,
+                kind="nvidia",
+                name=title,
+                uuid=identity,
+                memory_mib=mib,
+                path="",
+            )
+            # Of a GPU that is set to be divided, CUDA can use nothing but parts.
+            for index, (title, identity, mib) in enumerate(
+                divided if mig == "Enabled" else whole, start=len(devices)
+            )
+        ]
+    return tuple(devices)
+
+
+def parse_amd(
+    topology: Mapping[int, str], nodes: Collection[str], names: Mapping[str, str]
+) -> tuple[Device, ...]:
+    """Return the AMD GPUs in the order in which ROCm numbers them.
+
+    Args:
+        topology: properties of each node of the kernel's topology, those of its memory included.
+        nodes: paths of the device nodes that exist.
+        names: product names by PCI address, as parse_rocm_smi returns them.
+    """
+    devices: list[Device] = []
+    for _, text in sorted(topology.items()):
+        pairs = [(key, int(value)) for key, value in re.findall(r"(?m)^(\w+) (\d+)$", text)]
+        values = dict(pairs)
+        path = f"/dev/dri/renderD{values.get('drm_render_minor', 0)}"
+        # The topology lists CPUs too, and GPUs whose nodes this machine or container does not have.
+        if values.get("vendor_id") != AMD_VENDOR or not {path, KFD} <= set(nodes):
+            continue
+        unique = values.get("unique_id", 0)
+        memory = sum(value for key, value in pairs if key == "size_in_bytes")
+        devices.append(
+            Device(
+                index=len(devices),
+                kind="amd",
+                name=names.get(_pci_address(values)) or _architecture(values),
+                uuid=f"GPU-{unique:016x}" if unique else "",
+                memory_mib=memory // MIB,
+                path=path,
+            )
+        )
+    return tuple(devices)
+
+
+def parse_rocm_smi(text: str) -> dict[str, str]:
+    """Return product names by PCI address from what ROCM_SMI prints, {} if that is no JSON."""
+    try:
+        # Some versions print warnings first.
+        cards = json.loads(text[text.index("{") :])
+    except ValueError:
+        return {}
+    names: dict[str, str] = {}
+    for card in cards.values():
+        if not isinstance(card, dict):
+            continue
+        fields = {key.lower(): value for key, value in card.items()}
+        candidates = [fields.get(key, "") for key in ("card series", "card model", "device name")]
+        # A product that it has no name for shows as its number, or as N/A.
+        told = [name for name in candidates if name and not re.fullmatch(r"0x\w+|N/A", name)]
+        if told and "pci bus" in fields:
+            names[fields["pci bus"].lower()] = told[0]
+    return names
+
+
+def assign(
+    accelerator: str,
+    devices: Sequence[Device],
+    wanted: Sequence[float],
+    *,
+    undivided: bool = False,
+) -> tuple[tuple[int, ...], ...]:
+    """Return the indexes of each worker's devices: the first ones for the first worker, and so on.
+
+    Args:
+        accelerator: nvidia or amd.
+        devices: those of this machine.
+        wanted: how many each worker is to get; the same for all.
+        undivided: whether a container that reaches one device reaches all.
+
+    Raises:
+        AcceleratorError: there are too few.
+    """
+    each, total = int(wanted[0]), int(sum(wanted))
+    found = ("; ".join(str(device) for device in devices[:SHOWN])) or "none"
+    if len(devices) > SHOWN:
+        found += "; …"
+    if total > len(devices):
+        workers = f"{len(wanted)} worker{'s' if len(wanted) > 1 else ''}"
+        gpus = f"{each} GPU{'s' if each > 1 else ''}"
+        reason = (
+            f"{workers} with {gpus} each need {total} device{'s' if total > 1 else ''}, "
+            f"this machine has {len(devices)} ({found})"
+        )
+        action = _fitting(len(devices), each, len(wanted)) or LOOK_AT[accelerator]
+        raise AcceleratorError(accelerator, reason, action)
+    if undivided and len(devices) > 1:
+        reason = f"on WSL 2 a container reaches all {len(devices)} devices ({found}), not its own"
+        raise AcceleratorError(accelerator, reason, "use a machine that runs Linux by itself")
+    return tuple(
+        tuple(range(worker * each, (worker + 1) * each)) for worker, _ in enumerate(wanted)
+    )
+
+
+def access(device: Device, groups: Mapping[str, str]) -> ContainerAccess:
+    """Return what a container needs to reach a device.
+
+    Args:
+        device: the device.
+        groups: numeric group of each device node.
+    """
+    if device.kind == "nvidia":
+        return ContainerAccess(gpus=(device.uuid,))
+    nodes = (KFD, device.path)
+    return ContainerAccess(
+        devices=nodes,
+        groups=tuple(dict.fromkeys(groups[key] for key in (*nodes, "video") if key in groups)),
+    )
+
+
+def check_toolkit(engine: Mapping[str, Any], *, hook: bool) -> None:
+    """Raise if the Docker Engine cannot hand NVIDIA's devices to containers.
+
+    Args:
+        engine: what it says of itself.
+        hook: whether NVIDIA_HOOK is on PATH. The Engine uses it also where nobody has told it of
+            the runtime that comes with it.
+
+    Raises:
+        AcceleratorError: says which toolkit to install.
+    """
+    discovered = engine.get("DiscoveredDevices") or []
+    cdi = any(str(device.get("ID", "")).startswith(NVIDIA_CDI) for device in discovered)
+    if not hook and not cdi and "nvidia" not in (engine.get("Runtimes") or {}):
+        raise AcceleratorError(
+            "nvidia",
+            "the Docker Engine cannot hand GPUs to containers: the NVIDIA Container Toolkit is "
+            "missing",
+            "install the package nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure "
+            "--runtime=docker` and restart Docker",
+        )
+
+
+def _fitting(found: int, each: int, workers: int) -> str:
+    if not found:
+        return ""
+    if found >= each:
+        return f"set workers to {found // each}"
+    if found >= workers:
+        return f"set worker.gpus to {found // workers}"
+    return f"set worker.gpus to 1 and workers to {found}"
+
+
+def _leading_number(text: str) -> int:
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else 0
+
+
+def _pci_address(values: Mapping[str, int]) -> str:
+    place = values.get("location_id", 0)
+    bus, slot, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 0x7
+    return f"{values.get('domain', 0):04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def _architecture(values: Mapping[str, int]) -> str:
+    version = values.get("gfx_target_version", 0)
+    return f"AMD gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def _run(accelerator: str, command: Sequence[str]) -> str:
+    """Return what a tool prints.
+
+    Raises:
+        AcceleratorError: it is missing, fails, or does not answer.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        reason = f"{command[0]} is not on PATH"
+        raise AcceleratorError(accelerator, reason, "install the driver of the GPU") from None
+    except subprocess.TimeoutExpired:
+        reason = f"{command[0]} does not answer within {TOOL_SECONDS} s"
+        raise AcceleratorError(accelerator, reason, "restart the machine") from None
+    if done.returncode:
+        said = " ".join(f"{done.stdout} {done.stderr}".split()) or f"exit code {done.returncode}"
+        action = "repair the driver (after an update of it, restart the machine)"
+        raise AcceleratorError(accelerator, f"{command[0]} fails ({said})", action)
+    return done.stdout
+
+
+def _rocm_smi() -> str:
+    """Return what rocm-smi prints: it tells names only, so that ROCm need not be installed."""
+    try:
+        return _run("amd", ROCM_SMI)
+    except AcceleratorError:
+        return ""
+
+
+def _topology() -> dict[int, str]:
+    """Return what the kernel tells of each node, its memory included."""
+    nodes: dict[int, str] = {}
+    for folder in KFD_TOPOLOGY.glob("[0-9]*"):
+        files = [folder / "properties", *folder.glob("mem_banks/*/properties")]
+        try:
+            nodes[int(folder.name)] = "\n".join(file.read_text() for file in files)
+        except OSError:  # a node that this user, or this container, may not see
+            continue
+    return nodes
+
+
+def _nodes() -> list[str]:
+    paths = [Path(KFD), *RENDER_NODES.glob("renderD*")]
+    return [str(path) for path in paths if path.exists()]
+
+
+def _groups(devices: Sequence[Device]) -> dict[str, str]:
+    """Return the numeric groups of AMD's device nodes, and of the group video.
+
+    Numbers, because an image knows no group of this machine by its name; never root's, which would
+    open more than a device.
+    """
+    paths = [KFD, *(device.path for device in devices)] if devices and devices[0].path else []
+    groups = {path: Path(path).stat().st_gid for path in paths}
+    with contextlib.suppress(KeyError):
+        groups["video"] = grp.getgrnam("video").gr_gid
+    return {key: str(group) for key, group in groups.items() if group}

@@ -1,0 +1,30 @@
+"""What the dynamic resources of this package share."""
+
+import sys
+from typing import Any
+
+from pulumi import dynamic
+
+
+def say(message: str) -> None:
+    """Tell the user something from within a provider: both engines show what it prints."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+def difference(
+    olds: dict[str, Any], news: dict[str, Any], replaces: list[str]
+) -> dynamic.DiffResult:
+    """Return the difference between old outputs and new inputs.
+
+    Args:
+        olds: old outputs.
+        news: new inputs; None stands for what only outputs have.
+        replaces: properties whose change needs a new resource, the old one going first.
+    """
+    changed = [key for key, value in news.items() if value is not None and olds.get(key) != value]
+    return dynamic.DiffResult(
+        changes=any(key != "__provider" for key in changed),
+        replaces=[key for key in replaces if key in changed],
+        delete_before_replace=True,
+    )

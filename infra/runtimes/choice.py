@@ -1,0 +1,69 @@
+"""The runtime of a stack that leaves the choice to this machine.
+
+It is chosen once: a stack of containers does not turn into one of processes because the Docker
+Engine happens to be stopped.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from infra.hosts import docker_engine
+from infra.resource import difference
+
+DOCKER, PROCESS, AUTO = "docker", "process", "auto"
+
+
+class ChoiceProvider(dynamic.ResourceProvider):
+    """A file that holds the name of the runtime."""
+
+    serialize_as_secret_always = False  # captures nothing
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Another file or runtime is another choice."""
+        return difference(olds, news, replaces=["path", "runtime"])
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Write the file."""
+        path = Path(props["path"])
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(props["runtime"])
+        return dynamic.CreateResult(props["path"], props)
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether the file is there."""
+        return dynamic.ReadResult(id_, props) if Path(id_).exists() else dynamic.ReadResult("", {})
+
+    def delete(self, _id: str, props: dict[str, Any]) -> None:
+        """Remove the file: the next stack of this name chooses anew."""
+        Path(props["path"]).unlink(missing_ok=True)
+
+
+class Choice(dynamic.Resource, module="docker", name="Choice"):
+    """The runtime that was chosen."""
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare a choice from path and runtime."""
+        super().__init__(ChoiceProvider(), name, props, opts)
+
+
+def choose(setting: str, path: Path) -> str:
+    """Return docker or process; declares the choice where the setting leaves it open.
+
+    Args:
+        setting: auto, docker or process.
+        path: file that keeps a choice.
+    """
+    if setting != AUTO:
+        return setting
+    if path.exists():
+        chosen = path.read_text()
+    else:
+        chosen = DOCKER if docker_engine.answers() else PROCESS
+        pulumi.log.info(f"runtime: {chosen} (setting runtime; auto takes docker when one answers)")
+    Choice("runtime", {"path": str(path), "runtime": chosen})
+    return chosen

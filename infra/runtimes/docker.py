@@ -1,0 +1,299 @@
+"""The docker runtime: services as containers of one private network on a Docker Engine.
+
+Nothing that a container gets opens the machine to it: no privileges, no socket of the Engine, no
+host network. Secrets reach it as files, so that `docker inspect` shows none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_docker as docker
+
+from cluster.service import Port, Service, Volume
+from infra.hosts.accelerators import ContainerAccess
+from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
+from infra.runtimes.docker_images import Images
+
+LOOPBACK = "127.0.0.1"
+FILES = "/etc/trainyard"
+VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
+# Where images that are not ours, and course material, expect a volume.
+PATHS = {("prometheus", "data"): "/prometheus"}
+SHARED_PATHS = {"food11": "/mnt"}
+# What an image has to send an HTTP request with.
+CURL = ("curl", "--fail", "--silent", "--show-error", "--max-time", "3", "--output", "/dev/null")
+WGET = ("wget", "-q", "-O", "/dev/null")  # as BusyBox has it
+PROBES = {"prometheus": WGET, "grafana": WGET}
+GATEWAY_PROBE = (
+    'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '
+    'read -r line <&3; [[ $line == *" 200 "* ]]'
+)
+# Docker's own look at a service that is up already, for `docker ps` and for whoever watches it. As
+# Go writes durations: another spelling of the same one would be seen as a change.
+HEALTH_INTERVAL, HEALTH_TIMEOUT, HEALTH_START = "10s", "5s", "1m0s"
+HEALTH_RETRIES = 3
+LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
+# pulumi-docker takes a change of these for one that it can make in place, and then does not.
+REPLACING = ["healthcheck", "init"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DockerRuntimeArgs:
+    """Arguments of the docker runtime.
+
+    Attributes:
+        prefix: of the names of all containers.
+        images: references of images that are not built here, by program.
+        build_args: build arguments of the images that are built here.
+        services: names of all services, so that names in use are told before anything is made.
+        ports: ports of this machine that the stack opens, for the same reason.
+        access: what a container needs to reach the accelerator of each index.
+        keep_data: whether volumes with results outlive the stack.
+        volume_names: names of volumes that do not follow from the stack's, by volume.
+        publish_address: address of this machine that public ports are opened on, "" for none.
+        start_timeout: seconds that a service may take until it answers.
+    """
+
+    prefix: str
+    images: Mapping[str, str]
+    build_args: Mapping[str, str]
+    services: Sequence[str]
+    ports: Sequence[Port]
+    access: Sequence[ContainerAccess]
+    keep_data: bool
+    volume_names: Mapping[str, str]
+    publish_address: str
+    start_timeout: int
+
+
+class DockerRuntime(pulumi.ComponentResource):
+    """Runs services as containers.
+
+    Attributes:
+        network: name of the network.
+    """
+
+    network: pulumi.Output[str]
+    bind_address = "0.0.0.0"  # noqa: S104 (of the container, on a network of the stack's own)
+
+    def __init__(
+        self, name: str, args: DockerRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:docker:DockerRuntime", name, None, opts)
+        self._name, self._args = name, args
+        # Of the network and the volumes: the prefix tells apart what two users of one Engine have.
+        self._identity = f"{args.prefix}{pulumi.get_project()}-{pulumi.get_stack()}"
+        self._labels = {PROJECT_LABEL: pulumi.get_project(), STACK_LABEL: pulumi.get_stack()}
+        self._volumes: dict[str, docker.Volume] = {}
+        ports: dict[str, list[int]] = {}
+        for port in args.ports:
+            ports.setdefault(port.setting, []).append(port.number)
+        self._node = Node(
+            f"{name}-node",
+            {
+                "stack": pulumi.get_stack(),
+                "identity": self._identity,
+                "names": [args.prefix + service for service in args.services],
+                "ports": ports,
+                "volumes": list(args.volume_names.values()) if args.keep_data else [],
+            },
+            pulumi.ResourceOptions(parent=self),
+        )
+        after_node = pulumi.ResourceOptions(parent=self, depends_on=[self._node])
+        self._images = Images(args.images, args.build_args, after_node)
+        network = docker.Network(
+            f"{name}-network",
+            name=self._identity,
+            driver="bridge",
+            labels=[
+                docker.NetworkLabelArgs(label=label, value=value)
+                for label, value in self._labels.items()
+            ],
+            opts=after_node,
+        )
+        self.network = network.name
+        self.register_outputs({"network": self.network})
+
+    def node_address(self, index: int) -> str:  # noqa: ARG002 (each container has its own)
+        """Return "": Ray finds out a container's address."""
+        return ""
+
+    def address(self, service: str, port: int) -> str:
+        """Return host:port at which other services reach the port of a service."""
+        return f"{service}:{port}"
+
+    def published(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
+        """Return host:port at which this Pulumi program reaches a published port."""
+        return f"{LOOPBACK}:{port}"
+
+    def public(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
+        """Return host:port at which users reach a published port, those of other machines too."""
+        return f"{self._args.publish_address or LOOPBACK}:{port}"
+
+    def file(self, service: str, name: str) -> str:  # noqa: ARG002 (each has a file system)
+        """Return the path at which a service finds one of its files or secrets."""
+        return f"{FILES}/{name}"
+
+    def volume(self, service: str, volume: Volume) -> str:
+        """Return the path at which a service finds one of its volumes."""
+        if volume.shared:
+            return SHARED_PATHS.get(volume.name, f"{VOLUMES}/{volume.name}")
+        if not volume.keep:
+            return f"/tmp/{volume.name}"  # noqa: S108 (of the container, gone with it)
+        return PATHS.get((service, volume.name), f"{VOLUMES}/{volume.name}")
+
+    def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """Declare a service; the returned resource exists once it is up, or has ended well."""
+        name = f"{self._name}-{service.name}"
+        chosen = [self._args.access[index] for index in service.gpus]
+        checks = [_probe(service.program, c.port, c.path) for c in service.health]
+        container = docker.Container(
+            name,
+            docker.ContainerArgs(
+                name=self._args.prefix + service.name,
+                image=self._images.image(service.program),
+                command=list(service.arguments),
+                envs=[
+                    pulumi.Output.concat(key, "=", value)
+                    for key, value in service.environment.items()
+                ],
+                uploads=self._uploads(service),
+                volumes=self._mounts(service),
+                networks_advanced=[
+                    docker.ContainerNetworksAdvancedArgs(name=self.network, aliases=[service.name])
+                ],
+                ports=self._ports(service),
+                healthcheck=_healthcheck(checks) if checks else None,
+                # A job's processes that lost their parent have to be reaped by somebody.
+                init=True,
+                must_run=not service.once,
+                restart="no" if service.once else "unless-stopped",
+                shm_size=service.shared_memory_mib or None,
+                # `docker stop` gives a service as long as destroy does.
+                stop_timeout=max(1, service.stop_seconds),
+                destroy_grace_seconds=service.stop_seconds,
+                capabilities=docker.ContainerCapabilitiesArgs(drops=["ALL"]),
+                security_opts=["no-new-privileges:true"],
+                log_driver="json-file",
+                log_opts=LOG_OPTIONS,
+                labels=[
+                    docker.ContainerLabelArgs(label=label, value=value)
+                    for label, value in self._labels.items()
+                ],
+                gpus=_device(service, chosen),
+                devices=[
+                    docker.ContainerDeviceArgs(host_path=path)
+                    for path in dict.fromkeys(p for access in chosen for p in access.devices)
+                ],
+                group_adds=list(dict.fromkeys(g for access in chosen for g in access.groups)),
+            ),
+            pulumi.ResourceOptions.merge(
+                opts,
+                pulumi.ResourceOptions(depends_on=[self._node], replace_on_changes=REPLACING),
+            ),
+        )
+        return Ready(
+            f"{name}-ready",
+            {
+                "container": container.id,
+                "network": self.network,
+                "alias": service.name,
+                "checks": checks,
+                "once": service.once,
+                "timeout": self._args.start_timeout,
+            },
+            pulumi.ResourceOptions(parent=opts.parent, depends_on=[container]),
+        )
+
+    def _uploads(self, service: Service) -> list[docker.ContainerUploadArgs]:
+        contents = {**service.files, **service.secrets}
+        return [
+            docker.ContainerUploadArgs(
+                file=self.file(service.name, name),
+                content=pulumi.Output.secret(content) if name in service.secrets else content,
+                # Read by the one user that the container's image has.
+                permissions="0444",
+            )
+            for name, content in sorted(contents.items())
+        ]
+
+    def _mounts(self, service: Service) -> list[docker.ContainerVolumeArgs]:
+        return [
+            docker.ContainerVolumeArgs(
+                volume_name=self._declared(service.name, volume).name,
+                container_path=self.volume(service.name, volume),
+                read_only=volume.read_only,
+            )
+            for volume in service.volumes
+            if volume.keep or volume.shared
+        ] + [
+            docker.ContainerVolumeArgs(
+                host_path=path, container_path=self.file(service.name, name), read_only=True
+            )
+            for name, path in service.host_files.items()
+        ]
+
+    def _declared(self, service: str, volume: Volume) -> docker.Volume:
+        key = volume.name if volume.shared else f"{service}-{volume.name}"
+        if key not in self._volumes:
+            self._volumes[key] = docker.Volume(
+                f"{self._name}-volume-{key}",
+                name=self._args.volume_names.get(key, f"{self._identity}-{key}"),
+                labels=[
+                    docker.VolumeLabelArgs(label=label, value=value)
+                    for label, value in self._labels.items()
+                ],
+                opts=pulumi.ResourceOptions(
+                    parent=self,
+                    depends_on=[self._node],
+                    # One that is there already keeps its labels and its content: it is taken over.
+                    ignore_changes=["labels"],
+                    # Results of training and their history cannot be made again.
+                    retain_on_delete=volume.keep and self._args.keep_data,
+                ),
+            )
+        return self._volumes[key]
+
+    def _ports(self, service: Service) -> list[docker.ContainerPortArgs]:
+        return [
+            docker.ContainerPortArgs(
+                internal=port.number,
+                external=port.number,
+                ip=self._args.publish_address if port.public else LOOPBACK,
+            )
+            for port in service.ports
+            if port.published or port.public
+        ]
+
+
+def _device(service: Service, chosen: Sequence[ContainerAccess]) -> str | None:
+    """Return Docker's name of the one NVIDIA device that a container sees; None for none."""
+    found = [device for access in chosen for device in access.gpus]
+    if len(found) > 1:
+        raise pulumi.RunError(
+            f"{service.name} asks for {len(found)} GPUs: a container of this runtime gets one of "
+            "NVIDIA's; set worker.gpus to 1 and workers to the number of devices"
+        )
+    return f"device={found[0]}" if found else None
+
+
+def _probe(program: str, port: int, path: str) -> list[str]:
+    """Return a command that ends with 0 when the port answers the path with 200."""
+    if program == "gateway":
+        return ["bash", "-c", GATEWAY_PROBE.format(port=port, path=path)]
+    return [*PROBES.get(program, CURL), f"http://{LOOPBACK}:{port}{path}"]
+
+
+def _healthcheck(checks: list[list[str]]) -> docker.ContainerHealthcheckArgs:
+    """Return Docker's health check: it takes one command, and a shell joins several."""
+    test = ["CMD", *checks[0]]
+    if len(checks) > 1:
+        test = ["CMD-SHELL", " && ".join(" ".join(check) for check in checks)]
+    return docker.ContainerHealthcheckArgs(
+        tests=test,
+        interval=HEALTH_INTERVAL,
+        timeout=HEALTH_TIMEOUT,
+        start_period=HEALTH_START,
+        retries=HEALTH_RETRIES,
+    )

@@ -1,0 +1,93 @@
+"""Images of the programs: built here from docker/<program>, or taken as they are named."""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pulumi
+import pulumi_docker as docker
+
+CONTEXTS = Path(__file__).parents[2] / "docker"
+REPOSITORY = "trainyard"
+ARGUMENT = re.compile(r"^ARG\s+(\w+)", re.MULTILINE)
+TAG_LENGTH = 12  # hexadecimal digits of the digest: enough to tell the states of one folder apart
+
+
+class Images:
+    """The images of one stack, each declared once and only when a service needs it.
+
+    Args:
+        named: references of images that are pulled, or are already there, by program; the others
+            are built.
+        build_args: build arguments of every image that is built.
+        opts: of each image.
+    """
+
+    def __init__(
+        self,
+        named: Mapping[str, str],
+        build_args: Mapping[str, str],
+        opts: pulumi.ResourceOptions,
+    ) -> None:
+        self._named, self._build_args, self._opts = named, build_args, opts
+        self._declared: dict[str, docker.RemoteImage] = {}
+
+    def image(self, program: str) -> pulumi.Output[str]:
+        """Return the ID of a program's image."""
+        if program not in self._declared:
+            self._declared[program] = self._declare(program)
+        return self._declared[program].image_id
+
+    def _declare(self, program: str) -> docker.RemoteImage:
+        name = f"image-{program}"
+        if program in self._named:
+            # Other stacks, and the next `up` of this one, use the same image: it is no litter.
+            return docker.RemoteImage(
+                name, name=self._named[program], keep_locally=True, opts=self._opts
+            )
+        context = CONTEXTS / program
+        declared = ARGUMENT.findall((context / "Dockerfile").read_text())
+        build_args = {name: self._build_args[name] for name in declared if name in self._build_args}
+        # The tag follows from what the image is made of, so that it is built anew when that
+        # changes and only then, and stacks with other build arguments do not share a tag.
+        tag = digest(context, build_args)[:TAG_LENGTH]
+        return docker.RemoteImage(
+            name,
+            name=f"{REPOSITORY}/{program}:{tag}",
+            build=docker.RemoteImageBuildArgs(
+                # From the folder of the program, as engines take it: the state of one machine is
+                # then good on another.
+                context=os.path.relpath(context),
+                build_args=build_args,
+            ),
+            keep_locally=True,
+            opts=self._opts,
+        )
+
+
+def digest(context: Path, build_args: Mapping[str, str]) -> str:
+    """Return a digest of all that an image is built from.
+
+    Args:
+        context: folder with the Dockerfile.
+        build_args: build arguments.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    found = hashlib.sha256()
+
+    def add(*parts: bytes) -> None:
+        for part in parts:
+            found.update(len(part).to_bytes(8, "big") + part)
+
+    for path in sorted(path for path in context.rglob("*") if path.is_file()):
+        if "__pycache__" in path.parts:
+            continue
+        name = path.relative_to(context).as_posix()
+        add(name.encode(), bytes([path.stat().st_mode & 0o100 != 0]), path.read_bytes())
+    for name, value in sorted(build_args.items()):
+        add(name.encode(), value.encode())
+    return found.hexdigest()

@@ -1,0 +1,129 @@
+"""A whole stack of containers on the Docker Engine of this machine, brought up by the engine."""
+
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.hosts import docker_engine
+
+ROOT = Path(__file__).resolve().parents[4]
+TEST_IMAGES = {
+    "prometheus": "trainyard-test/prometheus:latest",
+    "grafana": "trainyard-test/grafana:latest",  # a stand-in: Grafana cannot be had offline
+    "gateway": "trainyard-test/gateway:latest",
+}
+BUILD_ARGUMENTS = {"BASE_IMAGE": "trainyard-test/base:latest", "GO_IMAGE": "trainyard-test/go"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test of this folder needs an Engine; without one all of them say so."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    if not here or docker_engine.answers():
+        return
+    reason = "no Docker Engine answers (install docker.io and start dockerd)"
+    for item in here:
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A stack of containers.
+
+    Attributes:
+        stack: how it is worked on.
+        prefix: of the names of its containers.
+    """
+
+    stack: Any
+    prefix: str
+    client: Any
+
+    def container(self, service: str) -> Any:
+        return self.client.containers.get(self.prefix + service)
+
+    def containers(self) -> dict[str, Any]:
+        """All containers by service, stopped ones too."""
+        found = self.client.containers.list(all=True, ignore_removed=True)
+        return {
+            each.name.removeprefix(self.prefix): each
+            for each in found
+            if each.name.startswith(self.prefix)
+        }
+
+    def volumes(self) -> list[str]:
+        names = {volume.name for volume in self.client.volumes.list()}
+        return sorted(name for name in names if name.startswith(self.identity))
+
+    def networks(self) -> list[str]:
+        return [net.name for net in self.client.networks.list() if net.name == self.identity]
+
+    @property
+    def identity(self) -> str:
+        return f"{self.prefix}trainyard-test"
+
+    def remove(self) -> None:
+        """Remove all of it, however it was left."""
+        for container in self.containers().values():
+            container.remove(force=True, v=True)
+        for name in self.networks():
+            self.client.networks.get(name).remove()
+        for name in self.volumes():
+            self.client.volumes.get(name).remove(force=True)
+
+
+@pytest.fixture(scope="session")
+def images() -> None:
+    """The images that stand in for those of registries."""
+    names = [name.rpartition("/")[2].partition(":")[0] for name in TEST_IMAGES.values()]
+    subprocess.run(
+        [sys.executable, ROOT / "tests" / "images" / "build.py", "base", "go", *names],
+        check=True,
+        cwd=ROOT,
+    )
+
+
+@pytest.fixture(scope="session")
+def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[..., Lab]]:
+    """Declare a lab that is not up yet; what it leaves is removed at the end."""
+    made: list[tuple[Path, Lab]] = []
+    client = docker_engine.client()
+
+    def make(**changes: Any) -> Lab:
+        base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+        prefix = f"{base.name.lower().replace('_', '-')}-{random.randrange(1000)}-"
+        settings: dict[str, Any] = {
+            "runtime": "docker",
+            "containerPrefix": prefix,
+            "images": TEST_IMAGES,
+            "buildArgs": BUILD_ARGUMENTS,
+            "workers": 2,
+        }
+        stack = declare(base, **{**settings, **changes})
+        lab = Lab(stack=stack, prefix=prefix, client=client)
+        made.append((base, lab))
+        return lab
+
+    yield make
+    for base, lab in made:
+        lab.remove()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
+    """A lab that all tests of the session share; it must leave nothing behind."""
+    lab = make_lab(keepData=False)
+    lab.stack.engine("up", "--yes")
+    yield lab
+    lab.stack.engine("destroy", "--yes")
+    assert lab.containers() == {}  # D56
+    assert lab.networks() == []
+    assert lab.volumes() == []
