@@ -15,6 +15,10 @@ DASHBOARDS = Volume(name="dashboards", shared=True)
 DASHBOARDS_READ_ONLY = Volume(name="dashboards", shared=True, read_only=True)
 DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask for
 
+# A node whose machine or container is gone says nothing any more. By Ray's own defaults the head
+# gives it up after a minute or more; with these, after 20 s: five checks of 3 s, one each second.
+HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GrafanaUrls:
@@ -73,6 +77,7 @@ class RayHead(pulumi.ComponentResource):
         ) | {
             "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
             "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
+            **HEALTH_CHECKS,
             **grafana_environment(runtime, args.grafana),
         }
         if args.prometheus_url is not None:

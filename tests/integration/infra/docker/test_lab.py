@@ -55,14 +55,11 @@ def _get(url: str, token: str = "") -> Any:
 def _alive(outputs: dict[str, Any]) -> set[str]:
     """IDs of the nodes that Ray says are alive."""
     try:
-        found = _get(f"{outputs['dashboardUrl']}/nodes?view=summary", outputs["rayToken"])
+        found = _get(f"{outputs['dashboardUrl']}/api/v0/nodes", outputs["rayToken"])
     except OSError:
         return set()
-    return {
-        node["raylet"]["nodeId"]
-        for node in found["data"]["summary"]
-        if node["raylet"].get("state") == "ALIVE"
-    }
+    nodes = found["data"]["result"]["result"]
+    return {node["node_id"] for node in nodes if node["state"] == "ALIVE"}
 
 
 def _train(lab: Any, outputs: dict[str, Any], tmp_path: Path, *arguments: str) -> Any:
@@ -257,7 +254,7 @@ def test_a_job_ends_on_the_other_worker_from_its_checkpoint(  # D47 D48 D49 D50 
         assert restored, text
         assert int(restored[1]) >= 2  # at most one checkpoint interval is lost
         assert "Training completed after 6 epochs: s3://ray/moved" in text
-        assert len(_alive(outputs)) == 2
+        wait_for(lambda: len(_alive(outputs)) == 2, 30)
         lab.container(stopped).start()
         wait_for(lambda: len(_alive(outputs)) == 3, 90)
     finally:
