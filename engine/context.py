@@ -7,12 +7,16 @@ import uuid
 from fnmatch import fnmatchcase
 
 from engine.display import Display
+from engine.docker_provider import DockerProvider
+from engine.errors import UnsupportedError
 from engine.goal import PROVIDER_TYPE
 from engine.journal import Journal
 from engine.project import Project
-from engine.providers import Provider, provider_for
+from engine.providers import DynamicProvider, Provider
 from engine.state import Entry, now
 
+DYNAMIC_PACKAGE = "pulumi-python"
+DOCKER_PACKAGE = "docker"
 PARALLEL = 16  # steps at a time
 
 
@@ -54,13 +58,19 @@ class Context:
         self._config = config
         self._targets = targets
         self._providers: dict[str, Provider] = {}
+        self._told: set[str] = set()
         self._lock = threading.Lock()
 
     def fail(self, label: str, error: BaseException) -> None:
         """Take note of a failure; steps under way end, no new one begins."""
         self.failures.append(label)
         self.stopping.set()
-        self.display.message("error", f"{label}: {error}", "")
+        # One fault, as a daemon that does not answer, meets many resources at a time.
+        with self._lock:
+            told = str(error) in self._told
+            self._told.add(str(error))
+        if not told:
+            self.display.message("error", f"{label}: {error}", "")
         self.display.trace(error)
 
     def is_target(self, urn: str) -> bool:
@@ -74,15 +84,22 @@ class Context:
             UnsupportedError: the engine has none.
         """
         package = type_.partition(":")[0]
+        key = package if package == DYNAMIC_PACKAGE else type_
         with self._lock:
-            if package not in self._providers:
-                self._providers[package] = provider_for(package, self.project.name, self._config)
-            return self._providers[package]
+            if key not in self._providers:
+                self._providers[key] = self._make_provider(package, type_)
+            return self._providers[key]
 
-    def provider_reference(self, type_: str) -> str:
-        """`urn::id` of the package's default provider, which is an entry of the state too."""
+    def provider_reference(self, type_: str, version: str) -> str:
+        """`urn::id` of the package's default provider, which is an entry of the state too.
+
+        Args:
+            type_: a type of the package.
+            version: of the package's plugin, as its SDK asks for it; "" for none.
+        """
         package = type_.partition(":")[0]
-        urn = f"urn:pulumi:{self.stack}::{self.project.name}::{PROVIDER_TYPE}{package}::default"
+        name = f"default_{version.replace('.', '_')}" if version else "default"
+        urn = f"urn:pulumi:{self.stack}::{self.project.name}::{PROVIDER_TYPE}{package}::{name}"
         with self._lock:
             entry = self.journal.new(urn)
             if entry is None:
@@ -92,11 +109,28 @@ class Context:
                     "custom": True,
                     "id": str(uuid.uuid4()),
                     "type": f"{PROVIDER_TYPE}{package}",
+                    **_provider_properties(version),
                     "created": now(),
                     "modified": now(),
                 }
                 self.journal.record(entry, old, changed=False)
         return f"{urn}::{entry['id']}"
+
+    def _make_provider(self, package: str, type_: str) -> Provider:
+        if package == DYNAMIC_PACKAGE:
+            return DynamicProvider(self.project.name, self._config)
+        if package == DOCKER_PACKAGE:
+            if settings := [key for key in self._config if key.startswith(f"{package}:")]:
+                raise UnsupportedError(f"the setting {settings[0]}")
+            return DockerProvider(type_, lambda level, text: self.display.message(level, text, ""))
+        raise UnsupportedError(f"resources of the package {package!r}")
+
+
+def _provider_properties(version: str) -> Entry:
+    if not version:
+        return {}
+    inputs = {"version": version, "__internal": {}}
+    return {"inputs": inputs, "outputs": {"version": version}}
 
 
 def is_managed(entry: Entry) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pulumi.runtime.proto import resource_pb2
 
+from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError, UnsupportedError
 from engine.state import Entry
 from engine.values import Properties, from_struct
@@ -18,7 +19,6 @@ PROVIDER_TYPE = "pulumi:providers:"
 REFUSED = {
     "importId": "the option import_",
     "remote": "remote components",
-    "customTimeouts": "the option custom_timeouts",
     "replace_with": "the option replace_with",
     "replacement_trigger": "the option replacement_trigger",
     "transforms": "transforms",
@@ -39,6 +39,7 @@ class Goal:
 
     urn: str
     type: str
+    version: str
     custom: bool
     inputs: Properties
     parent: str
@@ -48,6 +49,7 @@ class Goal:
     retain_on_delete: bool
     deleted_with: str
     delete_before_replace: bool | None
+    custom_timeouts: dict[str, float]
     ignore_changes: list[str]
     replace_on_changes: list[str]
     additional_secret_outputs: list[str]
@@ -71,6 +73,7 @@ class Goal:
             "deletedWith": self.deleted_with,
             "created": created,
             "modified": modified,
+            "customTimeouts": self.custom_timeouts,
             "ignoreChanges": self.ignore_changes,
             "replaceOnChanges": self.replace_on_changes,
         }
@@ -109,6 +112,7 @@ def goal_of(
     return Goal(
         urn=_urn(project, stack, request.parent, request.type, request.name),
         type=request.type,
+        version=request.version,
         custom=request.custom,
         inputs=inputs,
         parent=request.parent,
@@ -124,6 +128,11 @@ def goal_of(
         delete_before_replace=(
             request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
         ),
+        # Recorded for the CLI: no provider of this engine has a limit that they could lengthen.
+        custom_timeouts={
+            field.name: parse_duration(text) / SECOND
+            for field, text in request.customTimeouts.ListFields()
+        },
         ignore_changes=list(request.ignoreChanges),
         replace_on_changes=list(request.replaceOnChanges),
         additional_secret_outputs=sorted(request.additionalSecretOutputs),

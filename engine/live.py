@@ -70,10 +70,13 @@ def _refresh_one(context: Context, entry: Entry) -> None:
     if outputs == old_outputs and inputs == old_inputs:
         context.display.done("same", entry["urn"])
         return
-    names = context.display.changes(old_outputs, outputs)
+    names = context.display.changes(old_outputs, outputs) if live.drifted else []
     context.journal.mark(entry, id=live.id, inputs=inputs, outputs=outputs, modified=now())
     context.journal.flush()
-    context.display.done("drift", entry["urn"], names)
+    if live.drifted:
+        context.display.done("drift", entry["urn"], names)
+    else:
+        context.display.done("same", entry["urn"])
 
 
 def _recover_create(context: Context, entry: Entry) -> None:

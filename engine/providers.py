@@ -1,8 +1,8 @@
 """Providers: what really creates, reads, changes and deletes a resource.
 
-Only dynamic resources so far: the class that the program itself defines, unpickled as the CLI's own
-dynamic host does (which cannot be imported: it starts a server when it is). It gets properties in
-the clear and with Pulumi's sentinel for what a preview does not know.
+Here that of dynamic resources: the class that the program itself defines, unpickled as the CLI's
+own dynamic host does (which cannot be imported: it starts a server when it is). It gets properties
+in the clear and with Pulumi's sentinel for what a preview does not know.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any, Protocol
 import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 
-from engine.errors import EngineError, UnsupportedError
+from engine.errors import EngineError
 from engine.values import Properties, whole_numbers
 
-DYNAMIC_PACKAGE = "pulumi-python"
 PROVIDER_KEY = "__provider"
 
 
@@ -40,15 +39,23 @@ class Diff:
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """A resource as it really is: `inputs` None means that they are as recorded."""
+    """A resource as it really is.
+
+    Attributes:
+        id: its id.
+        outputs: its outputs.
+        inputs: its inputs, None when they are as recorded.
+        drifted: False when only such outputs are new as nobody declares, as an IP address.
+    """
 
     id: str
     outputs: Properties
     inputs: Properties | None = None
+    drifted: bool = True
 
 
 class Provider(Protocol):
-    """One package's resources. Properties are in the clear; unknowns are Pulumi's sentinel."""
+    """Resources of one type. Properties are in the clear; unknowns are Pulumi's sentinel."""
 
     def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
         """Checked inputs, and a line for each fault."""
@@ -60,7 +67,10 @@ class Provider(Protocol):
         """Make the resource, whole or not at all."""
 
     def find(self, news: Properties) -> Live | None:
-        """What a create of these inputs left behind when it was cut off."""
+        """What a create of these inputs made before it was cut off.
+
+        What it left half done is removed, and None returned: it has to be created anew.
+        """
 
     def read(self, id_: str, olds: Properties) -> Live | None:
         """The resource as it is now, None when it is gone."""
@@ -157,17 +167,6 @@ class DynamicProvider:
                 provider.configure(ConfigureRequest(config=config))
                 self._loaded[pickled] = provider
             return provider
-
-
-def provider_for(package: str, project: str, config: dict[str, str]) -> Provider:
-    """The provider of a package.
-
-    Raises:
-        UnsupportedError: the engine has none.
-    """
-    if package == DYNAMIC_PACKAGE:
-        return DynamicProvider(project, config)
-    raise UnsupportedError(f"resources of the package {package!r}")
 
 
 def _plain(values: dict[str, Any]) -> Properties:

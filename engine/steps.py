@@ -37,7 +37,7 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
     provider = context.provider(goal.type)
     inputs = _checked(context, provider, goal, old)
     created = old.get("created", now()) if old is not None else now()
-    entry = goal.entry(inputs, context.provider_reference(goal.type), created, now())
+    entry = goal.entry(inputs, context.provider_reference(goal.type, goal.version), created, now())
     if old is None or old.get("pendingReplacement"):
         return _create(context, provider, goal, entry, old)
     diff = _diff(provider, goal, old, inputs)
@@ -80,16 +80,22 @@ def _leave(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Prop
     """A resource that is no target stays as it is; a new one stays unmade."""
     if old is None:
         return {"urn": goal.urn}, dict.fromkeys(goal.inputs, UNKNOWN)
-    context.provider_reference(goal.type)
+    context.provider_reference(goal.type, goal.version)
     context.journal.record(old, old, changed=False)
     context.display.done("same", goal.urn)
     return old, old.get("outputs", {})
 
 
 def _diff(provider: Provider, goal: Goal, old: Entry, inputs: Properties) -> Diff:
-    diff = provider.diff(old["id"], reveal(old.get("outputs", {})), reveal(inputs))
-    changed = changed_keys(old.get("inputs", {}), inputs)
+    news = reveal(inputs)
+    # What is ignored is as the inputs, which hold what it was, even where it really differs.
+    olds = {k: v for k, v in reveal(old.get("outputs", {})).items() if k not in goal.ignore_changes}
+    olds |= {key: news[key] for key in goal.ignore_changes if key in news}
+    diff = provider.diff(old["id"], olds, news)
+    changed = changed_keys(reveal(old.get("inputs", {})), news)
     changes = bool(changed) if diff.changes is None else diff.changes
+    # The CLI keeps what was made but did not come up, and has the next update settle it.
+    changes = changes or bool(old.get("initErrors"))
     forced = forced_replaces(changed, goal.replace_on_changes)
     return Diff(
         changes=changes,

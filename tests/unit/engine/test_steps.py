@@ -66,6 +66,15 @@ def test_ignore_changes_keeps_the_old_input(stack):
     assert stack.files() == {"a.0.json": "one"}
 
 
+def test_ignore_changes_wins_over_drift(stack):
+    stack.declare(a={"text": "one", "ignore_changes": ["text"]})
+    stack.up()
+    (stack.folder / "a.0.json").write_text('{"text": "two", "token": null, "kind": "plain"}')
+    stack.up("--refresh")
+    assert stack.summary("up", "--expect-no-changes") == {}
+    assert stack.files() == {"a.0.json": "two"}
+
+
 def test_what_is_no_longer_declared_goes_after_its_dependents(stack):
     stack.declare(a={}, b={"text_of": "a"}, c={"after": "b"})
     stack.up()

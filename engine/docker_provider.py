@@ -1,0 +1,122 @@
+"""Provider of docker resources: networks, volumes, images and containers of one Docker Engine.
+
+What can be told from inputs and state alone is told without Docker: an `up` that finds nothing to
+do neither imports its SDK nor asks a daemon.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from engine import docker_schema
+from engine.docker_schema import Table, differing, essence, fill
+from engine.errors import UnsupportedError
+from engine.providers import Diff, Live
+from engine.values import Properties
+
+Say = Callable[[str, str], None]  # level and text of a message to the user
+
+TABLES: dict[str, Table] = {
+    "docker:index/network:Network": docker_schema.NETWORK,
+    "docker:index/volume:Volume": docker_schema.VOLUME,
+    "docker:index/remoteImage:RemoteImage": docker_schema.IMAGE,
+    "docker:index/container:Container": docker_schema.CONTAINER,
+}
+# How the plugin says how a state of its own is to be read: wrong once the outputs are ours.
+PLUGIN_NOTES = {"__meta", "__pulumi_raw_state_delta"}
+
+_importing = threading.Lock()
+
+
+class Actions(Protocol):
+    """One type's work on a Docker Engine; see the methods of the same names of Provider."""
+
+    def create(self, news: Properties) -> Live: ...  # noqa: D102
+    def find(self, news: Properties) -> Live | None: ...  # noqa: D102
+    def read(self, id_: str, olds: Properties) -> Live | None: ...  # noqa: D102
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties: ...  # noqa: D102
+    def delete(self, id_: str, olds: Properties) -> None: ...  # noqa: D102
+
+
+class DockerProvider:
+    """Resources of one type.
+
+    Args:
+        type_: type token.
+        say: shows a message.
+
+    Raises:
+        UnsupportedError: the engine does not know the type.
+    """
+
+    def __init__(self, type_: str, say: Say) -> None:
+        if type_ not in TABLES:
+            raise UnsupportedError(f"resources of the type {type_}")
+        self._type = type_
+        self._say = say
+        self._table = TABLES[type_]
+        self._found: Actions | None = None
+
+    def check(self, _olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
+        """See Provider."""
+        faults: list[str] = []
+        return fill(news, self._table, self._type.rpartition(":")[2], faults), faults
+
+    def diff(self, _id: str, olds: Properties, news: Properties) -> Diff:
+        """See Provider."""
+        changed = differing(self._table, olds, news)
+        replaces = [key for key in changed if self._table[key].replaces]
+        # Two of one name cannot be; of images, the new one takes the name over. As the plugin says
+        # nothing of this where only the program asks to replace, neither do we.
+        same_name = olds.get("name") == news.get("name") and self._table is not docker_schema.IMAGE
+        first = same_name or self._table is docker_schema.CONTAINER
+        return Diff(
+            changes=bool(changed),
+            replaces=replaces,
+            delete_before_replace=bool(replaces) and first,
+        )
+
+    def create(self, news: Properties) -> Live:
+        """See Provider."""
+        return self._actions().create(news)
+
+    def find(self, news: Properties) -> Live | None:
+        """See Provider."""
+        return self._actions().find(news)
+
+    def read(self, id_: str, olds: Properties) -> Live | None:
+        """See Provider.
+
+        What is as it was stays as it was written, so that only real drift is a change.
+        """
+        live = self._actions().read(id_, olds)
+        if live is None:
+            return None
+        noted = {key: value for key, value in olds.items() if key not in PLUGIN_NOTES}
+        found = live.outputs
+        known = found.keys() | (noted.keys() & self._table.keys())
+        different = {key for key in known if essence(noted.get(key)) != essence(found.get(key))}
+        if not different:
+            return Live(id=live.id, outputs=olds)
+        same = {key: value for key, value in noted.items() if key not in different}
+        drifted = bool(different & self._table.keys())
+        return Live(id=live.id, outputs=found | same, drifted=drifted)
+
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
+        """See Provider."""
+        return self._actions().update(id_, olds, news)
+
+    def delete(self, id_: str, olds: Properties) -> None:
+        """See Provider."""
+        self._actions().delete(id_, olds)
+
+    def _actions(self) -> Actions:
+        # One thread at a time: others would meet the SDK half imported.
+        with _importing:
+            if self._found is None:
+                from engine.docker_engine import actions_of  # noqa: PLC0415
+
+                self._found = actions_of(self._type, self._say)
+            return self._found

@@ -1,0 +1,271 @@
+"""The engine's docker provider on a real Docker Engine."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+NAMES = {"web", "plain", "once"}
+
+
+def _resource(stack, name):
+    return next(e for e in stack.resources() if e["urn"].endswith(f"::{name}"))
+
+
+def _wait_until(condition, what):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_up_makes_what_is_declared_and_destroy_leaves_nothing(stack):
+    output = stack.up()
+    assert "Step 1/5" in output
+    assert stack.ids().keys() == NAMES
+    web = stack.container("web").attrs
+    assert web["State"]["Health"]["Status"] == "healthy"
+    config, host = web["Config"], web["HostConfig"]
+    assert config["User"] == "1000:1000"
+    assert config["Hostname"] == "web"
+    assert {"A=1", "B=2"} <= set(config["Env"])
+    assert host["Init"] is True
+    assert host["Memory"] == 128 * 1024**2
+    assert host["ShmSize"] == 64 * 1024**2
+    assert host["CapDrop"] == ["ALL"]
+    assert host["LogConfig"]["Config"] == {"max-size": "1m", "max-file": "2"}
+    assert host["RestartPolicy"]["Name"] == "unless-stopped"
+    assert host["Binds"] == [f"{stack.prefix}-volume:/data:rw"]
+    assert host["PortBindings"]["80/tcp"] == [{"HostIp": "127.0.0.1", "HostPort": str(stack.port)}]
+    networks = web["NetworkSettings"]["Networks"]
+    assert networks.keys() == {f"{stack.prefix}-network"}
+    assert {"web", "www"} <= set(networks[f"{stack.prefix}-network"]["Aliases"])
+    found = stack.container("web").exec_run(["stat", "-c", "%a %U %n", "/etc/test/token"])
+    assert found.output.decode().strip() == "444 root /etc/test/token"
+    # A container that runs to its end was waited for.
+    assert json.loads(stack.done("output", "--json")) == {"said": "said\n", "code": 3}
+    stack.done("destroy", "--yes")
+    assert stack.ids() == {}
+    assert stack.others() == set()
+
+
+def test_a_second_up_and_a_refresh_change_nothing(stack):  # F20
+    stack.up()
+    before = stack.ids()
+    for command in (["up", "--yes"], ["refresh", "--yes"], ["up", "--yes", "--refresh"]):
+        stack.done(*command, "--expect-no-changes")
+    assert stack.ids() == before
+
+
+def test_an_up_with_nothing_to_do_needs_no_engine(stack):
+    stack.up()
+    stack.environment["DOCKER_HOST"] = "unix:///nonexistent.sock"
+    stack.up("--expect-no-changes")
+
+
+def test_no_secret_is_shown_or_written_in_the_clear(stack):  # F35
+    printed = stack.up("--diff", "--debug")
+    printed += stack.done("refresh", "--yes", "--diff", "--debug") + stack.done("stack", "export")
+    printed += json.dumps(stack.container("web").attrs)
+    assert "canary-token" not in printed
+    for path in stack.backend.rglob("*.json"):
+        assert "canary-token" not in path.read_text()
+
+
+def test_what_is_done_by_hand_is_seen_and_mended(stack):
+    stack.up()
+    before = stack.ids()
+
+    stack.container("plain").kill()
+    assert "plain drift" in stack.done("refresh", "--yes")
+    assert _resource(stack, "plain")["outputs"]["mustRun"] is False
+    assert "plain update done" in stack.up()
+    assert stack.ids() == before
+    assert stack.container("plain").status == "running"
+
+    stack.container("web").update(
+        mem_limit="64m", memswap_limit="128m", restart_policy={"Name": "no"}
+    )
+    output = stack.up("--refresh", "--diff")
+    assert "memory: 128 => 64" in output
+    assert "web update done" in output
+    assert stack.ids() == before
+    host = stack.container("web").attrs["HostConfig"]
+    assert host["Memory"] == 128 * 1024**2
+    assert host["RestartPolicy"]["Name"] == "unless-stopped"
+
+    # The plugin notes that a stopped container has no ports, so that a new one is made.
+    stack.container("web").stop(timeout=0)
+    assert "web replace done" in stack.up("--refresh")
+    stack.container("web").rename(f"{stack.prefix}-away")
+    assert "web replace done" in stack.up("--refresh")
+    stack.container("plain").remove(force=True)
+    output = stack.up("--refresh")
+    assert "plain gone" in output
+    assert "plain create done" in output
+    assert stack.ids().keys() == NAMES
+
+    stack.container("web").remove(force=True)
+    stack.client.volumes.get(f"{stack.prefix}-volume").remove()
+    output = stack.up("--refresh")
+    assert "volume create done" in output
+    assert "web create done" in output
+    stack.up("--refresh", "--expect-no-changes")
+
+
+def test_a_change_is_made_in_place_where_the_plugin_does_so(stack):
+    stack.up()
+    before = stack.ids()
+    stack.declare(restart="always", memory=64, grace=2)
+    assert "web update done" in stack.up()
+    assert stack.ids() == before
+    assert stack.container("web").attrs["HostConfig"]["RestartPolicy"]["Name"] == "always"
+    stack.declare(restart="always", memory=64, grace=2, interval="2s")
+    assert "web replace done" in stack.up()  # as replace_on_changes says
+    assert stack.ids()["web"] != before["web"]
+    assert stack.ids()["plain"] == before["plain"]
+    stack.up("--refresh", "--expect-no-changes")
+
+
+def test_another_context_builds_the_image_and_replaces_its_containers(stack):
+    stack.up()
+    before = stack.ids()
+    (stack.project / "image" / "hello.txt").write_text("hello again\n")
+    stack.up("--expect-no-changes")  # the trigger is what counts
+    stack.declare(trigger="2")
+    assert "image replace done" in stack.up()
+    assert not set(before.values()) & set(stack.ids().values())
+    found = stack.container("plain").exec_run(["cat", "/context/hello.txt"])
+    assert found.output == b"hello again\n"
+    stack.up("--refresh", "--expect-no-changes")
+
+
+def _is_running(stack, name):
+    return name in stack.ids() and stack.container(name).status == "running"
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        lambda stack: stack.others(),
+        lambda stack: stack.client.images.list(name=f"{stack.prefix}-image"),
+        lambda stack: "web" in stack.ids(),
+        lambda stack: _is_running(stack, "web"),
+        lambda stack: _is_running(stack, "plain"),
+    ],
+    ids=["network or volume", "image", "container made", "container started", "another one"],
+)
+def test_killed_while_it_creates(stack, moment):  # F12
+    stack.declare(test="sleep 0.5 && test -s /etc/test/token")
+    process = stack.start("up", "--yes")
+    _wait_until(lambda: moment(stack), "something is made")
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    stack.up()
+    assert stack.ids().keys() == NAMES
+    assert stack.others() == {f"{stack.prefix}-network", f"{stack.prefix}-volume"}
+    urns = [entry["urn"] for entry in stack.resources()]
+    assert len(urns) == len(set(urns))
+    assert stack.container("web").attrs["State"]["Health"]["Status"] == "healthy"
+    stack.up("--refresh", "--expect-no-changes")
+    stack.done("destroy", "--yes")
+    assert stack.ids() == {}
+    assert stack.others() == set()
+
+
+def test_destroy_after_a_kill_takes_what_was_half_made(stack):  # F12
+    stack.declare(test="false")  # it never becomes healthy
+    process = stack.start("up", "--yes")
+    _wait_until(lambda: "web" in stack.ids(), "the container is made")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    stack.done("destroy", "--yes")
+    assert stack.ids() == {}
+    assert stack.others() == set()
+
+
+def test_a_container_that_does_not_become_healthy_is_one_error_with_its_log(stack):
+    (stack.project / "__main__.py").write_text(
+        (stack.project / "__main__.py")
+        .read_text()
+        .replace('command=["sleep", "infinity"]', 'command=["sh", "-c", "echo oh no; sleep 99"]')
+    )
+    stack.declare(test="false", wait=1)
+    code, output = stack.run("up", "--yes")
+    assert code == 1
+    assert f"{stack.prefix}-web was not healthy after 1 s (waitTimeout)" in output
+    assert "oh no" in output
+    assert "Traceback" not in output
+    assert "web" not in stack.ids()
+    stack.declare()
+    stack.up()
+
+
+def test_an_image_that_cannot_be_built_is_one_error_with_its_last_lines(stack):
+    stack.declare(fail="1")
+    code, output = stack.run("up", "--yes")
+    assert code == 1
+    assert output.count("error:") == 1
+    assert f"image {stack.prefix}-image:1 cannot be built" in output
+    assert "building" in output
+    assert "Traceback" not in output
+
+
+def test_an_image_that_cannot_be_had_is_named(stack):
+    program = stack.project / "__main__.py"
+    # No registry answers there.
+    missing = "127.0.0.1:9/nowhere/nothing:1"
+    program.write_text(program.read_text().replace("image=image.image_id", f'image="{missing}"'))
+    code, output = stack.run("up", "--yes")
+    assert code == 1
+    assert output.count("error:") == 1
+    assert f"the image {missing} is not on this machine and cannot be pulled" in output
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_half_made_stays(stack):
+    taken = stack.client.containers.run(
+        "debian:bookworm-slim",
+        ["sleep", "infinity"],
+        detach=True,
+        ports={"80/tcp": ("127.0.0.1", stack.port)},
+        labels={"trainyard-test": stack.prefix},
+        name=f"{stack.prefix}-other",
+    )
+    code, output = stack.run("up", "--yes")
+    assert code == 1
+    assert f"127.0.0.1:{stack.port}" in output
+    assert "web" not in stack.ids()
+    taken.remove(force=True)
+    stack.up()
+
+
+def test_a_network_in_use_names_its_users(stack):
+    stack.up()
+    stack.client.containers.run(
+        "debian:bookworm-slim",
+        ["sleep", "infinity"],
+        detach=True,
+        network=f"{stack.prefix}-network",
+        labels={"trainyard-test": stack.prefix},
+        name=f"{stack.prefix}-guest",
+    )
+    code, output = stack.run("destroy", "--yes")
+    assert code == 1
+    assert f"remove or disconnect {stack.prefix}-guest" in output
+    stack.container("guest").remove(force=True)
+    stack.done("destroy", "--yes")
+
+
+def test_no_docker_engine_is_one_error(stack):
+    stack.environment["DOCKER_HOST"] = "unix:///nonexistent.sock"
+    stack.done("preview")
+    code, output = stack.run("up", "--yes")
+    assert code == 1
+    assert output.count("error:") == 1
+    assert "no Docker Engine answers at unix:///nonexistent.sock" in output
+    assert "set DOCKER_HOST" in output

@@ -1,0 +1,105 @@
+"""The engine's docker provider and the real plugin take over each other's stacks."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+MISSING = [name for name in ("pulumi", "pulumi-resource-docker") if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.pulumi,
+    pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture
+def pulumi(stack):
+    stack.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(stack.project)}
+    stack.backend.parent.mkdir(exist_ok=True)
+
+    def run(command, *arguments):
+        done = subprocess.run(
+            ["pulumi", *command.split(), "-s", "dev", "--non-interactive", *arguments],
+            cwd=stack.project,
+            env=stack.environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def _unchanged(stack, pulumi):
+    """Neither finds anything to do, with and without a look at what is really there."""
+    before = stack.ids()
+    pulumi("preview", "--expect-no-changes", "--diff")
+    pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
+    stack.up("--refresh", "--expect-no-changes", "--diff")
+    assert stack.ids() == before
+
+
+def _unchanged_by_writing(stack, pulumi):
+    """Nor after the other has written the state."""
+    before = stack.ids()
+    pulumi("refresh", "--yes", "--expect-no-changes", "--diff")
+    stack.up("--refresh", "--expect-no-changes", "--diff")
+    pulumi("up", "--yes", "--expect-no-changes", "--diff")
+    stack.up("--expect-no-changes", "--diff")
+    assert stack.ids() == before
+
+
+def test_the_plugin_sees_no_change_after_the_engine(stack, pulumi):
+    stack.up()
+    _unchanged(stack, pulumi)
+    _unchanged_by_writing(stack, pulumi)
+    stack.declare(restart="always", memory=64, interval="2s", trigger="2")
+    stack.up()
+    _unchanged(stack, pulumi)
+    stack.container("plain").kill()
+    stack.done("refresh", "--yes")
+    assert "1 to update" in pulumi("preview")
+    stack.up()
+    _unchanged(stack, pulumi)
+    pulumi("destroy", "--yes")
+    assert stack.ids() == {}
+    assert stack.others() == set()
+
+
+def test_the_engine_sees_no_change_after_the_plugin(stack, pulumi):
+    pulumi("stack init")
+    pulumi("up", "--yes")
+    _unchanged(stack, pulumi)
+    _unchanged_by_writing(stack, pulumi)
+    stack.declare(restart="always", memory=64, interval="2s", trigger="2")
+    pulumi("up", "--yes")
+    _unchanged(stack, pulumi)
+    stack.container("plain").kill()
+    stack.container("web").kill()
+    pulumi("refresh", "--yes")
+    output = stack.up()
+    # As the plugin: it notes no ports of a stopped container, and they take a new one.
+    assert "web replace done" in output
+    assert "plain update done" in output
+    _unchanged(stack, pulumi)
+    stack.done("destroy", "--yes")
+    assert stack.ids() == {}
+    assert stack.others() == set()
+
+
+def test_what_the_plugin_could_not_bring_up_is_settled_by_the_engine(stack, pulumi):
+    pulumi("stack init")
+    stack.declare(test="test -e /tmp/ready", wait=3)
+    with pytest.raises(AssertionError, match="failed to be in healthy state"):
+        pulumi("up", "--yes")
+    before = stack.ids()
+    stack.container("web").exec_run(["touch", "/tmp/ready"])
+    assert "web update done" in stack.up()
+    assert stack.ids()["web"] == before["web"]
+    _unchanged(stack, pulumi)

@@ -1,0 +1,32 @@
+"""What a registration asks for."""
+
+import pytest
+from pulumi.runtime.proto import resource_pb2
+
+from engine.errors import UnsupportedError
+from engine.goal import goal_of
+
+
+def _goal(**fields):
+    request = resource_pb2.RegisterResourceRequest(
+        type="docker:index/volume:Volume", name="data", custom=True, **fields
+    )
+    return goal_of(request, project="p", stack="dev", parent_aliases=[])
+
+
+def test_custom_timeouts_are_recorded_in_seconds_as_the_cli_does():
+    timeouts = resource_pb2.RegisterResourceRequest.CustomTimeouts(create="30m", delete="1m30s")
+    goal = _goal(customTimeouts=timeouts)
+    assert goal.entry({}, "", "", "")["customTimeouts"] == {"create": 1800, "delete": 90}
+    assert "customTimeouts" not in _goal().entry({}, "", "", "")
+
+
+def test_a_timeout_that_is_none_is_named():
+    timeouts = resource_pb2.RegisterResourceRequest.CustomTimeouts(create="soon")
+    with pytest.raises(ValueError, match="'soon' is no duration"):
+        _goal(customTimeouts=timeouts)
+
+
+def test_an_option_that_only_the_cli_knows_is_refused_by_name():
+    with pytest.raises(UnsupportedError, match=r"the option import_ \(of data\)"):
+        _goal(importId="x")
