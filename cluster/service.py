@@ -77,7 +77,7 @@ class Service:
         arguments: its command line after the program; never holds a secret.
         environment: variables beyond those that the runtime sets; never holds a secret.
         files: content of its configuration files by name.
-        secrets: content of its secret files by name; a runtime keeps them at mode 0600.
+        secrets: content of its secret files by name; nobody but the service, and root, reads them.
         host_files: paths of files of the host that it reads, by name.
         volumes: its folders.
         ports: every fixed port that it listens on.

@@ -27,6 +27,3 @@ IMAGE_PYTHON = "3.11"
 
 # Processes run in this environment, so what is installed here is what they run.
 RAY = version("ray")
-
-# Of the images that are built here: Debian 12's. Jobs need no other one on the client.
-IMAGE_PYTHON = "3.11"

@@ -5,11 +5,14 @@ DOCKER_HOST says where it is, else the socket of this machine; pulumi-docker rea
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulumi
+
+from infra.resource import say
 
 if TYPE_CHECKING:
     import docker
@@ -28,7 +31,7 @@ def client(timeout: int = 60) -> docker.DockerClient:
     """Return a client of the Engine.
 
     Args:
-        timeout: seconds that one answer may take.
+        timeout: seconds that the Engine may be silent.
 
     Raises:
         EngineUnavailableError: it does not answer, is too old, or may not be used.
@@ -38,9 +41,9 @@ def client(timeout: int = 60) -> docker.DockerClient:
     from docker.errors import DockerException  # noqa: PLC0415
 
     try:
-        found = docker.from_env(timeout=timeout)
+        found = docker.from_env(timeout=timeout, use_ssh_client=True)
         version = str(found.api.version()["ApiVersion"])
-    except DockerException as error:
+    except (DockerException, OSError) as error:  # OSError: also a request without an answer
         raise EngineUnavailableError(_advice(error)) from None
     if tuple(int(part) for part in version.split(".")) < MIN_API:
         raise EngineUnavailableError(
@@ -71,18 +74,52 @@ def info() -> dict[str, Any]:
     return answer
 
 
+def fetch(found: Any, reference: str) -> str | None:
+    """Have an image on the Engine's machine: pull it if it is not there.
+
+    Args:
+        found: the Engine.
+        reference: name:tag or name@digest.
+
+    Returns:
+        What is wrong if it cannot be had.
+    """
+    from docker.errors import APIError, ImageNotFound  # noqa: PLC0415
+    from docker.utils import parse_repository_tag  # noqa: PLC0415
+
+    try:
+        found.api.inspect_image(reference)
+    except ImageNotFound:
+        say(f"pulling {reference}")
+    else:
+        return None
+    repository, tag = parse_repository_tag(reference)
+    try:
+        lines = found.api.pull(repository, tag or "latest", stream=True, decode=True)
+        return next((str(line["error"]) for line in lines if "error" in line), None)
+    except APIError as error:
+        return str(error.explanation)
+
+
 def _place() -> str:
     return os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
 
 
 def _advice(error: Exception) -> str:
-    text = str(error)
-    if "Permission denied" in text:
+    cause = _cause(error)
+    if cause is not None and cause.errno in (errno.EACCES, errno.EPERM):
         return (
             f"the Docker Engine at {_place()} may not be used by this user; join the group docker "
             "(sudo usermod -aG docker $USER, then log in again), or set runtime to process"
         )
     return (
-        f"no Docker Engine answers at {_place()} ({text}); start it (sudo systemctl start docker), "
-        "point DOCKER_HOST at another one, or set runtime to process"
+        f"no Docker Engine answers at {_place()} ({cause.strerror if cause else error}); start it "
+        "(sudo systemctl start docker), point DOCKER_HOST at another one, or set runtime to process"
     )
+
+
+def _cause(error: BaseException | None) -> OSError | None:
+    """Return what the system said: libraries wrap it several times, each in words of its own."""
+    if error is None or (isinstance(error, OSError) and error.strerror):
+        return error
+    return _cause(error.__cause__ or error.__context__)

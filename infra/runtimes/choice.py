@@ -57,11 +57,19 @@ def choose(setting: str, path: Path) -> str:
     Args:
         setting: auto, docker or process.
         path: file that keeps a choice.
+
+    Raises:
+        pulumi.RunError: the file holds none.
     """
     if setting != AUTO:
         return setting
     if path.exists():
         chosen = path.read_text()
+        if chosen not in (DOCKER, PROCESS):
+            raise pulumi.RunError(
+                f"{path} holds {chosen!r}, must be {DOCKER} or {PROCESS}: write what this stack "
+                "runs as into it, or into the setting runtime"
+            )
     else:
         chosen = DOCKER if docker_engine.answers() else PROCESS
         pulumi.log.info(f"runtime: {chosen} (setting runtime; auto takes docker when one answers)")

@@ -4,9 +4,12 @@ pulumi-docker's own `wait` knows a container's health only as often as Docker as
 not show why one is not healthy.
 """
 
+import socket
 import time
+from datetime import datetime
 from typing import Any
 
+import psutil
 import pulumi
 from pulumi import dynamic
 
@@ -17,6 +20,7 @@ from infra.runtimes import ports as port_check
 POLL_SECONDS = 0.2
 LOG_LINES = 20
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
+QUIET_SECONDS = 3600  # that a pull, or a program that runs once, may say nothing
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
 
@@ -25,12 +29,12 @@ class NotReadyError(Exception):
     """A container did not come up; the message ends with its last log lines."""
 
 
-class NamesInUseError(Exception):
-    """Containers of these names are there already."""
+class NodeError(Exception):
+    """What a stack needs of an Engine is taken or missing; the message has a line for each."""
 
 
 class NodeProvider(dynamic.ResourceProvider):
-    """The Engine as a stack uses it: what has to be free before, and what stays after."""
+    """The Engine as a stack uses it: what has to be there before, and what stays after."""
 
     serialize_as_secret_always = False  # captures nothing
 
@@ -39,13 +43,13 @@ class NodeProvider(dynamic.ResourceProvider):
         return difference(olds, news, replaces=[])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Check names and ports."""
-        _check(props, {}, [])
+        """Check names and ports, and get the images."""
+        _check(props, {})
         return dynamic.CreateResult(docker_engine.info()["ID"], props)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Check the names and ports that are new."""
-        _check(news, olds["ports"], olds["names"])
+        """The same for what is new."""
+        _check(news, olds)
         return dynamic.UpdateResult(news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
@@ -87,7 +91,7 @@ class ReadyProvider(dynamic.ResourceProvider):
 
 
 class Node(dynamic.Resource, module="docker", name="Node"):
-    """What a stack needs of an Engine: names and ports that are free."""
+    """What a stack needs of an Engine: names and ports that are free, images that can be had."""
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
@@ -96,8 +100,10 @@ class Node(dynamic.Resource, module="docker", name="Node"):
 
         Args:
             name: of the resource.
-            props: stack (its name), identity (what its volumes' names begin with), names of all
-                containers, ports (numbers by setting), volumes (other names that stay).
+            props: stack (its name), identity (of its network, and what its volumes' names begin
+                with), names of all containers, ports (numbers by setting), address (that they are
+                opened on beside loopback, or ""), images (references by setting), volumes (other
+                names that stay).
             opts: of the resource.
         """
         super().__init__(NodeProvider(), name, props, opts)
@@ -126,29 +132,108 @@ class Ready(dynamic.Resource, module="docker", name="Ready"):
         super().__init__(ReadyProvider(), name, {**props, "ready": None}, opts)
 
 
-def _check(props: dict[str, Any], old_ports: dict[str, Any], old_names: list[str]) -> None:
-    held = {number for numbers in old_ports.values() for number in numbers}
-    port_check.refuse_held(
-        {
-            setting: [int(number) for number in numbers if number not in held]
-            for setting, numbers in props["ports"].items()
-        }
-    )
-    wanted = set(props["names"]) - set(old_names)
-    faults = []
-    for container in docker_engine.client().containers.list(all=True, ignore_removed=True):
-        if container.name in wanted:
-            labels = container.labels
-            owner = "not made by Trainyard"
-            if STACK_LABEL in labels:
-                owner = f"made by stack {labels[STACK_LABEL]} of {labels.get(PROJECT_LABEL)}"
-            faults.append(
-                f"a container {container.name} is there already ({owner}). Remove it (docker rm -f "
-                f"{container.name}), or set another prefix: pulumi config set containerPrefix "
-                f"{props['stack']}-"
-            )
+def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
+    """Look at what is wanted and was not before.
+
+    Raises:
+        NodeError: something is taken, or an image cannot be had.
+    """
+    client = docker_engine.client(QUIET_SECONDS)
+    faults = [
+        *_taken_names(client, news, olds),
+        *_taken_ports(client, news, olds),
+        *_foreign_address(news, olds),
+    ]
+    # Not before: a pull takes minutes.
+    if not faults:
+        faults = _missing_images(client, news, olds)
     if faults:
-        raise NamesInUseError("\n".join(faults))
+        raise NodeError("\n".join(faults))
+
+
+def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+    wanted = set(news["names"]) - set(olds.get("names", []))
+    taken = [
+        ("container", container["Names"][0].removeprefix("/"), container["Labels"], "rm -f")
+        for container in client.api.containers(all=True)
+        # One that is being removed may have lost its name.
+        if container["Names"] and container["Names"][0].removeprefix("/") in wanted
+    ]
+    if news["identity"] != olds.get("identity"):
+        taken += [
+            ("network", network["Name"], network["Labels"], "network rm")
+            for network in client.api.networks(names=[news["identity"]])
+            if network["Name"] == news["identity"]
+        ]
+    return [
+        f"a {kind} {name} is there already ({_owner(labels)}). Remove it (docker {command} "
+        f"{name}), or set another prefix: pulumi config set containerPrefix {news['stack']}-"
+        for kind, name, labels, command in taken
+    ]
+
+
+def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+    held = {number for numbers in olds.get("ports", {}).values() for number in numbers}
+    wanted = {
+        setting: [int(number) for number in numbers if number not in held]
+        for setting, numbers in news["ports"].items()
+    }
+    # What listens in a container's place is Docker's, and does not tell which one it is.
+    publishers = {
+        port["PublicPort"]: container
+        for container in client.api.containers()
+        for port in container["Ports"]
+        if "PublicPort" in port
+    }
+    faults = []
+    for setting, numbers in wanted.items():
+        for number in numbers:
+            if number in publishers:
+                container = publishers[number]
+                name = container["Names"][0].removeprefix("/")
+                faults.append(
+                    f"port {number} ({setting}) is published by container {name} "
+                    f"({_owner(container['Labels'])}). Stop it (docker stop {name}), or set "
+                    f"another port: pulumi config set {setting} <port>"
+                )
+    rest = {s: [n for n in numbers if n not in publishers] for s, numbers in wanted.items()}
+    try:
+        port_check.refuse_held(rest)
+    except port_check.PortsInUseError as error:
+        faults.append(str(error))
+    return faults
+
+
+def _foreign_address(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+    own = sorted(
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family is socket.AF_INET and not entry.address.startswith("127.")
+    )
+    address = news["address"]
+    if address in ("", olds.get("address"), *own):
+        return []
+    fault = f"publishAddress = {address!r} is no address of this machine"
+    return [f"{fault}, which has {', '.join(own)}: pulumi config set publishAddress <address>"]
+
+
+def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+    """Pull what is not there: pulumi-docker does so too, and then cannot name the setting."""
+    new = news["images"].items() - olds.get("images", {}).items()
+    return [
+        f"{setting} = {reference!r}: this image is not on this machine and cannot be pulled "
+        f"({reason}). Load it (docker load), or name another one, such as a mirror's: pulumi "
+        f"config set --path {setting} <image>"
+        for setting, reference in sorted(new)
+        if (reason := docker_engine.fetch(client, reference)) is not None
+    ]
+
+
+def _owner(labels: dict[str, str] | None) -> str:
+    if not labels or STACK_LABEL not in labels:
+        return "not made by Trainyard"
+    return f"made by stack {labels[STACK_LABEL]} of {labels.get(PROJECT_LABEL)}"
 
 
 def _await(props: dict[str, Any]) -> None:
@@ -158,44 +243,55 @@ def _await(props: dict[str, Any]) -> None:
         NotReadyError: it ended, or the time is over.
     """
     from docker.errors import APIError, NotFound  # noqa: PLC0415 (only where containers are)
+    from requests import RequestException  # noqa: PLC0415
 
-    client = docker_engine.client()
     name = props["alias"]
-    deadline = time.monotonic() + props["timeout"]
     try:
-        container = client.containers.get(props["container"])
         if props["once"]:
-            _await_end(container, name)
-            return
-        if not _connected(container, props["network"]):
-            # pulumi-docker does not look at a container's networks again.
-            client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
-        waiting = list(props["checks"])
-        said: str | None = None
-        while True:
-            state = container.attrs["State"]
-            if state["Status"] in ("exited", "dead"):
-                raise NotReadyError(_failure(container, name, f"ended ({state['ExitCode']})"))
-            if container.attrs["RestartCount"] >= STARTS_LIMIT:
-                times = container.attrs["RestartCount"]
-                raise NotReadyError(_failure(container, name, f"ended {times} times"))
-            if state["Running"] and not state["Restarting"]:
-                while waiting and (said := _complaint(container, waiting[0])) is None:
-                    del waiting[0]
-            if not waiting:
-                return
-            if time.monotonic() > deadline:
-                late = f"does not answer after {props['timeout']:g} s (setting startTimeoutSeconds)"
-                late += f": {said}" if said else ""
-                raise NotReadyError(_failure(container, name, late))
-            time.sleep(POLL_SECONDS)
-            container.reload()
+            client = docker_engine.client(QUIET_SECONDS)
+            _await_end(client.containers.get(props["container"]), name)
+        else:
+            _await_answers(docker_engine.client(), props)
     except NotFound:
         raise NotReadyError(
             f"{name}: its container was removed meanwhile; run `up` again"
         ) from None
     except APIError as error:
         raise NotReadyError(f"{name}: the Docker Engine says: {error.explanation}") from None
+    except RequestException as error:
+        raise NotReadyError(
+            f"{name}: the Docker Engine no longer answers ({error}); start it and run `up` again"
+        ) from None
+
+
+def _await_answers(client: Any, props: dict[str, Any]) -> None:
+    name = props["alias"]
+    deadline = time.monotonic() + props["timeout"]
+    container = client.containers.get(props["container"])
+    if not _connected(container, props["network"]):
+        # pulumi-docker does not look at a container's networks again.
+        client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
+    # A container that is up for long may have been started again often, for good reasons.
+    before = container.attrs["RestartCount"]
+    waiting = list(props["checks"])
+    said: str | None = None
+    while True:
+        state = container.attrs["State"]
+        if state["Status"] in ("exited", "dead"):
+            raise NotReadyError(_failure(container, name, f"ended ({_exit(state)})"))
+        if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT:
+            raise NotReadyError(_failure(container, name, f"ended {starts} times ({_exit(state)})"))
+        if state["Running"] and not state["Restarting"]:
+            while waiting and (said := _complaint(container, waiting[0])) is None:
+                del waiting[0]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            late = f"does not answer after {props['timeout']:g} s (setting startTimeoutSeconds)"
+            late += f": {said}" if said else ""
+            raise NotReadyError(_failure(container, name, late))
+        time.sleep(POLL_SECONDS)
+        container.reload()
 
 
 def _complaint(container: Any, check: list[str]) -> str | None:
@@ -211,11 +307,25 @@ def _complaint(container: Any, check: list[str]) -> str | None:
 
 def _await_end(container: Any, name: str) -> None:
     """Follow a container to its end; its log is the progress that the user sees."""
-    for line in container.logs(stream=True, follow=True):
+    state = container.attrs["State"]
+    if state["Status"] == "exited" and state["ExitCode"]:
+        # It failed in an `up` before this one, and what it failed on may be mended.
+        container.start()
+        container.reload()
+        state = container.attrs["State"]
+    started = _seconds(state["StartedAt"])
+    for line in container.logs(stream=True, follow=True, since=started):
         say(f"{name}: {line.decode(errors='replace').rstrip()}")
-    code = container.wait()["StatusCode"]
-    if code:
-        raise NotReadyError(_failure(container, name, f"ended with exit code {code}"))
+    if container.wait()["StatusCode"]:
+        container.reload()
+        state = container.attrs["State"]
+        volumes = ", ".join(
+            f"volume {mount['Name']} is its {mount['Destination']}"
+            for mount in container.attrs["Mounts"]
+            if mount["Type"] == "volume"
+        )
+        what = f"ended ({_exit(state)}{f'; {volumes}' if volumes else ''})"
+        raise NotReadyError(_failure(container, name, what, since=started))
 
 
 def _runs(props: dict[str, Any]) -> bool:
@@ -235,6 +345,15 @@ def _connected(container: Any, network: str) -> bool:
     return network in container.attrs["NetworkSettings"]["Networks"]
 
 
-def _failure(container: Any, name: str, what: str) -> str:
-    log = container.logs(tail=LOG_LINES).decode(errors="replace").rstrip()
+def _exit(state: dict[str, Any]) -> str:
+    return f"exit code {state['ExitCode']}"
+
+
+def _seconds(moment: str) -> float:
+    """Return a time of Docker's, which has nanoseconds, in seconds since 1970."""
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def _failure(container: Any, name: str, what: str, since: float | None = None) -> str:
+    log = container.logs(tail=LOG_LINES, since=since).decode(errors="replace").rstrip()
     return f"{name} {what}. Its last log lines (docker logs {container.name} has all):\n{log}"

@@ -6,6 +6,7 @@ host network. Secrets reach it as files, so that `docker inspect` shows none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
@@ -13,7 +14,7 @@ import pulumi_docker as docker
 from cluster.service import Port, Service, Volume
 from infra.hosts.accelerators import ContainerAccess
 from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
-from infra.runtimes.docker_images import Images
+from infra.runtimes.docker_images import Images, sources
 
 LOOPBACK = "127.0.0.1"
 FILES = "/etc/trainyard"
@@ -86,9 +87,12 @@ class DockerRuntime(pulumi.ComponentResource):
         self._identity = f"{args.prefix}{pulumi.get_project()}-{pulumi.get_stack()}"
         self._labels = {PROJECT_LABEL: pulumi.get_project(), STACK_LABEL: pulumi.get_stack()}
         self._volumes: dict[str, docker.Volume] = {}
+        self._filled: dict[str, Ready] = {}
         ports: dict[str, list[int]] = {}
         for port in args.ports:
             ports.setdefault(port.setting, []).append(port.number)
+        # A service bears the name of its program; where there are several, their part follows.
+        programs = {service.partition("-")[0] for service in args.services}
         self._node = Node(
             f"{name}-node",
             {
@@ -96,6 +100,8 @@ class DockerRuntime(pulumi.ComponentResource):
                 "identity": self._identity,
                 "names": [args.prefix + service for service in args.services],
                 "ports": ports,
+                "address": args.publish_address,
+                "images": sources(args.images, args.build_args, programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
             },
             pulumi.ResourceOptions(parent=self),
@@ -190,10 +196,14 @@ class DockerRuntime(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions.merge(
                 opts,
-                pulumi.ResourceOptions(depends_on=[self._node], replace_on_changes=REPLACING),
+                pulumi.ResourceOptions(
+                    depends_on=[self._node, *self._fillers(service)],
+                    replace_on_changes=REPLACING,
+                    delete_before_replace=True,  # the name and the ports are free only then
+                ),
             ),
         )
-        return Ready(
+        ready = Ready(
             f"{name}-ready",
             {
                 "container": container.id,
@@ -205,6 +215,18 @@ class DockerRuntime(pulumi.ComponentResource):
             },
             pulumi.ResourceOptions(parent=opts.parent, depends_on=[container]),
         )
+        if service.once:
+            self._filled |= {volume.name: ready for volume in service.volumes if volume.shared}
+        return ready
+
+    def _fillers(self, service: Service) -> list[Ready]:
+        """Return what fills a service's volumes.
+
+        Not only for the content: the Engine gives a volume that is still empty the owner that the
+        folder has in the image of each container that is made with it.
+        """
+        names = [volume.name for volume in service.volumes if volume.read_only]
+        return [self._filled[name] for name in names if name in self._filled]
 
     def _uploads(self, service: Service) -> list[docker.ContainerUploadArgs]:
         contents = {**service.files, **service.secrets}
@@ -229,7 +251,9 @@ class DockerRuntime(pulumi.ComponentResource):
             if volume.keep or volume.shared
         ] + [
             docker.ContainerVolumeArgs(
-                host_path=path, container_path=self.file(service.name, name), read_only=True
+                host_path=_existing(path, f"{service.name}.{name}"),
+                container_path=self.file(service.name, name),
+                read_only=True,
             )
             for name, path in service.host_files.items()
         ]
@@ -265,6 +289,19 @@ class DockerRuntime(pulumi.ComponentResource):
             for port in service.ports
             if port.published or port.public
         ]
+
+
+def _existing(path: str, setting: str) -> str:
+    """Return the path of a file; the Engine would make a folder of one that is not there.
+
+    Raises:
+        pulumi.RunError: there is no such file.
+    """
+    if not Path(path).is_file():
+        raise pulumi.RunError(
+            f"{setting} = {path!r}: no such file on this machine; put it there, or name another one"
+        )
+    return path
 
 
 def _device(service: Service, chosen: Sequence[ContainerAccess]) -> str | None:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pulumi
@@ -11,7 +11,8 @@ import pulumi_docker as docker
 
 CONTEXTS = Path(__file__).parents[2] / "docker"
 REPOSITORY = "trainyard"
-ARGUMENT = re.compile(r"^ARG\s+(\w+)", re.MULTILINE)
+ARGUMENT = re.compile(r"^ARG\s+(\w+)(?:=(\S*))?", re.MULTILINE)
+BASE = re.compile(r"^FROM\s+\$\{(\w+)\}", re.MULTILINE)
 TAG_LENGTH = 12  # hexadecimal digits of the digest: enough to tell the states of one folder apart
 
 
@@ -48,8 +49,11 @@ class Images:
                 name, name=self._named[program], keep_locally=True, opts=self._opts
             )
         context = CONTEXTS / program
-        declared = ARGUMENT.findall((context / "Dockerfile").read_text())
-        build_args = {name: self._build_args[name] for name in declared if name in self._build_args}
+        build_args = {
+            name: self._build_args[name]
+            for name, _ in ARGUMENT.findall((context / "Dockerfile").read_text())
+            if name in self._build_args
+        }
         # The tag follows from what the image is made of, so that it is built anew when that
         # changes and only then, and stacks with other build arguments do not share a tag.
         tag = digest(context, build_args)[:TAG_LENGTH]
@@ -61,10 +65,32 @@ class Images:
                 # then good on another.
                 context=os.path.relpath(context),
                 build_args=build_args,
+                force_remove=True,  # also the containers of a build that fails
             ),
             keep_locally=True,
             opts=self._opts,
         )
+
+
+def sources(
+    named: Mapping[str, str], build_args: Mapping[str, str], programs: Iterable[str]
+) -> dict[str, str]:
+    """Return what has to be pulled or there already, by the setting that names another one.
+
+    Args:
+        named: references of images that are not built, by program.
+        build_args: build arguments of every image that is built.
+        programs: what runs.
+    """
+    found: dict[str, str] = {}
+    for program in sorted(programs):
+        if program in named:
+            found[f"images.{program}"] = named[program]
+            continue
+        text = (CONTEXTS / program / "Dockerfile").read_text()
+        arguments = {**dict(ARGUMENT.findall(text)), **build_args}
+        found |= {f"buildArgs.{name}": arguments[name] for name in BASE.findall(text)}
+    return found
 
 
 def digest(context: Path, build_args: Mapping[str, str]) -> str:

@@ -1,8 +1,9 @@
-"""What all tests with real services need: a MinIO to start."""
+"""What all tests with real services need: a MinIO to start, and the pulumi CLI where it is."""
 
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from infra import versions
 from infra.hosts import local
 from infra.hosts.go_tool import GoToolProvider
+
+CLI_SECONDS = 280
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +38,25 @@ def minio_on_path(
     os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
     yield Path(shutil.which("minio") or path)
     os.environ["PATH"] = before
+
+
+@pytest.fixture(scope="session")
+def pulumi_cli() -> Callable[..., str]:
+    """Run the pulumi CLI in a project; what it printed."""
+
+    def run(
+        project: Path, environment: dict[str, str], stack: str, command: str, *arguments: str
+    ) -> str:
+        done = subprocess.run(
+            ["pulumi", *command.split(), "-s", stack, "--non-interactive", *arguments],
+            cwd=project,
+            env={**environment, "PULUMI_SKIP_UPDATE_CHECK": "1"},
+            capture_output=True,
+            text=True,
+            timeout=CLI_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run

@@ -1,7 +1,7 @@
 """The contract: what a stack exports, and where the client reads it.
 
-In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), `pulumi stack output` where the CLI
-knows the stack, `python -m engine output` otherwise. Knows nothing else of the stack.
+In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), `python -m engine output`, and `pulumi
+stack output` where only the CLI can read the state. Knows nothing else of the stack.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ def check_versions(outputs: StackOutputs) -> None:
     if wrong:
         raise ClientError(
             f"this client and stack {outputs.stack!r} do not match ({'; '.join(wrong)}): "
-            "run `make setup` in the checkout that brought the stack up, then `make up`"
+            "run `make setup` in the checkout that brought the stack up, then `make up`; another "
+            f"Python is chosen with `make setup PYTHON=python{outputs.python_version}`"
         )
 
 

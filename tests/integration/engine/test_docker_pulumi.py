@@ -1,8 +1,8 @@
 """The engine's docker provider and the real plugin take over each other's stacks."""
 
 import shutil
-import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -16,24 +16,10 @@ pytestmark = [
 
 
 @pytest.fixture
-def pulumi(stack):
+def pulumi(stack, pulumi_cli):
     stack.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(stack.project)}
     stack.backend.parent.mkdir(exist_ok=True)
-
-    def run(command, *arguments):
-        done = subprocess.run(
-            ["pulumi", *command.split(), "-s", "dev", "--non-interactive", *arguments],
-            cwd=stack.project,
-            env=stack.environment,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
+    return partial(pulumi_cli, stack.project, stack.environment, "dev")
 
 
 def _unchanged(stack, pulumi):

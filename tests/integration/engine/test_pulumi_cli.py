@@ -1,8 +1,8 @@
 """The pulumi CLI and the engine take over each other's stacks."""
 
 import shutil
-import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -22,25 +22,10 @@ SHAPE = {
 
 
 @pytest.fixture
-def pulumi(engine):
+def pulumi(engine, pulumi_cli):
     engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
-
     engine.backend.parent.mkdir(exist_ok=True)
-
-    def run(command, *arguments):
-        done = subprocess.run(
-            ["pulumi", *command.split(), "-s", "dev", "--non-interactive", *arguments],
-            cwd=engine.project,
-            env=engine.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
+    return partial(pulumi_cli, engine.project, engine.environment, "dev")
 
 
 def _engine(engine, command, *arguments):

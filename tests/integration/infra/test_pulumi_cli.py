@@ -1,9 +1,9 @@
 """The real program under the pulumi CLI, which takes the stack over from the engine and back."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +18,15 @@ pytestmark = [
 
 
 def test_the_stack_changes_hands_without_a_change(
-    declare_stack: Callable[..., Any], started_below: Callable[[Path], list[Any]]
+    declare_stack: Callable[..., Any],
+    started_below: Callable[[Path], list[Any]],
+    pulumi_cli: Callable[..., str],
 ) -> None:
     stack = declare_stack(objectStore="directory")
     for folder in (stack.project, stack.project / "infra"):
         (folder / ".venv").symlink_to(sys.prefix)
 
-    def pulumi(*arguments: str) -> str:
-        done = subprocess.run(
-            ["pulumi", *arguments, "--stack", "test", "--non-interactive"],
-            cwd=stack.project,
-            env={**stack.environment, "PULUMI_SKIP_UPDATE_CHECK": "1"},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    pulumi = partial(pulumi_cli, stack.project, stack.environment, "test")
 
     stack.engine("up", "--yes")
     pulumi("preview", "--expect-no-changes")
@@ -44,6 +35,6 @@ def test_the_stack_changes_hands_without_a_change(
     assert started_below(stack.folder) == []
     pulumi("up", "--yes")
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
-    assert stack.outputs()["dashboardUrl"] in pulumi("stack", "output", "--json")
+    assert stack.outputs()["dashboardUrl"] in pulumi("stack output", "--json")
     stack.engine("destroy", "--yes")
     assert started_below(stack.folder) == []

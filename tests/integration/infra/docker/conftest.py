@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.hosts import docker_engine
 
@@ -21,6 +22,13 @@ TEST_IMAGES = {
     "gateway": "trainyard-test/gateway:latest",
 }
 BUILD_ARGUMENTS = {"BASE_IMAGE": "trainyard-test/base:latest", "GO_IMAGE": "trainyard-test/go"}
+
+
+def _settings(changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings; of images and build arguments a test changes only some."""
+    images = {**TEST_IMAGES, **changes.get("images", {})}
+    arguments = {**BUILD_ARGUMENTS, **changes.get("buildArgs", {})}
+    return {**changes, "images": images, "buildArgs": arguments}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +48,7 @@ class Lab:
     Attributes:
         stack: how it is worked on.
         prefix: of the names of its containers.
+        client: of the Engine.
     """
 
     stack: Any
@@ -65,9 +74,20 @@ class Lab:
     def networks(self) -> list[str]:
         return [net.name for net in self.client.networks.list() if net.name == self.identity]
 
+    def change(self, **changes: Any) -> None:
+        """Change settings."""
+        path = self.stack.project / "Pulumi.test.yaml"
+        written = yaml.safe_load(path.read_text())
+        self.stack.settings.update(_settings(changes))
+        written["config"] = {f"trainyard:{k}": v for k, v in self.stack.settings.items()}
+        path.write_text(yaml.safe_dump(written))
+
     @property
     def identity(self) -> str:
         return f"{self.prefix}trainyard-test"
+
+    def nothing_is_there(self) -> bool:
+        return not (self.containers() or self.networks() or self.volumes())
 
     def remove(self) -> None:
         """Remove all of it, however it was left."""
@@ -102,11 +122,9 @@ def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[...
         settings: dict[str, Any] = {
             "runtime": "docker",
             "containerPrefix": prefix,
-            "images": TEST_IMAGES,
-            "buildArgs": BUILD_ARGUMENTS,
             "workers": 2,
         }
-        stack = declare(base, **{**settings, **changes})
+        stack = declare(base, **_settings({**settings, **changes}))
         lab = Lab(stack=stack, prefix=prefix, client=client)
         made.append((base, lab))
         return lab
@@ -115,6 +133,20 @@ def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[...
     for base, lab in made:
         lab.remove()
         shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]:
+    """Declare a lab of the services that cannot be left out; it is gone after the test."""
+    made: list[Lab] = []
+
+    def make(**changes: Any) -> Lab:
+        made.append(lab := make_lab(workers=1, grafana=False, notebook=False, **changes))
+        return lab
+
+    yield make
+    for lab in made:
+        lab.remove()
 
 
 @pytest.fixture(scope="session")

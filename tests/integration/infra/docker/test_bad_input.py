@@ -1,0 +1,261 @@
+"""What goes wrong is one message with what was wrong, why and what to do; nothing is left of it."""
+
+import dataclasses
+import io
+import json
+import os
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+BASE = "trainyard-test/base:latest"
+ABSENT = "trainyard-test/none:1"
+NVIDIA_SMI = """\
+#!/bin/sh
+if [ "$1" = -L ]; then exit; fi
+for i in $(seq 0 {last}); do
+  echo "$i, GPU-513536b6-7d19-9063-b049-1e69664bb29$i, NVIDIA A100-SXM4-80GB, 81920 MiB, Disabled"
+done
+"""
+
+
+@pytest.fixture
+def short_socket() -> Iterator[Path]:
+    """Where a socket can be: paths of sockets are short."""
+    with tempfile.TemporaryDirectory(prefix="ty", dir="/tmp") as folder:
+        yield Path(folder, "docker.sock")
+
+
+@pytest.fixture
+def make_image(images: None) -> Iterator[Callable[[str], str]]:
+    """Make an image that runs a shell script."""
+    from infra.hosts import docker_engine
+
+    client = docker_engine.client()
+    made: list[str] = []
+
+    def make(script: str) -> str:
+        entry = json.dumps(["sh", "-c", script])
+        made.append(tag := f"trainyard-test/{uuid.uuid4().hex}:1")
+        client.images.build(
+            fileobj=io.BytesIO(f"FROM {BASE}\nENTRYPOINT {entry}\n".encode()), tag=tag, rm=True
+        )
+        return tag
+
+    yield make
+    for tag in made:
+        client.images.remove(tag, force=True)
+
+
+def _refused(lab: Any, *, command: str = "up", **environment: str) -> str:
+    """What a command says that has to fail."""
+    stack = dataclasses.replace(
+        lab.stack, environment={**lab.stack.environment, **environment}, said=[]
+    )
+    return _failed(stack.engine(command, "--yes", check=False))
+
+
+def _failed(done: subprocess.CompletedProcess[str]) -> str:
+    text = done.stdout + done.stderr
+    assert done.returncode == 1, text
+    assert "Traceback" not in text
+    return text
+
+
+def _errors(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("error: ")]
+
+
+def test_no_engine(make_small_lab: Callable[..., Any]) -> None:  # F31
+    lab = make_small_lab()
+    (error,) = _errors(_refused(lab, DOCKER_HOST="unix:///tmp/no-such-engine.sock"))
+    assert "no Docker Engine answers at unix:///tmp/no-such-engine.sock" in error
+    assert "(No such file or directory)" in error
+    for action in ("start it", "DOCKER_HOST", "set runtime to process"):
+        assert action in error
+    assert lab.nothing_is_there()
+
+
+def test_an_engine_that_is_closed_to_the_user(
+    make_small_lab: Callable[..., Any], short_socket: Path
+) -> None:
+    lab = make_small_lab()
+    command = [sys.executable, "-m", "engine", "up", "--yes", "-s", "test"]
+    if os.geteuid() == 0:
+        # Root that may not pass by the mode of a file, as any other user.
+        all_but = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={all_but}", f"--inh-caps={all_but}", *command]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(short_socket))
+        listener.listen()
+        short_socket.chmod(0)
+        done = subprocess.run(
+            command,
+            cwd=lab.stack.project,
+            env={**lab.stack.environment, "DOCKER_HOST": f"unix://{short_socket}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    (error,) = _errors(_failed(done))
+    assert f"the Docker Engine at unix://{short_socket} may not be used by this user" in error
+    assert "sudo usermod -aG docker $USER" in error
+
+
+class OldEngine(BaseHTTPRequestHandler):
+    """Answers as an Engine of 2018 does when it is asked for its version."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"Version": "18.09.1", "ApiVersion": "1.39", "MinAPIVersion": "1.12"})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def address_string(self) -> str:
+        return ""  # a Unix socket has none
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_an_engine_that_is_too_old(make_small_lab: Callable[..., Any], short_socket: Path) -> None:
+    lab = make_small_lab()
+    with socketserver.ThreadingUnixStreamServer(str(short_socket), OldEngine) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        (error,) = _errors(_refused(lab, DOCKER_HOST=f"unix://{short_socket}"))
+        server.shutdown()
+        thread.join()
+    assert f"the Docker Engine at unix://{short_socket} speaks API 1.39; 1.41 " in error
+    assert "get a newer one" in error
+
+
+def test_all_images_that_cannot_be_had_are_told_with_their_settings(  # F31
+    make_small_lab: Callable[..., Any],
+) -> None:
+    lab = make_small_lab(images={"prometheus": ABSENT}, buildArgs={"BASE_IMAGE": ABSENT})
+    text = _refused(lab)
+    assert len(_errors(text)) == 1
+    for setting in ("images.prometheus", "buildArgs.BASE_IMAGE"):
+        assert f"{setting} = '{ABSENT}': this image is not on this machine and cannot be" in text
+        assert f"pulumi config set --path {setting} <image>" in text
+    assert lab.nothing_is_there()
+
+
+def test_an_image_that_cannot_be_built(make_small_lab: Callable[..., Any]) -> None:
+    lab = make_small_lab(buildArgs={"GO_IMAGE": BASE})
+    text = _refused(lab)
+    (error,) = _errors(text)
+    assert "image trainyard/minio:" in error
+    assert "GO_IMAGE" in text.partition(error)[2]  # the last lines of the build
+    assert "go: not found" in text
+    assert "minio" not in lab.containers()
+    ended = lab.client.api.containers(all=True, filters={"status": "exited"})
+    assert not [each for each in ended if "go install" in each["Command"]]
+
+
+def test_a_container_that_does_not_come_up_and_then_does(  # F31
+    make_image: Callable[[str], str], make_small_lab: Callable[..., Any]
+) -> None:
+    silent = make_image("seq 30; exec sleep infinity")
+    lab = make_small_lab(images={"minio": silent}, startTimeoutSeconds=5)
+    text = _refused(lab)
+    assert "minio does not answer after 5 s (setting startTimeoutSeconds): exit code 7: " in text
+    assert f"(docker logs {lab.prefix}minio has all)" in text
+    shown = [line for line in text.splitlines() if line.isdecimal()]
+    assert shown == [str(number) for number in range(11, 31)]
+
+    ending = make_image("echo no licence; exit 3")
+    lab.change(images={"minio": ending}, startTimeoutSeconds=60)
+    text = _refused(lab)
+    assert "minio ended 3 times (exit code 3). Its last log lines" in text
+    assert "\nno licence\n" in text
+
+    lab.change(startTimeoutSeconds=300)
+    lab.stack.engine("up", "--yes")
+    lab.stack.engine("up", "--yes", "--expect-no-changes")
+    nowhere = {"DOCKER_HOST": "unix:///tmp/no-such-engine.sock"}
+    for command in ("up", "refresh"):
+        assert "no Docker Engine answers" in _refused(lab, command=command, **nowhere)
+    lab.stack.engine("refresh", "--yes", "--expect-no-changes")
+    assert "no Docker Engine answers" in _refused(lab, command="destroy", **nowhere)
+    lab.stack.engine("destroy", "--yes")
+    assert lab.containers() == {}
+    assert lab.networks() == []
+
+
+def test_a_port_that_another_program_has(make_small_lab: Callable[..., Any]) -> None:
+    lab = make_small_lab()
+    port = lab.stack.settings["dashboardPort"]
+    with socket.create_server(("127.0.0.1", port)):
+        (error,) = _errors(_refused(lab))
+    assert f"port {port} (dashboardPort) is held by " in error
+    assert f"pid {os.getpid()}" in error
+    assert "pulumi config set dashboardPort " in error
+    assert lab.nothing_is_there()
+
+
+def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[..., Any]) -> None:
+    lab = make_small_lab()
+    port = lab.stack.settings["prometheusPort"]
+    lab.client.networks.create(lab.identity, labels={"trainyard.stack": "gone"})
+    other = lab.client.containers.run(
+        BASE,
+        ["sleep", "infinity"],
+        name=f"{lab.prefix}minio",
+        ports={"80/tcp": ("127.0.0.1", port)},
+        init=True,
+        detach=True,
+    )
+    text = _refused(lab)
+    assert len(_errors(text)) == 1
+    assert f"a container {other.name} is there already (not made by Trainyard)" in text
+    assert f"docker rm -f {other.name}" in text
+    assert f"a network {lab.identity} is there already (made by stack gone of " in text
+    assert f"docker network rm {lab.identity}" in text
+    assert text.count("pulumi config set containerPrefix test-") == 2
+    assert f"port {port} (prometheusPort) is published by container {other.name} " in text
+    assert set(lab.containers()) == {"minio"}
+    assert lab.volumes() == []
+
+
+def test_an_address_that_this_machine_does_not_have(make_small_lab: Callable[..., Any]) -> None:
+    lab = make_small_lab(allowedCidrs=["192.0.2.0/24"], publishAddress="192.0.2.7")
+    (error,) = _errors(_refused(lab))
+    assert "publishAddress = '192.0.2.7' is no address of this machine, which has " in error
+    assert lab.nothing_is_there()
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (1, "need 2 devices, this machine has 1 (NVIDIA A100-SXM4-80GB, GPU-513536b6-"),  # D2
+        (2, "install the package nvidia-container-toolkit"),
+    ],
+)
+def test_gpus_that_cannot_be_had(
+    make_small_lab: Callable[..., Any], tmp_path: Path, devices: int, expected: str
+) -> None:
+    lab = make_small_lab(accelerator="nvidia")
+    lab.change(workers=2)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI.format(last=devices - 1))
+    program.chmod(0o755)
+    (error,) = _errors(_refused(lab, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"))
+    assert expected in error
+    assert "accelerator" in error
+    assert lab.nothing_is_there()

@@ -1,0 +1,132 @@
+"""The data set in a lab: a volume that one container fills, and every node reads."""
+
+import hashlib
+import io
+import json
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from infra.hosts import docker_engine
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+BASE = "trainyard-test/base:latest"
+SPLITS = ("evaluation", "training", "validation")
+CLASSES = 11
+SEEN = """\
+import json, os
+from pathlib import Path
+folder = Path(os.environ["FOOD11_DATA_DIR"])
+try:
+    (folder / "x").touch()
+except OSError as error:
+    refused = error.strerror
+print(json.dumps([refused, len(list(folder.glob("*/*/*.jpg")))]))
+"""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Food-11 with one image in each class of each split."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "JPEG")
+    tmp_path.chmod(0o755)
+    path = tmp_path / "food.zip"
+    with zipfile.ZipFile(path, "w") as package:
+        for split in SPLITS:
+            for number in range(CLASSES):
+                package.writestr(f"{split}/{number}_0.jpg", buffer.getvalue())
+    return path
+
+
+@pytest.fixture
+def volume() -> Iterator[str]:
+    """The name of a volume that the stack is to make."""
+    yield (name := f"ty-dataset-{uuid.uuid4().hex[:12]}")
+    client = docker_engine.client()
+    for found in client.volumes.list(filters={"name": name}):
+        found.remove(force=True)
+
+
+def _run(volume: str, *command: str) -> list[str]:
+    """What a command says that a user runs on the volume."""
+    said: bytes = docker_engine.client().containers.run(
+        BASE, list(command), volumes={volume: {"bind": "/mnt"}}, remove=True
+    )
+    return said.decode().split()
+
+
+def _refused(lab: Any) -> str:
+    """What an `up` says that has to fail."""
+    done = lab.stack.engine("up", "--yes", check=False)
+    text: str = done.stdout + done.stderr
+    assert done.returncode == 1, text
+    assert "Traceback" not in text
+    return text
+
+
+def test_a_volume_is_filled_once_and_read_by_every_node(
+    volume: str, make_small_lab: Callable[..., Any], archive: Path
+) -> None:
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    source = {"archive": str(archive), "sha256": digest, "volume": volume}
+    lab = make_small_lab(dataset=source)
+    done = lab.stack.engine("up", "--yes")
+    said = done.stdout + done.stderr
+    for split in SPLITS:  # D8
+        assert f"dataset: {split}: {CLASSES} images in {CLASSES} classes" in said
+    lab.stack.engine("up", "--yes", "--expect-no-changes")
+    lab.stack.engine("refresh", "--yes", "--expect-no-changes")
+    assert lab.container("dataset").status == "exited"  # D9
+    assert _run(volume, "ls", "/mnt/Food-11") == list(SPLITS)  # D7 D10
+    for node in ("ray-head", "ray-worker-0"):
+        code, output = lab.container(node).exec_run(["python", "-c", SEEN])
+        assert code == 0, output
+        assert json.loads(output) == ["Read-only file system", len(SPLITS) * CLASSES]
+
+    done = lab.stack.engine("destroy", "--yes")
+    assert lab.containers() == {}  # D56
+    (kept,) = [line for line in (done.stdout + done.stderr).splitlines() if "kept: " in line]
+    assert volume in kept
+    assert set(lab.volumes()) <= set(kept.split())
+    # What was kept is taken over.
+    done = lab.stack.engine("up", "--yes")
+    assert "dataset: filled already, from archive" in done.stdout + done.stderr
+    lab.stack.engine("destroy", "--yes")
+
+
+def test_what_is_wrong_with_volume_or_archive_is_told_and_can_be_mended(
+    volume: str, make_small_lab: Callable[..., Any], archive: Path
+) -> None:
+    lab = make_small_lab(dataset={"archive": str(archive), "sha256": "0" * 64, "volume": volume})
+    text = _refused(lab)
+    assert f"not {'0' * 64}: it is another file, or a damaged one" in text
+    assert f"dataset ended (exit code 1; volume {volume} is its /mnt)" in text
+    assert _run(volume, "ls", "-A", "/mnt") == []
+    # Nobody works on a cluster whose data is not there.
+    assert "ray-head" not in lab.containers()
+
+    missing = archive.with_name("none.zip")
+    lab.change(dataset={"archive": str(missing), "volume": volume})
+    text = _refused(lab)
+    assert f"dataset.archive = '{missing}': no such file on this machine" in text
+    assert not missing.exists()
+
+    _run(volume, "touch", "/mnt/thesis.txt")
+    lab.change(dataset={"archive": str(archive), "volume": volume})
+    text = _refused(lab)
+    assert f"volume {volume} is its /mnt" in text
+    assert "(thesis.txt): name another volume, or empty this one" in text
+
+    # What was put there by root's container belongs to root, the volume's own folder too.
+    _run(volume, "rm", "/mnt/thesis.txt")
+    assert "the volume has to be writable for user 1000" in _refused(lab)
+    _run(volume, "chown", "1000", "/mnt")
+    assert "dataset: /mnt/Food-11 is ready" in lab.stack.engine("up", "--yes").stderr
+    lab.stack.engine("destroy", "--yes")

@@ -1,0 +1,45 @@
+"""The lab under the pulumi CLI and its docker plugin: taken over from the engine and back."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+MISSING = [name for name in ("pulumi", "pulumi-resource-docker") if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.pulumi,
+    pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
+    pytest.mark.timeout(900),
+]
+
+
+def test_the_lab_changes_hands_without_a_change(
+    make_lab: Callable[..., Any], lab: Any, pulumi_cli: Callable[..., str]
+) -> None:
+    # Built already: the plugin's builder has a cache of its own and would build them once more.
+    built = {
+        program: lab.container(service).image.tags[0]
+        for program, service in (("ray", "ray-head"), ("minio", "minio"))
+    }
+    images = {**lab.stack.settings["images"], **built}
+    other = make_lab(workers=1, notebook=False, images=images, keepData=False)
+    stack = other.stack
+    for folder in (stack.project, stack.project / "infra"):
+        (folder / ".venv").symlink_to(sys.prefix)
+    pulumi = partial(pulumi_cli, stack.project, stack.environment, "test")
+    stack.engine("up", "--yes")
+    pulumi("preview", "--expect-no-changes", "--diff")
+    pulumi("refresh", "--yes", "--expect-no-changes")
+    pulumi("destroy", "--yes")
+    assert other.containers() == {}
+    assert other.networks() == other.volumes() == []
+    pulumi("up", "--yes")
+    stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+    assert stack.outputs()["dashboardUrl"] in pulumi("stack output", "--json")
+    stack.engine("destroy", "--yes")
+    assert other.containers() == {}
+    assert other.networks() == other.volumes() == []

@@ -1,0 +1,281 @@
+"""A lab that others may use: from where, through which ports, and what they are asked for.
+
+The others are a network namespace with two addresses, one that is allowed and one that is not.
+"""
+
+import base64
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[4]
+LOOPBACK = "127.0.0.1"
+HEALTH_PORT = 8404  # of the gateway itself
+USERS_PORTS = {
+    "dashboardPort",
+    "objectStorePort",
+    "objectStoreConsolePort",
+    "prometheusPort",
+    "grafanaPort",
+    "notebookPort",
+}
+# Runs where the others are: requests as JSON on its command line, answers as JSON.
+ASK = """\
+import base64, json, socket, sys
+from concurrent.futures import ThreadPoolExecutor
+def ask(question):
+    source, host, port, path, headers = question
+    headers = {"Host": f"{host}:{port}", **headers}
+    lines = [f"GET {path} HTTP/1.0", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+    try:
+        with socket.create_connection((host, port), 5, (source, 0)) as link:
+            link.sendall("\\r\\n".join(lines).encode())
+            answer = link.makefile("rb").readline()
+            return answer.split()[1].decode() if answer else "closed"
+    except ConnectionRefusedError:
+        return "refused"
+    except ConnectionResetError:
+        return "closed"
+    except TimeoutError:
+        return "dropped"
+    except OSError as error:
+        return error.strerror
+with ThreadPoolExecutor(32) as pool:
+    print(json.dumps(list(pool.map(ask, json.load(sys.stdin)))))
+"""
+
+
+Question = tuple[str, int, str, dict[str, str]]  # source, port, path, headers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """Another machine.
+
+    Attributes:
+        namespace: its name.
+        host: address of this machine that it reaches.
+        friend: its address that may use the lab, and the one that it uses when it has the choice.
+        stranger: its address that may not.
+    """
+
+    namespace: str
+    host: str
+    friend: str
+    stranger: str
+
+    @property
+    def inside(self) -> list[str]:
+        """What a command line begins with that runs there."""
+        return ["ip", "netns", "exec", self.namespace]
+
+    def ask(self, questions: list[Question]) -> list[str]:
+        """HTTP status that each question is answered with, or what else comes of it."""
+        done = subprocess.run(
+            [*self.inside, sys.executable, "-c", ASK],
+            input=json.dumps([(source, self.host, *rest) for source, *rest in questions]),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        answers: list[str] = json.loads(done.stdout)
+        return answers
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[Outside]:
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("another machine is a network namespace here: it takes root and iproute2")
+    name = f"ty{random.randrange(10**6)}"
+    near, far = f"{name}a", f"{name}b"
+    net = f"10.{random.randrange(64, 256)}.{random.randrange(256)}"
+    found = Outside(namespace=name, host=f"{net}.1", friend=f"{net}.2", stranger=f"{net}.130")
+    commands = (
+        f"ip netns add {name}",
+        f"ip link add {near} type veth peer name {far} netns {name}",
+        f"ip address add {found.host}/24 dev {near}",
+        f"ip link set {near} up",
+        f"ip -n {name} link set lo up",
+        f"ip -n {name} address add {found.friend}/24 dev {far}",
+        f"ip -n {name} address add {found.stranger}/24 dev {far}",
+        f"ip -n {name} link set {far} up",
+    )
+    try:
+        for command in commands:
+            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            if done.returncode and command == commands[0]:
+                pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+        yield found
+    finally:
+        subprocess.run(["ip", "link", "delete", near], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def open_lab(make_lab: Callable[..., Any], outside: Outside) -> Iterator[Any]:
+    """A lab that the friend may use."""
+    lab = make_lab(
+        workers=1,
+        allowedCidrs=[f"{outside.friend}/32"],
+        publishAddress=outside.host,
+        keepData=False,
+    )
+    try:
+        lab.stack.engine("up", "--yes")
+        yield lab
+        lab.stack.engine("destroy", "--yes")
+        assert lab.nothing_is_there()
+    finally:
+        lab.remove()
+
+
+@pytest.fixture(scope="module")
+def outputs(open_lab: Any) -> dict[str, Any]:
+    found: dict[str, Any] = open_lab.stack.outputs()
+    return found
+
+
+@pytest.fixture
+def outputs_file(outputs: dict[str, Any], tmp_path: Path) -> Path:
+    path = tmp_path / "outputs.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(outputs))
+    return path
+
+
+def _basic(password: str) -> dict[str, str]:
+    coded = base64.b64encode(f"trainyard:{password}".encode()).decode()
+    return {"Authorization": f"Basic {coded}"}
+
+
+def _expected(outputs: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, str], str]]:
+    """Setting of the port, path, headers, and the answer that whoever is allowed gets."""
+    dashboard = ("dashboardPort", "/api/version")
+    prometheus = ("prometheusPort", "/api/v1/targets")
+    token = {"Authorization": f"Bearer {outputs['rayToken']}"}
+    wrong = {"Authorization": "Bearer wrong"}
+    return {
+        "Ray without a token": (*dashboard, {}, "401"),
+        "Ray with a wrong token": (*dashboard, wrong, "403"),
+        "Ray": (*dashboard, token, "200"),
+        "Prometheus without a password": (*prometheus, {}, "401"),
+        "Prometheus with a wrong password": (*prometheus, _basic("wrong"), "401"),
+        "Prometheus": (*prometheus, _basic(outputs["prometheusPassword"]), "200"),
+        "MinIO": ("objectStorePort", "/minio/health/live", {}, "200"),
+        "bucket without a key": ("objectStorePort", f"/{outputs['bucket']}", {}, "403"),
+        "console": ("objectStoreConsolePort", "/", {}, "200"),
+        "Grafana": ("grafanaPort", "/api/health", {}, "200"),
+        "notebook without a token": ("notebookPort", "/api/status", {}, "403"),
+    }
+
+
+def _answers(lab: Any, outputs: dict[str, Any], outside: Outside, source: str) -> dict[str, str]:
+    expected = _expected(outputs)
+    questions = [
+        (source, lab.stack.settings[setting], path, headers)
+        for setting, path, headers, _ in expected.values()
+    ]
+    return dict(zip(expected, outside.ask(questions), strict=True))
+
+
+def test_who_is_allowed_gets_in_with_a_secret(  # F33 F37
+    open_lab: Any, outputs: dict[str, Any], outside: Outside
+) -> None:
+    expected = {name: answer for name, (*_, answer) in _expected(outputs).items()}
+    assert _answers(open_lab, outputs, outside, outside.friend) == expected
+
+
+def test_nobody_else_gets_in(open_lab: Any, outputs: dict[str, Any], outside: Outside) -> None:
+    # F33
+    answers = _answers(open_lab, outputs, outside, outside.stranger)
+    assert set(answers.values()) == {"closed"}, answers
+
+
+def _ports(lab: Any) -> dict[str, int]:
+    """Every fixed port of a stack, by the setting that changes it."""
+    ports = {key: port for key, port in lab.stack.settings.items() if key.endswith("Port")}
+    agents = range(1, lab.stack.settings["workers"] + 1)
+    ports |= {f"agentPort + {index}": ports["agentPort"] + index for index in agents}
+    return ports | {"health of the gateway": HEALTH_PORT}
+
+
+def test_no_other_port_answers(open_lab: Any, outside: Outside) -> None:  # F33
+    for source in (outside.friend, outside.stranger):
+        ports = {key: port for key, port in _ports(open_lab).items() if key not in USERS_PORTS}
+        answers = outside.ask([(source, port, "/", {}) for port in ports.values()])
+        assert dict(zip(ports, answers, strict=True)) == dict.fromkeys(ports, "refused")
+
+
+def test_what_listens_is_the_gateway_and_loopback(open_lab: Any, outside: Outside) -> None:  # F33
+    ports = _ports(open_lab)
+    listening = {
+        (connection.laddr.ip, connection.laddr.port)
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+        and connection.laddr
+        and connection.laddr.port in ports.values()
+    }
+    assert listening == {
+        (address, ports[key]) for address in (LOOPBACK, outside.host) for key in USERS_PORTS
+    }
+
+
+def test_the_gateway_sees_who_connects(
+    open_lab: Any, outputs: dict[str, Any], outside: Outside
+) -> None:
+    _answers(open_lab, outputs, outside, outside.friend)
+    log = open_lab.container("gateway").logs().decode()
+    assert f"\n{outside.friend}:" in log
+    assert outputs["prometheusPassword"] not in log
+
+
+@pytest.mark.parametrize("from_outside", [True, False], ids=["elsewhere", "here"])
+def test_the_client_works_with_the_outputs(
+    outputs: dict[str, Any], outputs_file: Path, outside: Outside, from_outside: bool
+) -> None:
+    addresses = ("dashboardUrl", "prometheusUrl", "objectStoreEndpoint", "grafanaUrl")
+    for name in (*addresses, "notebookUrl"):
+        assert outputs[name].startswith(f"http://{outside.host}:"), name
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+    for command, said in (("list", "job\t"), ("runs", "run\t")):
+        done = subprocess.run(
+            [*(outside.inside if from_outside else []), sys.executable, "-m", "training", command],
+            cwd=ROOT,
+            env={**kept, "TRAINYARD_OUTPUTS": str(outputs_file)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.lower().startswith(said)
+
+
+def test_this_machine_has_its_loopback_still(open_lab: Any, outputs: dict[str, Any]) -> None:
+    for name in ("dashboardUrl", "prometheusUrl"):
+        port = outputs[name].rpartition(":")[2]
+        request = urllib.request.Request(f"http://{LOOPBACK}:{port}/")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_without_allowed_networks_nothing_answers(lab: Any, outside: Outside) -> None:  # F33
+    ports = _ports(lab)
+    for source in (outside.friend, outside.stranger):
+        answers = outside.ask([(source, port, "/", {}) for port in ports.values()])
+        assert dict(zip(ports, answers, strict=True)) == dict.fromkeys(ports, "refused")

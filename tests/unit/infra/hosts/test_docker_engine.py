@@ -1,0 +1,57 @@
+"""Which Engine is asked, and what is said of one that cannot be used."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import docker
+import pytest
+
+from infra.hosts import docker_engine
+from infra.hosts.docker_engine import EngineUnavailableError
+
+
+def _said() -> str:
+    with pytest.raises(EngineUnavailableError) as raised:
+        docker_engine.client(5)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("unix:///tmp/no-such-engine.sock", "No such file or directory"),
+        ("tcp://127.0.0.1:1", "Connection refused"),
+        ("ftp://127.0.0.1", "Invalid bind address protocol: ftp://127.0.0.1"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_told_in_plain_words(  # F31
+    monkeypatch: pytest.MonkeyPatch, host: str, reason: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    assert _said() == (
+        f"no Docker Engine answers at {host} ({reason}); start it (sudo systemctl start docker), "
+        "point DOCKER_HOST at another one, or set runtime to process"
+    )
+    assert not docker_engine.answers()
+
+
+def test_without_a_socket_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(docker_engine, "SOCKET", tmp_path / "docker.sock")
+    monkeypatch.setattr(docker_engine, "client", None)
+    assert not docker_engine.answers()
+
+
+@pytest.mark.parametrize(("version", "usable"), [("1.40", False), ("1.41", True), ("2.0", True)])
+def test_an_old_engine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: str, usable: bool
+) -> None:
+    api = SimpleNamespace(version=lambda: {"ApiVersion": version})
+    monkeypatch.setenv("DOCKER_HOST", "unix:///engine")
+    monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=api))
+    assert docker_engine.answers() is usable
+    if not usable:
+        assert _said() == (
+            "the Docker Engine at unix:///engine speaks API 1.40; 1.41 (Engine 20.10) or later is "
+            "needed: get a newer one, or set runtime to process"
+        )

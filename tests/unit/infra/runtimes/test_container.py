@@ -1,0 +1,382 @@
+"""What is looked at before and waited for after, on an Engine that is a recording."""
+
+import socket
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+from docker.errors import APIError, ImageNotFound, NotFound
+
+from infra.hosts import docker_engine
+from infra.runtimes import container
+from infra.runtimes.container import NodeError, NodeProvider, NotReadyError, ReadyProvider
+
+RUNNING = {"Status": "running", "Running": True, "Restarting": False, "ExitCode": 0}
+RESTARTING = {"Status": "restarting", "Running": True, "Restarting": True, "ExitCode": 3}
+ENDED = {"Status": "exited", "Running": False, "Restarting": False, "ExitCode": 0}
+FAILED = {**ENDED, "ExitCode": 1}
+OUR_LABELS = {"trainyard.stack": "dev", "trainyard.project": "lab"}
+
+
+def _api_error(text: str) -> APIError:
+    return APIError("500", explanation=text)
+
+
+class FakeContainer:
+    """A container that is in one state after the other; it stays in the last one."""
+
+    def __init__(self, *states: dict[str, Any], networks: tuple[str, ...] = ("net",)) -> None:
+        self.name = "lab-web"
+        self._states = list(states)
+        self.networks: dict[str, Any] = {name: {} for name in networks}
+        self.attrs: dict[str, Any] = {}
+        self.complaints: list[str] = []
+        self.log = b"line 1\nline 2\n"
+        self.started = 0
+        self.reload()
+
+    def reload(self) -> None:
+        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        started = "2026-11-20T22:30:00.123456789Z"
+        self.attrs = {
+            "State": {"StartedAt": started, **state},
+            "RestartCount": state.get("RestartCount", 0),
+            "NetworkSettings": {"Networks": self.networks},
+            "Mounts": [{"Type": "volume", "Name": "food11", "Destination": "/mnt"}],
+        }
+
+    def exec_run(self, _check: list[str]) -> tuple[int, bytes]:
+        return (7, self.complaints.pop(0).encode()) if self.complaints else (0, b"")
+
+    def start(self) -> None:
+        self.started += 1
+
+    def logs(self, **options: Any) -> Any:
+        return iter(self.log.splitlines(keepends=True)) if options.get("stream") else self.log
+
+    def wait(self) -> dict[str, int]:
+        return {"StatusCode": self.attrs["State"]["ExitCode"]}
+
+
+class FakeEngine:
+    """A Docker Engine: what is there, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.container: FakeContainer | Exception = NotFound("none")
+        self.listed: list[dict[str, Any]] = []
+        self.nets: list[dict[str, Any]] = []
+        self.images_here: set[str] = set()
+        self.pulled: list[str] = []
+        self.pull_error: str | Exception = ""
+        self.connected: list[tuple[str, list[str]]] = []
+        self.volume_names: list[str] = []
+        self.api = SimpleNamespace(
+            containers=lambda **options: [
+                each for each in self.listed if options or each["State"] == "running"
+            ],
+            networks=lambda names: self.nets,
+            inspect_image=self._inspect_image,
+            pull=self._pull,
+        )
+        self.containers = SimpleNamespace(get=self._get)
+        self.networks = SimpleNamespace(get=self._network)
+        self.volumes = SimpleNamespace(
+            list=lambda: [SimpleNamespace(name=name) for name in self.volume_names]
+        )
+
+    def _get(self, _id: str) -> FakeContainer:
+        if isinstance(self.container, Exception):
+            raise self.container
+        return self.container
+
+    def _network(self, name: str) -> Any:
+        def connect(found: FakeContainer, aliases: list[str]) -> None:
+            found.networks[name] = {}
+            self.connected.append((name, aliases))
+
+        return SimpleNamespace(connect=connect)
+
+    def _inspect_image(self, reference: str) -> None:
+        if reference not in self.images_here:
+            raise ImageNotFound("none")
+
+    def _pull(self, repository: str, tag: str, **_: Any) -> Any:
+        self.pulled.append(f"{repository}:{tag}")
+        if isinstance(self.pull_error, Exception):
+            raise self.pull_error
+        lines = [{"status": "Pulling"}]
+        return iter([*lines, {"error": self.pull_error}] if self.pull_error else lines)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    fake = FakeEngine()
+    monkeypatch.setattr(docker_engine, "client", lambda *_: fake)
+    monkeypatch.setattr(docker_engine, "info", lambda: {"ID": "engine"})
+    monkeypatch.setattr(container, "POLL_SECONDS", 0)
+    return fake
+
+
+def _listed(name: str, *ports: int, state: str = "running", **labels: str) -> dict[str, Any]:
+    published = [{"PrivatePort": 80, "PublicPort": port} for port in ports]
+    return {
+        "Names": [f"/{name}"],
+        "Labels": labels or None,
+        "Ports": [*published, {"PrivatePort": 81}],
+        "State": state,
+    }
+
+
+@pytest.fixture
+def free_ports() -> list[int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
+        return [one.getsockname()[1], two.getsockname()[1]]
+
+
+@pytest.fixture
+def node(free_ports: list[int]) -> dict[str, Any]:
+    """What a stack needs, all of which is free."""
+    return {
+        "stack": "dev",
+        "identity": "lab-trainyard-dev",
+        "names": ["lab-web", "lab-db"],
+        "ports": {"webPort": free_ports[:1], "dbPort": free_ports[1:]},
+        "address": "",
+        "images": {},
+        "volumes": [],
+    }
+
+
+def _fault(props: dict[str, Any]) -> list[str]:
+    with pytest.raises(NodeError) as raised:
+        NodeProvider().create(props)
+    return str(raised.value).splitlines()
+
+
+def test_a_free_node_is_known_by_its_engine(engine: FakeEngine, node: dict[str, Any]) -> None:
+    # A name is taken only as a whole, and a network of a longer one is another.
+    engine.listed = [_listed("lab-web-2", state="exited")]
+    engine.nets = [{"Name": "lab-trainyard-dev-2", "Labels": {}}]
+    assert NodeProvider().create(node).id == "engine"
+    assert engine.pulled == []
+
+
+def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, Any]) -> None:
+    (web,), (db,) = node["ports"].values()
+    engine.listed = [
+        _listed("lab-web", state="exited"),
+        _listed("other-web", web, **OUR_LABELS),
+    ]
+    engine.nets = [{"Name": "lab-trainyard-dev", "Labels": OUR_LABELS}]
+    node |= {"address": "192.0.2.7", "images": {"images.web": "web:1"}}
+    with socket.create_server(("127.0.0.1", db)):
+        lines = _fault(node)
+    assert len(lines) == 5
+    assert lines[0].startswith("a container lab-web is there already (not made by Trainyard). ")
+    assert "docker rm -f lab-web" in lines[0]
+    assert "pulumi config set containerPrefix dev-" in lines[0]
+    assert lines[1].startswith("a network lab-trainyard-dev is there already (made by stack dev of")
+    assert "docker network rm lab-trainyard-dev" in lines[1]
+    assert lines[2].startswith(
+        f"port {web} (webPort) is published by container other-web (made by stack dev of lab). "
+    )
+    assert lines[3].startswith(f"port {db} (dbPort) is held by ")
+    assert lines[4].startswith("publishAddress = '192.0.2.7' is no address of this machine, ")
+    assert engine.pulled == []  # minutes, for a stack that cannot be
+
+
+@pytest.mark.parametrize("error", ["manifest unknown", _api_error("manifest unknown")])
+def test_images_that_cannot_be_had_are_told_with_their_settings(  # F31
+    engine: FakeEngine, node: dict[str, Any], error: Any
+) -> None:
+    engine.pull_error = error
+    engine.images_here = {"here:1"}
+    digest = "sha256:" + "0" * 64
+    node["images"] = {
+        "images.a": "here:1",
+        "images.b": "r.example:5000/b",
+        "images.c": f"c@{digest}",
+    }
+    lines = _fault(node)
+    assert engine.pulled == ["r.example:5000/b:latest", f"c:{digest}"]
+    assert len(lines) == 2
+    assert lines[0].startswith("images.b = 'r.example:5000/b': this image is not on this machine ")
+    assert "cannot be pulled (manifest unknown)" in lines[0]
+    assert "pulumi config set --path images.b <image>" in lines[0]
+
+
+def test_an_image_that_is_not_here_is_pulled(
+    engine: FakeEngine, node: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    NodeProvider().create({**node, "images": {"images.web": "web:1"}})
+    assert engine.pulled == ["web:1"]
+    assert capsys.readouterr().err == "pulling web:1\n"
+
+
+def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[str, Any]) -> None:
+    (web,), (db,) = node["ports"].values()
+    engine.listed = [_listed("lab-web", web)]
+    engine.nets = [{"Name": "lab-trainyard-dev", "Labels": OUR_LABELS}]
+    old = {
+        **node,
+        "names": ["lab-web"],
+        "ports": {"webPort": [float(web)]},  # as the CLI hands numbers over
+        "address": "192.0.2.7",
+        "images": {"images.web": "web:1"},
+    }
+    new = {**node, "address": "192.0.2.7", "images": {"images.web": "web:1", "images.db": "db:1"}}
+    NodeProvider().update("engine", old, new)
+    assert engine.pulled == ["db:1"]
+    engine.listed.append(_listed("lab-db", db))
+    with pytest.raises(NodeError) as raised:
+        NodeProvider().update("engine", old, new)
+    assert [line[:20] for line in str(raised.value).splitlines()] == [
+        "a container lab-db i",
+        f"port {db} (dbPort) i"[:20],
+    ]
+
+
+def test_an_address_of_this_machine_is_taken(
+    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = SimpleNamespace(family=socket.AF_INET, address="192.0.2.7")
+    monkeypatch.setattr(container.psutil, "net_if_addrs", lambda: {"eth0": [entry]})
+    assert NodeProvider().create({**node, "address": "192.0.2.7"}).id == "engine"
+    (line,) = _fault({**node, "address": "192.0.2.8"})
+    assert "which has 192.0.2.7: " in line
+
+
+def test_what_is_kept_is_said(
+    engine: FakeEngine, node: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.volume_names = ["lab-trainyard-dev-data", "lab-trainyard-dev2-data", "food11"]
+    NodeProvider().delete("engine", {**node, "volumes": ["food11"]})
+    said = capsys.readouterr().err
+    assert "kept: volumes food11 lab-trainyard-dev-data (setting keepData" in said
+    engine.volume_names = []
+    NodeProvider().delete("engine", node)
+    assert capsys.readouterr().err == ""
+
+
+PROPS: dict[str, Any] = {
+    "container": "id",
+    "network": "net",
+    "alias": "web",
+    "checks": [["curl", "http://127.0.0.1:80/"]],
+    "once": False,
+    "timeout": 5,
+}
+Ready = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(engine: FakeEngine) -> Ready:
+    """What is said of a container that does not come up."""
+
+    def run(found: FakeContainer | Exception, **changes: Any) -> str:
+        engine.container = found
+        with pytest.raises(NotReadyError) as raised:
+            ReadyProvider().create({**PROPS, **changes})
+        return str(raised.value)
+
+    return run
+
+
+def test_it_is_waited_for_until_all_checks_answer(engine: FakeEngine) -> None:
+    found = FakeContainer(RESTARTING, RUNNING)
+    found.complaints = ["connection refused", "503"]
+    engine.container = found
+    made = ReadyProvider().create({**PROPS, "checks": PROPS["checks"] * 2})
+    assert made.outs["ready"] is True
+    assert found.complaints == []
+    assert engine.connected == []
+
+
+def test_one_that_was_disconnected_is_connected(engine: FakeEngine) -> None:
+    engine.container = FakeContainer(RUNNING, networks=("bridge",))
+    ReadyProvider().create(PROPS)
+    assert engine.connected == [("net", ["web"])]
+
+
+def test_what_it_says_last_is_shown_when_the_time_is_over(refusal: Ready) -> None:  # F31
+    found = FakeContainer(RUNNING)
+    found.complaints = ["connection refused"] * 1000
+    text = refusal(found, timeout=0)
+    assert text == (
+        "web does not answer after 0 s (setting startTimeoutSeconds): exit code 7: connection "
+        "refused. Its last log lines (docker logs lab-web has all):\nline 1\nline 2"
+    )
+
+
+def test_one_that_ends_again_and_again_is_not_waited_for(refusal: Ready) -> None:  # F31
+    states = [{**RESTARTING, "RestartCount": count} for count in range(10)]
+    assert refusal(FakeContainer(*states)).startswith("web ended 3 times (exit code 3). Its last")
+
+
+def test_how_often_it_was_started_before_does_not_count(engine: FakeEngine) -> None:  # F27
+    engine.container = FakeContainer({**RUNNING, "RestartCount": 12})
+    assert ReadyProvider().update("web", {}, PROPS).outs["ready"] is True
+
+
+def test_one_that_was_stopped_meanwhile_is_not_waited_for(refusal: Ready) -> None:
+    found = FakeContainer(RUNNING, RUNNING, {**ENDED, "ExitCode": 137})
+    found.complaints = ["connection refused"] * 1000
+    assert refusal(found).startswith("web ended (exit code 137). Its last log lines")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotFound("none"), "web: its container was removed meanwhile; run `up` again"),
+        (_api_error("no space left"), "web: the Docker Engine says: no space left"),
+        (requests.ConnectionError("reset"), "web: the Docker Engine no longer answers (reset)"),
+    ],
+)
+def test_what_goes_wrong_with_the_engine_is_told(
+    refusal: Ready, error: Exception, said: str
+) -> None:
+    assert refusal(error).startswith(said)
+
+
+def test_one_that_runs_once_shows_its_progress(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = FakeContainer(RUNNING, ENDED)
+    found.reload()
+    engine.container = found
+    assert ReadyProvider().create({**PROPS, "once": True}).outs["ready"] is True
+    assert capsys.readouterr().err == "web: line 1\nweb: line 2\n"
+    assert found.started == 0
+
+
+def test_one_that_failed_before_runs_again(refusal: Ready, engine: FakeEngine) -> None:
+    found = FakeContainer(FAILED, ENDED)
+    engine.container = found
+    ReadyProvider().create({**PROPS, "once": True})
+    assert found.started == 1
+    text = refusal(FakeContainer(FAILED), once=True)
+    assert text.startswith("web ended (exit code 1; volume food11 is its /mnt). Its last log lines")
+
+
+@pytest.mark.parametrize(
+    ("found", "once", "ready"),
+    [
+        (FakeContainer(RUNNING), False, True),
+        (FakeContainer(RUNNING, networks=()), False, False),
+        (FakeContainer(ENDED), False, False),
+        (FakeContainer(ENDED), True, True),
+        (FakeContainer(FAILED), True, False),
+        (NotFound("none"), False, False),
+        (NotFound("none"), True, False),
+    ],
+)
+def test_a_refresh_sees_what_is_no_longer_ready(
+    engine: FakeEngine, found: FakeContainer | Exception, once: bool, ready: bool
+) -> None:
+    engine.container = found
+    props = {**PROPS, "once": once}
+    outs = ReadyProvider().read("web", props).outs
+    assert outs["ready"] is ready
+    assert ReadyProvider().diff("web", outs, {**props, "ready": None}).changes is not ready
