@@ -13,10 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Ratio, machine
+from bench.measure import Ratio, SkippedError, Usage, machine
 
 MODULES = (
     "p1_p3_cold_up_and_destroy",
+    "p1_p3_docker",
     "p2_no_op_up",
     "p5_submit",
     "p6_throughput",
@@ -33,15 +34,31 @@ def main() -> int:
     line = machine()
     console = Console()
     console.print(line)
-    ratios: list[Ratio] = []
+    found: list[Ratio | Usage] = []
+    skipped: dict[str, str] = {}
     for module in chosen:
         with console.status(f"{module} ..."):
-            ratios += importlib.import_module(f"bench.{module}").run()
-    console.print(_table(ratios))
+            try:
+                found += importlib.import_module(f"bench.{module}").run()
+            except SkippedError as error:
+                skipped[module] = str(error)
+                console.print(f"{module} skipped: {error}")
+    ratios = [each for each in found if isinstance(each, Ratio)]
+    usages = [each for each in found if isinstance(each, Usage)]
+    if ratios:
+        console.print(_table(ratios))
+    if usages:
+        console.print(_usage_table(usages))
     now = datetime.now(UTC)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{now:%Y%m%dT%H%M%S}.json"
-    record = {"machine": line, "time": now.isoformat(), "ratios": [r.record() for r in ratios]}
+    record = {
+        "machine": line,
+        "time": now.isoformat(),
+        "ratios": [ratio.record() for ratio in ratios],
+        "usages": [usage.record() for usage in usages],
+        "skipped": skipped,
+    }
     path.write_text(json.dumps(record, indent=2))
     console.print(f"all figures: bench/results/{path.name}")
     return 0 if all(ratio.met for ratio in ratios) else 1
@@ -62,6 +79,14 @@ def _table(ratios: list[Ratio]) -> Table:
             str(len(ratio.ours)),
             ratio.note,
         )
+    return table
+
+
+def _usage_table(usages: list[Usage]) -> Table:
+    table = Table("", "CPU, % of one core", "memory", "note")
+    for usage in usages:
+        cpu, memory = f"{usage.cpu_percent:.1f}", f"{usage.memory_mb:.0f} MB"
+        table.add_row(usage.name, cpu, memory, usage.note)
     return table
 
 

@@ -52,6 +52,31 @@ class Ratio:
         return asdict(self) | {"ratio": self.value, "met": self.met}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a part of a stack takes of the machine while nothing is asked of it.
+
+    Attributes:
+        name: of the part.
+        cpu_percent: of one core.
+        memory_mb: in MB (10^6 bytes).
+        note: what the reader has to know.
+    """
+
+    name: str
+    cpu_percent: float
+    memory_mb: float
+    note: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return asdict(self)
+
+
+class SkippedError(Exception):
+    """A benchmark cannot run on this machine; the message says why."""
+
+
 def in_turn(
     rounds: int, ours: Callable[[], float], plain: Callable[[], float]
 ) -> tuple[list[float], list[float]]:

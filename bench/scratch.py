@@ -1,9 +1,10 @@
-"""A stack of its own for a benchmark: own folders, own free ports, nothing left behind."""
+"""A stack of its own for a benchmark: own folders or containers, own free ports, nothing left."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import yaml
 
 from engine.project import Project
 from engine.state import Backend, State
+from infra.hosts import docker_engine
 
 ROOT = Path(__file__).parents[1]
 PORTS = (
@@ -29,8 +31,19 @@ PORTS = (
     "objectStoreConsolePort",
     "prometheusPort",
 )
+DOCKER_PORTS = ("grafanaPort", "notebookPort")
 AGENT_PORTS = 4  # the head's and up to three workers', one after another
 PASSPHRASE = "benchmark"  # noqa: S105 of a stack that lives for a minute
+# A variable that says that a registry is reached: images are then those of a stack by default.
+# Without it they are those of tests/images, which need none.
+REGISTRY = "TRAINYARD_BENCH_REGISTRY"
+TEST_IMAGES = {
+    name: f"trainyard-test/{name}:latest" for name in ("prometheus", "grafana", "gateway")
+}
+TEST_BUILD_ARGS = {
+    "BASE_IMAGE": "trainyard-test/base:latest",
+    "GO_IMAGE": "trainyard-test/go",
+}
 
 
 class ScratchStack:
@@ -38,21 +51,30 @@ class ScratchStack:
 
     Args:
         folder: an empty folder.
-        settings: config of the stack on top of its own ports and folders.
+        runtime: process or docker.
+
+    Attributes:
+        prefix: of the names of its containers.
     """
 
     name = "bench"
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, runtime: str) -> None:
+        self.prefix = f"{folder.name}-"
         self.project = folder / "project"
         self.project.mkdir()
         for entry in ("Pulumi.yaml", "infra", ".venv"):
             (self.project / entry).symlink_to(ROOT / entry)
-        self.state_dir = Path(tempfile.mkdtemp(prefix="ty-bench-"))
-        self.data_dir = folder / "data"
-        ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
-        ports["agentPort"] = _free_row(AGENT_PORTS)
-        config = {"stateDir": str(self.state_dir), "dataDir": str(self.data_dir)} | ports | settings
+        ports = PORTS if runtime == "process" else PORTS + DOCKER_PORTS
+        first = _free_row(len(ports) + AGENT_PORTS)
+        config: dict[str, Any] = {"runtime": runtime, "agentPort": first + len(ports)}
+        config |= {port: first + offset for offset, port in enumerate(ports)}
+        if runtime == "process":
+            config |= {"stateDir": str(folder / "s"), "dataDir": str(folder / "data")}
+        else:
+            config |= {"containerPrefix": self.prefix, "keepData": False}
+        if runtime == "docker" and not os.environ.get(REGISTRY):
+            config |= {"images": TEST_IMAGES, "buildArgs": TEST_BUILD_ARGS}
         document = {"config": {f"trainyard:{key}": value for key, value in config.items()}}
         (self.project / f"Pulumi.{self.name}.yaml").write_text(yaml.safe_dump(document))
         (folder / "backend").mkdir()
@@ -92,30 +114,46 @@ class ScratchStack:
 
 
 @contextlib.contextmanager
-def scratch_stack(**settings: Any) -> Iterator[ScratchStack]:
-    """A stack that is destroyed, and whose folders are removed, when the body ends."""
+def scratch_stack(runtime: str = "process") -> Iterator[ScratchStack]:
+    """A stack that is destroyed, and whose folders are removed, when the body ends.
+
+    Args:
+        runtime: process or docker.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ty-bench-"))
-    stack = ScratchStack(folder, settings)
+    stack = ScratchStack(folder, runtime)
     try:
         yield stack
     finally:
         if stack.state().resources:
             stack.engine("destroy", "--yes")
-        shutil.rmtree(stack.state_dir, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def docker_is_missing() -> str:
+    """Why no stack of containers can be made here; "" when one can."""
+    if not shutil.which("docker"):
+        return "no docker on PATH (install docker.io)"
+    if not docker_engine.answers():
+        return "no Docker Engine answers (install docker.io and start dockerd)"
+    return ""
+
+
+def make_images() -> None:
+    """Have the images of tests that stand in for those of registries, unless REGISTRY is set."""
+    if os.environ.get(REGISTRY):
+        return
+    build = [sys.executable, str(ROOT / "tests" / "images" / "build.py"), "base", "go"]
+    subprocess.run([*build, *TEST_IMAGES], cwd=ROOT, check=True)
 
 
 def _free_row(count: int) -> int:
-    """First of some consecutive free ports below the ephemeral range."""
-    for first in range(20000, 32000, count):
+    """First of some consecutive free ports.
+
+    Not of those that the kernel serves everybody from: Ray's nodes open dozens of these, and would
+    now and then take one before the service that it was meant for.
+    """
+    for first in random.sample(range(10000, 32000, count), k=100):
         with contextlib.ExitStack() as held:
             try:
                 for port in range(first, first + count):
@@ -123,4 +161,4 @@ def _free_row(count: int) -> int:
             except OSError:
                 continue
             return first
-    raise RuntimeError(f"no {count} consecutive free ports between 20000 and 32000")
+    raise RuntimeError(f"no {count} consecutive free ports between 10000 and 32000")

@@ -68,7 +68,8 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
     operation = "delete-replaced" if entry.get("delete") or keep_place else "delete"
     with context.display.step(operation, entry["urn"]):
         if context.dry_run or nothing_to_call:
-            _forget(context, entry, keep_place)
+            # Should this not be written, the next run finds it and forgets it again.
+            _forget(context, entry, keep_place, changed=False)
             return
         with context.journal.step("deleting", entry):
             provider = context.provider(entry["type"])
@@ -76,12 +77,12 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
             _forget(context, entry, keep_place)
 
 
-def _forget(context: Context, entry: Entry, keep_place: bool) -> None:
+def _forget(context: Context, entry: Entry, keep_place: bool, *, changed: bool = True) -> None:
     if keep_place:
         context.journal.mark(entry, pendingReplacement=True)
         context.journal.flush()
     else:
-        context.journal.drop(entry)
+        context.journal.drop(entry, changed=changed)
 
 
 def _leaves(waiting: list[Entry], running: Iterable[Entry]) -> list[Entry]:

@@ -96,13 +96,14 @@ class Journal:
             if changed:
                 self.flush()
 
-    def drop(self, old: Entry) -> None:
-        """Forget an entry whose resource is gone."""
+    def drop(self, old: Entry, *, changed: bool = True) -> None:
+        """Forget an entry whose resource is gone; written at once unless nothing else changed."""
         with self.lock:
             self._remove(old)
             self._vanished.add(old["urn"])
             self._dirty = True
-            self.flush()
+            if changed:
+                self.flush()
 
     def adopt(self, found: Entry, old: Entry | None) -> None:
         """Take in a resource that an interrupted create left, in place of the old entry."""

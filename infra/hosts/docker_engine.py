@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SOCKET = Path("/var/run/docker.sock")
 MIN_API = (1, 41)  # Engine 20.10: the oldest whose answers were compared
 MIN_ENGINE = "20.10"
+LOOPBACK_IS_CLOSED = 28  # major version since which packets from outside are kept from it
 PING_SECONDS = 10
 
 
@@ -72,6 +73,11 @@ def info() -> dict[str, Any]:
     """
     answer: dict[str, Any] = client().info()
     return answer
+
+
+def lets_neighbours_in(version: str) -> bool:
+    """Return whether others reach what this Engine publishes on loopback, as before version 28."""
+    return int(version.partition(".")[0]) < LOOPBACK_IS_CLOSED
 
 
 def fetch(found: Any, reference: str) -> str | None:

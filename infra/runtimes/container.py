@@ -45,7 +45,14 @@ class NodeProvider(dynamic.ResourceProvider):
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Check names and ports, and get the images."""
         _check(props, {})
-        return dynamic.CreateResult(docker_engine.info()["ID"], props)
+        engine = docker_engine.info()
+        if docker_engine.lets_neighbours_in(engine["ServerVersion"]):
+            say(
+                f"note: Docker Engine {engine['ServerVersion']} is older than 28: machines that "
+                "route to this one can reach ports published on 127.0.0.1; docs/security.md has "
+                "the firewall rules that close them"
+            )
+        return dynamic.CreateResult(engine["ID"], props)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """The same for what is new."""

@@ -26,6 +26,7 @@ image = docker.RemoteImage(
     build=docker.RemoteImageBuildArgs(
         context="image",
         build_args={"BASE_IMAGE": config.require("base"), "FAIL": shape.get("fail", "0")},
+        force_remove=True,  # or the container of a build that fails would stay
     ),
 )
 web = docker.Container(

@@ -55,3 +55,10 @@ def test_an_old_engine_is_refused(
             "the Docker Engine at unix:///engine speaks API 1.40; 1.41 (Engine 20.10) or later is "
             "needed: get a newer one, or set runtime to process"
         )
+
+
+@pytest.mark.parametrize(
+    ("version", "open_"), [("20.10.24+dfsg1", True), ("27.5.1", True), ("28.0.0", False)]
+)
+def test_loopback_is_closed_to_neighbours_since_28(version: str, open_: bool) -> None:  # F33
+    assert docker_engine.lets_neighbours_in(version) is open_

@@ -1,0 +1,90 @@
+"""What containers take of the machine while nothing is asked of them, and Docker for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from bench.measure import Usage
+from infra.hosts import docker_engine
+
+SETTLE_SECONDS = 30  # what starts is not idle yet, however well it answers
+SECONDS = 30
+# Of Docker itself, the first two serve all containers of the machine.
+FOR_ALL = ("dockerd", "containerd")
+FOR_ONE = ("containerd-shim", "docker-proxy")
+
+
+def idle(names: Sequence[str], prefix: str) -> list[Usage]:
+    """What each container takes, all together, and what Docker takes for them.
+
+    Memory of a container is its working set: what the kernel cannot take back by itself.
+
+    Args:
+        names: of the containers.
+        prefix: left out of the names that are shown.
+    """
+    containers = [docker_engine.client().containers.get(name) for name in sorted(names)]
+    time.sleep(SETTLE_SECONDS)
+    docker = _docker_processes(containers)
+    begun = time.perf_counter()
+    before = [_stats(container) for container in containers]
+    docker_before = _seconds_of_cpu(docker)
+    time.sleep(SECONDS)
+    after = [_stats(container) for container in containers]
+    docker_after = _seconds_of_cpu(docker)
+    took = time.perf_counter() - begun
+    found = [
+        Usage(
+            name=f"idle {name.removeprefix(prefix)}",
+            cpu_percent=(new[0] - old[0]) / took * 100,
+            memory_mb=new[1] / 1e6,
+        )
+        for name, old, new in zip(sorted(names), before, after, strict=True)
+    ]
+    return [
+        *found,
+        Usage(
+            name="idle, all containers",
+            cpu_percent=sum(usage.cpu_percent for usage in found),
+            memory_mb=sum(usage.memory_mb for usage in found),
+            note="health checks of Docker included",
+        ),
+        Usage(
+            name="idle, Docker itself",
+            cpu_percent=(docker_after - docker_before) / took * 100,
+            memory_mb=sum(process.memory_info().rss for process in docker) / 1e6,
+            note="dockerd, containerd, and a shim and docker-proxies a container",
+        ),
+    ]
+
+
+def _stats(container: Any) -> tuple[float, float]:
+    """Seconds of CPU so far, and bytes of the working set now."""
+    stats = container.client.api.stats(container.id, stream=False, one_shot=True)
+    memory = stats["memory_stats"]
+    # The first is of cgroup v1, the second of v2.
+    cache = memory["stats"].get("total_inactive_file", memory["stats"].get("inactive_file", 0))
+    return stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9, memory["usage"] - cache
+
+
+def _docker_processes(containers: Sequence[Any]) -> list[psutil.Process]:
+    networks = [container.attrs["NetworkSettings"]["Networks"].values() for container in containers]
+    ours = {container.id for container in containers}
+    ours |= {network["IPAddress"] for found in networks for network in found}
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            for_one = process.name().startswith(FOR_ONE) and ours & set(process.cmdline())
+            if process.name() in FOR_ALL or for_one:
+                found.append(process)
+    return found
+
+
+def _seconds_of_cpu(processes: Sequence[psutil.Process]) -> float:
+    times = [process.cpu_times() for process in processes]
+    return sum(each.user + each.system for each in times)
