@@ -42,6 +42,12 @@ GO_NETWORK = ("GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOIN
 GO_FOLDERS = ("bin", "lib", "pkg", "src", "VERSION", "go.env")
 CREDENTIALS = re.compile(r"//[^/\s]*@")
 LAST_LINES = 20
+# As the official image is set up: what apt downloads to install it is no part of a layer. Said at
+# the end, because mmdebstrap itself needs its downloads until then.
+KEEP_NO_PACKAGES = (
+    "--customize-hook=echo 'APT::Keep-Downloaded-Packages \"false\";' "
+    '> "$1/etc/apt/apt.conf.d/docker-clean"'
+)
 
 
 class ImageError(Exception):
@@ -137,11 +143,7 @@ def _have_debian() -> None:
         )
     with _timed(DEBIAN, "mmdebstrap"):
         packages = subprocess.Popen(
-            # As the official image is set up, packages are not kept once they are installed.
-            [
-                *("mmdebstrap", "--quiet", "--variant=minbase"),
-                *('--aptopt=APT::Keep-Downloaded-Packages "false"', "bookworm", "-"),
-            ],
+            ["mmdebstrap", "--quiet", "--variant=minbase", KEEP_NO_PACKAGES, "bookworm", "-"],
             stdout=subprocess.PIPE,
         )
         imported = subprocess.run(

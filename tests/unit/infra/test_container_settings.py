@@ -19,7 +19,7 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
         "Registry.example.org:5000/ray:2.60",
         "[2001:db8::1]:5000/ray:2.60",
         f"ray@{DIGEST}",
-        f"quay.io/minio/minio:RELEASE.2025-09-07T16-13-09Z@{DIGEST}",
+        f"registry.example:5000/minio/minio:RELEASE.2025-09-07T16-13-09Z@{DIGEST}",
         "ray:" + "x" * 128,
     ],
 )
