@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import socket
 import socketserver
 import subprocess
@@ -174,7 +175,9 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
     silent = make_image("seq 30; exec sleep infinity")
     lab = make_small_lab(images={"minio": silent}, startTimeoutSeconds=5)
     text = _refused(lab)
-    assert "minio does not answer after 5 s (setting startTimeoutSeconds): exit code 7: " in text
+    # What the check itself says is the image's business: this one has no curl.
+    late = r"minio does not answer after 5 s \(setting startTimeoutSeconds\): exit code \d+: .*curl"
+    assert re.search(late, text), text
     assert f"(docker logs {lab.prefix}minio has all)" in text
     shown = [line for line in text.splitlines() if line.isdecimal()]
     assert shown == [str(number) for number in range(11, 31)]
