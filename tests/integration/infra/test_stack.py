@@ -309,7 +309,8 @@ def test_the_training_user_uses_its_bucket(outputs: dict[str, Any], tmp_path: Pa
     big.write_bytes(os.urandom(9 * 1024 * 1024))  # boto3 sends this in parts
     s3.upload_file(str(big), bucket, "big")
     assert s3.get_object(Bucket=bucket, Key="big")["Body"].read() == big.read_bytes()
-    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["big"]
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix="big")["Contents"]
+    assert [entry["Key"] for entry in listed] == ["big"]
     s3.delete_object(Bucket=bucket, Key="big")
     part = s3.create_multipart_upload(Bucket=bucket, Key="cut")["UploadId"]
     s3.abort_multipart_upload(Bucket=bucket, Key="cut", UploadId=part)
