@@ -114,6 +114,8 @@ class Cluster:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
+            # Whoever started the tests in the background had them ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **options,
         )
 
