@@ -115,7 +115,7 @@ class Cluster:
             stdin=subprocess.DEVNULL,
             text=True,
             # Whoever started the tests in the background had them ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             **options,
         )
 
