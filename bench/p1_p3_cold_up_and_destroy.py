@@ -6,12 +6,11 @@ same checks, and the slowest of those programs' own exit.
 
 from __future__ import annotations
 
-from bench.measure import Ratio, in_turn, seconds
+from bench.measure import Ratio
 from bench.plain import PlainServices
+from bench.rounds import up_and_destroy
 from bench.scratch import ScratchStack, scratch_stack
 from engine.values import reveal
-
-ROUNDS = 5
 
 
 def run() -> list[Ratio]:
@@ -20,26 +19,7 @@ def run() -> list[Ratio]:
         stack.engine("up", "--yes")  # builds what has to be built once
         services = PlainServices(_programs(stack))
         stack.engine("destroy", "--yes")
-        ups: list[float] = []
-        downs: list[float] = []
-        starts: list[float] = []
-        stops: list[float] = []
-
-        def ours() -> float:
-            ups.append(seconds(stack.command("up", "--yes"), env=stack.environment))
-            downs.append(seconds(stack.command("destroy", "--yes"), env=stack.environment))
-            return ups[-1]
-
-        def plain() -> float:
-            starts.append(services.start())
-            stops.append(services.stop())
-            return starts[-1]
-
-        in_turn(ROUNDS, ours, plain)
-    return [
-        Ratio(name="P1 cold up", ours=ups[1:], plain=starts[1:], unit="s", goal=1.3),
-        Ratio(name="P3 destroy", ours=downs[1:], plain=stops[1:], unit="s", goal=1.3),
-    ]
+        return up_and_destroy(stack, services)
 
 
 def _programs(stack: ScratchStack) -> list[dict[str, object]]:

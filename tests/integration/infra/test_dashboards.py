@@ -316,23 +316,28 @@ def test_a_query_that_errors_is_found(prometheus: Prometheus, query: str) -> Non
     assert fault.startswith("broken: ")
 
 
+def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]]) -> None:
+    """Wait until nothing is missing any more; name what still is."""
+    found: set[Any] = set()
+
+    def complete() -> bool:
+        nonlocal found
+        found = missing()
+        return not found
+
+    try:
+        wait_for(complete, DATA_SECONDS)
+    except AssertionError:
+        pytest.fail(f"without data: {sorted(found)}")
+
+
 @pytest.mark.usefixtures("job")
 def test_core_panels_have_data(
     boards: dict[str, dict[str, Any]], prometheus: Prometheus, wait_for: Callable[..., Any]
 ) -> None:
     board = boards["default_grafana_dashboard.json"]
     assert {panel["title"] for panel, _ in _targets(board)} >= CORE
-    missing: set[str] = set()
-
-    def complete() -> bool:
-        nonlocal missing
-        missing = CORE & _without_data(board, prometheus)[0]
-        return not missing
-
-    try:
-        wait_for(complete, DATA_SECONDS)
-    except AssertionError:
-        pytest.fail(f"without data: {sorted(missing)}")
+    _wait_for_all(wait_for, lambda: CORE & _without_data(board, prometheus)[0])
 
 
 @pytest.mark.usefixtures("job")
@@ -344,17 +349,7 @@ def test_every_query_of_the_stacks_own_dashboard_has_data(
         for panel, target in _targets(boards[OWN])
         if panel["title"].startswith("GPU ")
     }
-    missing: set[tuple[str, str]] = set()
-
-    def complete() -> bool:
-        nonlocal missing
-        missing = _without_data(boards[OWN], prometheus)[1] - gpus - EMPTY
-        return not missing
-
-    try:
-        wait_for(complete, DATA_SECONDS)
-    except AssertionError:
-        pytest.fail(f"without data: {sorted(missing)}")
+    _wait_for_all(wait_for, lambda: _without_data(boards[OWN], prometheus)[1] - gpus - EMPTY)
 
 
 @pytest.mark.usefixtures("job")
