@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo up down preview refresh test test-unit lint bench lock
+.PHONY: setup demo up down preview refresh tunnel test test-unit lint bench lock
 
 setup: $(READY)
 
@@ -23,6 +23,9 @@ up preview refresh: setup
 
 down: setup
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
+
+tunnel: setup
+	$(BIN)/train tunnel -s $(STACK)
 
 demo: setup
 	$(BIN)/python -m engine.launch up -s $(STACK)

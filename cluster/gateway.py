@@ -191,7 +191,7 @@ def _route(args: GatewayArgs, route: Route) -> str:
         f"listen {route.service}-{route.port}",
         f"    mode {mode}",
         f"    option {mode}log",
-        f"    bind {args.runtime.bind_address}:{route.port}",
+        f"    bind {args.runtime.listen_address(SERVICE)}:{route.port}",
         *(f"    acl allowed src {cidr}" for cidr in args.cidrs),
         "    tcp-request connection reject unless allowed",
     ]

@@ -13,6 +13,7 @@ import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_head
+from cluster.inputs import join, lift
 from cluster.ray_head import GrafanaUrls
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service
@@ -45,7 +46,7 @@ class GrafanaArgs:
 
     runtime: Runtime
     port: int
-    prometheus: str
+    prometheus: pulumi.Input[str]
     public_url: str
     ray_dashboard_url: str
     anonymous: bool
@@ -78,7 +79,9 @@ class Grafana(pulumi.ComponentResource):
                 arguments=[],
                 environment=dict(environment(args)),
                 files={
-                    DATASOURCES_FILE: yaml.safe_dump(datasources(args.prometheus)),
+                    DATASOURCES_FILE: lift(
+                        lambda url: yaml.safe_dump(datasources(url)), args.prometheus
+                    ),
                     PROVIDERS_FILE: yaml.safe_dump(providers(args.runtime)),
                     DASHBOARD_FILE: json.dumps(own, indent=1),
                 },
@@ -90,18 +93,19 @@ class Grafana(pulumi.ComponentResource):
             child,
         )
         self.urls = GrafanaUrls(
-            inside=f"http://{args.runtime.address(SERVICE, args.port)}", outside=args.public_url
+            inside=join("http://", args.runtime.address(SERVICE, args.port)),
+            outside=args.public_url,
         )
         self.url = pulumi.Output.from_input(args.public_url)
         self.password = pulumi.Output.secret(password)
         self.register_outputs({"url": self.url, "password": self.password})
 
 
-def environment(args: GrafanaArgs) -> dict[str, str]:
+def environment(args: GrafanaArgs) -> dict[str, pulumi.Input[str]]:
     """Return Grafana's settings: its variables are named GF_<section>_<key>."""
     runtime = args.runtime
     return {
-        "GF_SERVER_HTTP_ADDR": runtime.bind_address,
+        "GF_SERVER_HTTP_ADDR": runtime.listen_address(SERVICE),
         "GF_SERVER_HTTP_PORT": str(args.port),
         "GF_SERVER_ROOT_URL": f"{args.public_url}/",
         "GF_PATHS_PROVISIONING": runtime.file(SERVICE, PROVISIONING),

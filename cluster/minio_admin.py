@@ -82,7 +82,7 @@ class Bucket(dynamic.Resource, module="minio", name="Bucket"):
     def __init__(
         self,
         name: str,
-        props: dict[str, pulumi.Input[str]],
+        props: dict[str, pulumi.Input[Any]],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare a bucket from endpoint (host:port), rootUser, rootPassword and bucket."""
@@ -101,7 +101,7 @@ class StoreUser(dynamic.Resource, module="minio", name="User"):
     def __init__(
         self,
         name: str,
-        props: dict[str, pulumi.Input[str]],
+        props: dict[str, pulumi.Input[Any]],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare a user from endpoint, rootUser, rootPassword, accessKey, secretKey and policy."""

@@ -14,6 +14,7 @@ import pulumi
 import yaml
 
 from cluster import object_store, ray_head
+from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
 
@@ -56,7 +57,7 @@ class Monitoring(pulumi.ComponentResource):
     """
 
     url: pulumi.Output[str]
-    internal_url: str
+    internal_url: pulumi.Input[str]
 
     def __init__(
         self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
@@ -66,7 +67,7 @@ class Monitoring(pulumi.ComponentResource):
         secrets: dict[str, pulumi.Input[str]] = {
             RAY_TOKEN_FILE: pulumi.Output.secret(args.ray_token)
         }
-        if args.storage.endpoint:
+        if args.storage.bucket:
             secrets[STORE_TOKEN_FILE] = pulumi.Output.secret(args.storage.metrics_secret).apply(
                 store_token
             )
@@ -78,9 +79,15 @@ class Monitoring(pulumi.ComponentResource):
                     f"--config.file={runtime.file(SERVICE, 'prometheus.yml')}",
                     f"--storage.tsdb.path={runtime.volume(SERVICE, DATA)}",
                     f"--storage.tsdb.retention.time={RETENTION}",
-                    f"--web.listen-address={runtime.bind_address}:{args.port}",
+                    join("--web.listen-address=", runtime.listen_address(SERVICE), f":{args.port}"),
                 ],
-                files={"prometheus.yml": yaml.safe_dump(scrape_config(args))},
+                files={
+                    "prometheus.yml": lift(
+                        lambda ray, store: yaml.safe_dump(scrape_config(args, ray, store)),
+                        runtime.address(ray_head.SERVICE, args.dashboard_port),
+                        args.storage.internal,
+                    )
+                },
                 secrets=secrets,
                 volumes=[DATA],
                 ports=[Port(number=args.port, setting="prometheusPort", published=True)],
@@ -88,15 +95,20 @@ class Monitoring(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        self.internal_url = f"http://{runtime.address(SERVICE, args.port)}"
-        self.url = pulumi.Output.from_input(f"http://{runtime.public(SERVICE, args.port)}")
+        self.internal_url = join("http://", runtime.address(SERVICE, args.port))
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, args.port))
         self.register_outputs({"url": self.url})
 
 
-def scrape_config(args: MonitoringArgs) -> dict[str, Any]:
-    """Return Prometheus' configuration; tokens are named by file, never written into it."""
+def scrape_config(args: MonitoringArgs, dashboard: str, store: str) -> dict[str, Any]:
+    """Return Prometheus' configuration; tokens are named by file, never written into it.
+
+    Args:
+        args: of the component.
+        dashboard: host:port of the Ray dashboard.
+        store: host:port of the object store, "" without one.
+    """
     runtime = args.runtime
-    dashboard = runtime.address(ray_head.SERVICE, args.dashboard_port)
     jobs: list[dict[str, Any]] = [
         {
             "job_name": "ray",
@@ -113,12 +125,12 @@ def scrape_config(args: MonitoringArgs) -> dict[str, Any]:
             ],
         }
     ]
-    if args.storage.endpoint:
+    if store:
         jobs += [
             {
                 "job_name": name,
                 "metrics_path": f"/minio/v2/metrics/{part}",
-                "static_configs": [{"targets": [args.storage.internal]}],
+                "static_configs": [{"targets": [store]}],
                 "authorization": {"credentials_file": runtime.file(SERVICE, STORE_TOKEN_FILE)},
             }
             for name, part in (("object-store", "cluster"), ("object-store-buckets", "bucket"))

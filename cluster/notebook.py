@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import ray_head
+from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
@@ -53,9 +54,13 @@ class Notebook(pulumi.ComponentResource):
             Service(
                 name=SERVICE,
                 program="jupyter",
-                arguments=["lab", f"--ip={runtime.bind_address}", f"--port={args.port}"],
+                arguments=[
+                    "lab",
+                    join("--ip=", runtime.listen_address(SERVICE)),
+                    f"--port={args.port}",
+                ],
                 environment={
-                    "RAY_API_SERVER_ADDRESS": f"http://{dashboard}",
+                    "RAY_API_SERVER_ADDRESS": join("http://", dashboard),
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN_PATH": runtime.file(SERVICE, TOKEN_FILE),
                 },

@@ -6,6 +6,7 @@ from typing import Any
 
 import pulumi
 
+from cluster.inputs import join
 from cluster.minio_admin import Bucket, StoreUser
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
@@ -35,8 +36,8 @@ class Storage:
     """
 
     url: str
-    endpoint: str = ""
-    internal: str = ""
+    endpoint: pulumi.Input[str] = ""
+    internal: pulumi.Input[str] = ""
     bucket: str = ""
     access_key: str = ""
     secret_key: pulumi.Input[str] = ""
@@ -94,9 +95,9 @@ class ObjectStore(pulumi.ComponentResource):
                     "server",
                     runtime.volume(SERVICE, DATA),
                     "--address",
-                    f"{runtime.bind_address}:{args.port}",
+                    join(runtime.listen_address(SERVICE), f":{args.port}"),
                     "--console-address",
-                    f"{runtime.bind_address}:{args.console_port}",
+                    join(runtime.listen_address(SERVICE), f":{args.console_port}"),
                     # Certificates in the user's home would turn MinIO to TLS.
                     "--certs-dir",
                     runtime.volume(SERVICE, CERTIFICATES),
@@ -120,11 +121,13 @@ class ObjectStore(pulumi.ComponentResource):
             ),
             child,
         )
-        credentials: dict[str, pulumi.Input[str]] = {
+        credentials: dict[str, pulumi.Input[Any]] = {
             "endpoint": runtime.published(SERVICE, args.port),
             "rootUser": ROOT_USER,
             "rootPassword": root.value,
         }
+        if runtime.via is not None:
+            credentials["via"] = runtime.via
         inside = pulumi.ResourceOptions(parent=self, depends_on=[minio])
         # Never deleted: the provider keeps it, whatever it holds are results of training.
         Bucket(f"{name}-bucket", {**credentials, "bucket": args.bucket}, inside)
@@ -144,7 +147,7 @@ class ObjectStore(pulumi.ComponentResource):
             )
         self.storage = Storage(
             url=f"s3://{args.bucket}",
-            endpoint=f"http://{runtime.public(SERVICE, args.port)}",
+            endpoint=join("http://", runtime.public(SERVICE, args.port)),
             internal=runtime.address(SERVICE, args.port),
             bucket=args.bucket,
             access_key=TRAINING_USER,

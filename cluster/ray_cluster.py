@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pulumi
 
 from cluster import ray_head, ray_worker
+from cluster.inputs import lift
 from cluster.object_store import Storage
 from cluster.ray_head import GrafanaUrls, RayHead, RayHeadArgs
 from cluster.ray_node import NodeResources, RayPorts
@@ -35,7 +37,7 @@ class RayClusterArgs:
 
     runtime: Runtime
     head: NodeResources
-    workers: Sequence[NodeResources]
+    workers: Sequence[pulumi.Input[NodeResources]]
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
@@ -98,14 +100,18 @@ class RayCluster(pulumi.ComponentResource):
         self.dashboard_url = head.dashboard_url
         self.nodes = pulumi.Output.from_input(
             [
-                _node(ray_head.SERVICE, args.head),
-                *(_node(ray_worker.service(i), node) for i, node in enumerate(args.workers)),
+                described(ray_head.SERVICE, args.head),
+                *(
+                    lift(partial(described, ray_worker.service(i)), node)
+                    for i, node in enumerate(args.workers)
+                ),
             ]
         )
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 
 
-def _node(name: str, node: NodeResources) -> dict[str, Any]:
+def described(name: str, node: NodeResources) -> dict[str, Any]:
+    """Return a node as the stack's output nodes has it."""
     return {
         "name": name,
         "cpus": node.cpus,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import ray_node
+from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
@@ -29,7 +30,7 @@ class GrafanaUrls:
         outside: for browsers.
     """
 
-    inside: str
+    inside: pulumi.Input[str]
     outside: str
 
 
@@ -49,7 +50,7 @@ class RayHeadArgs:
     """
 
     runtime: Runtime
-    resources: NodeResources
+    resources: pulumi.Input[NodeResources]
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
@@ -72,27 +73,16 @@ class RayHead(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:cluster:RayHead", name, None, opts)
         runtime, ports = args.runtime, args.ports
-        environment = ray_node.environment(
-            SERVICE, runtime, args.storage, has_dataset=args.has_dataset
-        ) | {
-            "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
-            "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
-            **HEALTH_CHECKS,
+        environment = {
+            **ray_node.environment(SERVICE, runtime, args.storage, has_dataset=args.has_dataset),
+            **head_environment(ports, args.prometheus_url),
             **grafana_environment(runtime, args.grafana),
         }
-        if args.prometheus_url is not None:
-            environment["RAY_PROMETHEUS_HOST"] = args.prometheus_url
         service = Service(
             name=SERVICE,
             program="ray",
             arguments=[
-                "start",
-                "--head",
-                f"--port={ports.gcs}",
-                f"--dashboard-host={runtime.bind_address}",
-                f"--dashboard-port={ports.dashboard}",
-                # Ray cannot be told not to open it once its packages are installed.
-                f"--ray-client-server-port={ports.client}",
+                *head_flags(runtime, ports),
                 *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
             ],
             environment=environment,
@@ -101,7 +91,7 @@ class RayHead(pulumi.ComponentResource):
                 *ray_node.volumes(has_dataset=args.has_dataset),
                 *([DASHBOARDS] if args.grafana else []),
             ],
-            shared_memory_mib=ray_node.shared_memory_mib(args.resources),
+            shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
             stop_seconds=ray_node.STOP_SECONDS,
             ports=[
                 Port(number=ports.dashboard, setting="dashboardPort", published=True),
@@ -118,13 +108,40 @@ class RayHead(pulumi.ComponentResource):
             ],
         )
         runtime.place(service, pulumi.ResourceOptions(parent=self))
-        self.dashboard_url = pulumi.Output.from_input(
-            f"http://{runtime.public(SERVICE, ports.dashboard)}"
+        self.dashboard_url = pulumi.Output.concat(
+            "http://", runtime.public(SERVICE, ports.dashboard)
         )
         self.register_outputs({"dashboard_url": self.dashboard_url})
 
 
-def grafana_environment(runtime: Runtime, urls: GrafanaUrls | None) -> dict[str, str]:
+def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:
+    """Return the words after `ray` that start a head, but for those that all nodes share."""
+    return [
+        "start",
+        "--head",
+        f"--port={ports.gcs}",
+        join("--dashboard-host=", runtime.listen_address(SERVICE)),
+        f"--dashboard-port={ports.dashboard}",
+        # Ray cannot be told not to open it once its packages are installed.
+        f"--ray-client-server-port={ports.client}",
+    ]
+
+
+def head_environment(
+    ports: RayPorts, prometheus_url: pulumi.Input[str] | None
+) -> dict[str, pulumi.Input[str]]:
+    """Return the variables that only a head has."""
+    variables: dict[str, pulumi.Input[str]] = {
+        "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
+        "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
+        **HEALTH_CHECKS,
+    }
+    if prometheus_url is not None:
+        variables["RAY_PROMETHEUS_HOST"] = prometheus_url
+    return variables
+
+
+def grafana_environment(runtime: Runtime, urls: GrafanaUrls | None) -> dict[str, pulumi.Input[str]]:
     """Return what tells the head where Grafana is, and where to write its dashboards."""
     if urls is None:
         return {"RAY_GRAFANA_HOST": "DISABLED"}  # hides the tab whose charts need a Grafana

@@ -1,12 +1,13 @@
 """Flags, environment and files of a Ray node: pure functions, shared by head and workers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pulumi
 
 from cluster import dataset
+from cluster.inputs import join, lift
 from cluster.object_store import REGION, Storage
 from cluster.service import Runtime, Volume
 
@@ -65,17 +66,31 @@ class RayPorts:
 
 
 def common_flags(
-    service: str, index: int, runtime: Runtime, resources: NodeResources, ports: RayPorts
-) -> list[str]:
+    service: str,
+    index: int,
+    runtime: Runtime,
+    resources: pulumi.Input[NodeResources],
+    ports: RayPorts,
+) -> list[pulumi.Input[str]]:
     """Return the flags of `ray start` that head (index 0) and workers (from 1) share."""
-    flags = [
-        "--block",
+    flags = machine_flags(service, index, runtime, resources, ports)
+    address = runtime.node_address(index)
+    if isinstance(address, pulumi.Output) or address:
+        flags.append(join("--node-ip-address=", address))
+    return ["--block", *flags]
+
+
+def machine_flags(
+    service: str,
+    index: int,
+    runtime: Runtime,
+    resources: pulumi.Input[NodeResources],
+    ports: RayPorts,
+) -> list[pulumi.Input[str]]:
+    """Return those of them that have nothing to do with how a node is reached and supervised."""
+    return [
         "--disable-usage-stats",
-        f"--num-cpus={resources.cpus:g}",
-        f"--num-gpus={resources.gpus:g}",
-        f"--memory={resources.memory_mib * MIB}",
-        f"--object-store-memory={resources.object_store_mib * MIB}",
-        f"--resources={json.dumps(dict(resources.resources), sort_keys=True)}",
+        *(lift(flag, resources) for flag in RESOURCE_FLAGS),
         f"--dashboard-agent-listen-port={agent_port(ports, index)}",
         # Two nodes in one session folder race for the names of their sockets: each has its own.
         f"--temp-dir={runtime.volume(service, TEMP)}",
@@ -83,9 +98,15 @@ def common_flags(
         "--min-worker-port=0",
         "--max-worker-port=0",
     ]
-    if address := runtime.node_address(index):
-        flags.append(f"--node-ip-address={address}")
-    return flags
+
+
+RESOURCE_FLAGS: tuple[Callable[[NodeResources], str], ...] = (
+    lambda node: f"--num-cpus={node.cpus:g}",
+    lambda node: f"--num-gpus={node.gpus:g}",
+    lambda node: f"--memory={node.memory_mib * MIB}",
+    lambda node: f"--object-store-memory={node.object_store_mib * MIB}",
+    lambda node: f"--resources={json.dumps(dict(node.resources), sort_keys=True)}",
+)
 
 
 def agent_port(ports: RayPorts, index: int) -> int:
@@ -119,10 +140,10 @@ def environment(
     }
     if has_dataset:
         variables[dataset.DATA_VARIABLE] = dataset.folder(runtime, service)
-    if storage.endpoint:
+    if storage.bucket:
         variables |= {
             "AWS_SHARED_CREDENTIALS_FILE": runtime.file(service, CREDENTIALS_FILE),
-            "AWS_ENDPOINT_URL": f"http://{storage.internal}",
+            "AWS_ENDPOINT_URL": join("http://", storage.internal),
             "AWS_REGION": REGION,
         }
     return variables
@@ -131,7 +152,7 @@ def environment(
 def secret_files(token: pulumi.Input[str], storage: Storage) -> dict[str, pulumi.Input[str]]:
     """Return the secret files of a Ray node: its token, and the keys to the bucket if any."""
     files: dict[str, pulumi.Input[str]] = {TOKEN_FILE: pulumi.Output.secret(token)}
-    if storage.endpoint:
+    if storage.bucket:
         files[CREDENTIALS_FILE] = pulumi.Output.secret(
             pulumi.Output.format(
                 "[default]\naws_access_key_id = {0}\naws_secret_access_key = {1}\n",

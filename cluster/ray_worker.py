@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import ray_head, ray_node
+from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service
@@ -28,7 +29,7 @@ class RayWorkerArgs:
 
     runtime: Runtime
     index: int
-    resources: NodeResources
+    resources: pulumi.Input[NodeResources]
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
@@ -60,15 +61,16 @@ class RayWorker(pulumi.ComponentResource):
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
         # workers that start side by side are ready much sooner than one after the other.
         head = runtime.address(ray_head.SERVICE, args.ports.gcs)
-        if address := runtime.node_address(0):
-            head = f"{address}:{args.ports.gcs}"
+        address = runtime.node_address(0)
+        if isinstance(address, pulumi.Output) or address:
+            head = join(address, f":{args.ports.gcs}")
         runtime.place(
             Service(
                 name=service_name,
                 program="ray",
                 arguments=[
                     "start",
-                    f"--address={head}",
+                    join("--address=", head),
                     *ray_node.common_flags(service_name, node, runtime, args.resources, args.ports),
                 ],
                 environment=ray_node.environment(
@@ -77,7 +79,7 @@ class RayWorker(pulumi.ComponentResource):
                 secrets=ray_node.secret_files(args.token, args.storage),
                 volumes=ray_node.volumes(has_dataset=args.has_dataset),
                 gpus=args.gpus,
-                shared_memory_mib=ray_node.shared_memory_mib(args.resources),
+                shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
                 stop_seconds=ray_node.STOP_SECONDS,
                 ports=[Port(number=agent_port, setting="agentPort")],
                 # The agent asks the head whether this node is alive: 200 means it has joined.

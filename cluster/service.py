@@ -7,7 +7,7 @@ paths and addresses and hands it a Service; it never asks which runtime it has.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pulumi
 
@@ -101,7 +101,7 @@ class Service:
     health: Sequence[HealthCheck] = ()
     once: bool = False
     gpus: Sequence[int] = ()
-    shared_memory_mib: int = 0
+    shared_memory_mib: pulumi.Input[int] = 0
     stop_seconds: int = 20
 
     def __post_init__(self) -> None:
@@ -115,15 +115,21 @@ class Service:
 
 
 class Runtime(Protocol):
-    """How services run on a host: as supervised processes, or as containers.
+    """How services run on hosts: as supervised processes, or as containers."""
 
-    Attributes:
-        bind_address: address that a service listens on to be reached by those it is meant for.
-    """
+    @property
+    def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
+        """How this Pulumi program reaches published ports: None directly, else by a machine.
 
-    bind_address: str
+        Of that, what `cluster.ssh.Connection.of` takes.
+        """
+        ...
 
-    def node_address(self, index: int) -> str:
+    def listen_address(self, service: str) -> pulumi.Input[str]:
+        """Return the address that a service listens on to be reached by those it is meant for."""
+        ...
+
+    def node_address(self, index: int) -> pulumi.Input[str]:
         """Return the address that a Ray node is known by; "" where Ray finds it out.
 
         Args:
@@ -131,15 +137,15 @@ class Runtime(Protocol):
         """
         ...
 
-    def address(self, service: str, port: int) -> str:
+    def address(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which other services reach the port of a service."""
         ...
 
-    def published(self, service: str, port: int) -> str:
-        """Return host:port at which this Pulumi program reaches a published port."""
+    def published(self, service: str, port: int) -> pulumi.Input[str]:
+        """Return host:port at which this Pulumi program, or `via`, reaches a published port."""
         ...
 
-    def public(self, service: str, port: int) -> str:
+    def public(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which users reach a published port, those of other machines too."""
         ...
 

@@ -6,17 +6,19 @@ import threading
 import uuid
 from fnmatch import fnmatchcase
 
+from engine.command_provider import CommandProvider
 from engine.display import Display
 from engine.docker_provider import DockerProvider
 from engine.errors import UnsupportedError
 from engine.goal import PROVIDER_TYPE
 from engine.journal import Journal
 from engine.project import Project
-from engine.providers import DynamicProvider, Provider
+from engine.providers import WORK, DynamicProvider, Provider
 from engine.state import Entry, now
 
 DYNAMIC_PACKAGE = "pulumi-python"
 DOCKER_PACKAGE = "docker"
+COMMAND_PACKAGE = "command"
 PARALLEL = 16  # steps at a time
 
 
@@ -73,6 +75,16 @@ class Context:
             self.display.message("error", f"{label}: {error}", "")
         self.display.trace(error)
 
+    def cancel(self) -> None:
+        """Begin no further step, and end the waits of those under way where that is possible.
+
+        Called by a signal's handler: it takes no lock.
+        """
+        self.stopping.set()
+        for provider in list(self._providers.values()):
+            if isinstance(provider, (DynamicProvider, CommandProvider)):
+                provider.cancel()
+
     def is_target(self, urn: str) -> bool:
         """True when the operation is about this resource."""
         return not self._targets or any(fnmatchcase(urn, pattern) for pattern in self._targets)
@@ -123,6 +135,10 @@ class Context:
             if settings := [key for key in self._config if key.startswith(f"{package}:")]:
                 raise UnsupportedError(f"the setting {settings[0]}")
             return DockerProvider(type_, lambda level, text: self.display.message(level, text, ""))
+        if package == COMMAND_PACKAGE:
+            return CommandProvider(
+                type_, lambda level, text: self.display.message(level, text, WORK.get().urn)
+            )
         raise UnsupportedError(f"resources of the package {package!r}")
 
 

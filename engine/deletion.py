@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.context import PARALLEL, Context, is_managed
 from engine.errors import EngineError
+from engine.providers import working
 from engine.state import Entry
 from engine.values import reveal
 
@@ -71,7 +72,7 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
             # Should this not be written, the next run finds it and forgets it again.
             _forget(context, entry, keep_place, changed=False)
             return
-        with context.journal.step("deleting", entry):
+        with context.journal.step("deleting", entry), working(entry, "delete"):
             provider = context.provider(entry["type"])
             provider.delete(entry["id"], reveal(entry.get("outputs", {})))
             _forget(context, entry, keep_place)

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,12 +50,12 @@ class Display:
     def __init__(self, console: Console, *, dry_run: bool, diff: bool, debug: bool) -> None:
         self.counts: Counter[str] = Counter()
         self.steps: list[dict[str, Any]] = []
-        self.secrets: set[str] = set()
         self._console = console
         self._dry_run = dry_run
         self._diff = diff
         self._debug = debug
         self._lock = threading.Lock()
+        self._secrets: list[str] = []  # the longest first: one may hold another
         self._running: dict[object, tuple[str, str, float]] = {}
         self._started = time.monotonic()
         self._live: Live | None = None
@@ -101,6 +101,16 @@ class Display:
     def done(self, operation: str, urn: str, names: list[str] | None = None) -> None:
         """Show a step that took no time."""
         self._finished(operation, urn, None, names or [])
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Show `[secret]` for these, also for single lines of them, in all that follows."""
+        lines = {line for text in secrets for line in (text, *text.splitlines())}
+        with self._lock:
+            self._secrets = sorted(
+                {*self._secrets, *(line for line in lines if len(line) >= SHORTEST_SECRET)},
+                key=len,
+                reverse=True,
+            )
 
     def changes(self, olds: Properties, news: Properties) -> list[str]:
         """Names of the properties that differ; shown with their values when asked for."""
@@ -175,9 +185,8 @@ class Display:
         self._console.print(text, soft_wrap=True)
 
     def _clean(self, text: str) -> str:
-        for value in self.secrets:
-            if len(value) >= SHORTEST_SECRET:
-                text = text.replace(value, "[secret]")
+        for value in self._secrets:
+            text = text.replace(value, "[secret]")
         return text
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pulumi.runtime.proto import resource_pb2
 
+from engine.assets import by_hash
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError, UnsupportedError
 from engine.state import Entry
@@ -128,7 +129,7 @@ def goal_of(
         delete_before_replace=(
             request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
         ),
-        # Recorded for the CLI: no provider of this engine has a limit that they could lengthen.
+        # Of this engine's providers that of commands keeps them; the CLI keeps them for all.
         custom_timeouts={
             field.name: parse_duration(text) / SECOND
             for field, text in request.customTimeouts.ListFields()
@@ -182,4 +183,6 @@ def forced_replaces(changed: set[str], paths: list[str]) -> list[str]:
 
 def changed_keys(olds: dict[str, Any], news: dict[str, Any]) -> set[str]:
     """Top-level properties that differ."""
-    return {key for key in olds.keys() | news.keys() if olds.get(key) != news.get(key)}
+    return {
+        key for key in olds.keys() | news.keys() if by_hash(olds.get(key)) != by_hash(news.get(key))
+    }

@@ -6,10 +6,12 @@ import argparse
 import functools
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 
+from engine.command_schema import hidden
 from engine.context import Context
 from engine.crypto import Crypter
 from engine.deletion import delete_rest
@@ -20,7 +22,6 @@ from engine.live import recover, refresh
 from engine.program import program_folder, run_program
 from engine.project import Project, Settings, passphrase, read_settings
 from engine.state import Backend, State
-from engine.values import is_secret
 
 
 class Operation:
@@ -77,7 +78,7 @@ class Operation:
         self._stopped = True
         self._display.message("warning", "stopping: finishing the steps in hand", "")
         if self._context is not None:
-            self._context.stopping.set()
+            self._context.cancel()
 
     def result(self) -> dict[str, Any]:
         """What was done, or would be, in the words of `pulumi preview --json`."""
@@ -94,8 +95,8 @@ class Operation:
         phrase = passphrase()
         settings = read_settings(self._project, self._stack)
         state = self._backend.load(self._project.name, self._stack, phrase)
-        self._display.secrets |= {settings.config[key] for key in settings.secret_keys}
-        self._display.secrets |= set(_secret_strings(state))
+        self._display.hide(settings.config[key] for key in settings.secret_keys)
+        self._display.hide(_secret_strings(state))
 
         @functools.cache
         def crypter() -> Crypter:
@@ -164,23 +165,7 @@ class Operation:
         return True
 
 
-def _secret_strings(state: State) -> list[str]:
-    found: list[str] = []
-
-    def walk(value: Any, inside: bool) -> None:
-        if isinstance(value, str) and inside:
-            found.append(value)
-        elif is_secret(value):
-            walk(value["value"], True)
-        elif isinstance(value, dict):
-            for item in value.values():
-                walk(item, inside)
-        elif isinstance(value, list):
-            for item in value:
-                walk(item, inside)
-
+def _secret_strings(state: State) -> Iterator[str]:
     for entry in state.resources:
         for name in ("inputs", "outputs"):
-            properties = entry.get(name, {})
-            walk({k: v for k, v in properties.items() if not k.startswith("__")}, False)
-    return found
+            yield from hidden(entry["type"], entry.get(name, {}))

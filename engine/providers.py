@@ -10,6 +10,9 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +20,7 @@ import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 
 from engine.errors import EngineError
+from engine.state import Entry
 from engine.values import Properties, whole_numbers
 
 PROVIDER_KEY = "__provider"
@@ -52,6 +56,38 @@ class Live:
     outputs: Properties
     inputs: Properties | None = None
     drifted: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a provider is at, which its methods are not told.
+
+    Attributes:
+        urn: of the resource.
+        seconds: it may take, as custom_timeouts says; 0 for no limit.
+    """
+
+    urn: str
+    seconds: float
+
+
+WORK: ContextVar[Work] = ContextVar("WORK")
+
+
+@contextmanager
+def working(entry: Entry, kind: str) -> Iterator[None]:
+    """Tell a provider what it is at while the body runs.
+
+    Args:
+        entry: of the resource.
+        kind: create, update or delete.
+    """
+    seconds = entry.get("customTimeouts", {}).get(kind, 0)
+    token = WORK.set(Work(urn=entry["urn"], seconds=seconds))
+    try:
+        yield
+    finally:
+        WORK.reset(token)
 
 
 class Provider(Protocol):
@@ -146,6 +182,12 @@ class DynamicProvider:
     def delete(self, id_: str, olds: Properties) -> None:
         """See Provider."""
         self._load(olds).delete(id_, dict(olds))
+
+    def cancel(self) -> None:
+        """End the waits of classes that have a method for it, which Pulumi never calls either."""
+        for provider in list(self._loaded.values()):
+            if (cancel := getattr(provider, "cancel", None)) is not None:
+                cancel()
 
     def _live(self, result: Any, props: Properties) -> Live:
         outputs = _plain(result.outs or {}) | {PROVIDER_KEY: props[PROVIDER_KEY]}

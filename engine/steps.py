@@ -5,13 +5,21 @@ The order is Pulumi's: check, diff, then same, create, update or replace.
 
 from __future__ import annotations
 
+from engine.command_schema import hidden, secret_outputs
 from engine.context import Context
 from engine.deletion import delete
 from engine.errors import EngineError
 from engine.goal import Goal, changed_keys, forced_replaces, keep_ignored
-from engine.providers import Diff, Provider
+from engine.providers import Diff, Provider, working
 from engine.state import Entry, now
-from engine.values import UNKNOWN, Properties, has_unknown, mark_like, reveal, secret_keys
+from engine.values import (
+    UNKNOWN,
+    Properties,
+    has_unknown,
+    mark_like,
+    reveal,
+    secret_keys,
+)
 
 
 class StoppedError(Exception):
@@ -57,6 +65,7 @@ def _checked(context: Context, provider: Provider, goal: Goal, old: Entry | None
     inputs = keep_ignored(goal.inputs, olds, goal.ignore_changes) if old else goal.inputs
     if not context.dry_run and has_unknown(inputs):
         raise EngineError("an input is not known: what it comes from is not among the targets")
+    context.display.hide(hidden(goal.type, inputs))
     checked, faults = provider.check(reveal(olds), reveal(inputs))
     if faults:
         raise EngineError("; ".join(faults))
@@ -117,7 +126,7 @@ def _create(
         if context.dry_run:
             context.journal.record(entry, old)
             return entry, entry["inputs"]
-        with context.journal.step("creating", entry):
+        with context.journal.step("creating", entry), working(entry, "create"):
             live = provider.create(reveal(entry["inputs"]))
             entry["id"] = live.id
             entry["outputs"] = _marked(goal, entry["inputs"], live.outputs)
@@ -133,7 +142,7 @@ def _update(
         if context.dry_run:
             context.journal.record(entry, old)
             return entry, entry["inputs"]
-        with context.journal.step("updating", old):
+        with context.journal.step("updating", old), working(entry, "update"):
             outputs = provider.update(
                 old["id"], reveal(old.get("outputs", {})), reveal(entry["inputs"])
             )
@@ -190,4 +199,5 @@ def _replaced_with(context: Context, root: Entry) -> list[Entry]:
 
 
 def _marked(goal: Goal, inputs: Properties, outputs: Properties) -> Properties:
-    return secret_keys(mark_like(outputs, inputs), goal.additional_secret_outputs)
+    names = [*goal.additional_secret_outputs, *secret_outputs(goal.type, inputs)]
+    return secret_keys(mark_like(outputs, inputs), names)

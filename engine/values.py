@@ -8,28 +8,33 @@ secrets unwrapped; the state file sees them encrypted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format, struct_pb2
+
+from engine.assets import ARCHIVE, ASSET, SIGNATURE, is_asset, with_hash
 
 if TYPE_CHECKING:
     from engine.crypto import Crypter
 
 Properties = dict[str, Any]
 
-SIGNATURE = "4dabf18193072939515e22adb298388d"  # key that marks a special value
-SECRET = "1b47061264138c4ac30d75fd1eb44270"  # its value for a secret  # noqa: S105
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # SIGNATURE's value for a secret  # noqa: S105
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # known only after the update
 
 
 class UnsupportedValueError(Exception):
-    """A value that only the pulumi CLI can handle: an asset, an archive, a resource reference."""
+    """A value that only the pulumi CLI can handle: a resource reference."""
 
 
 def from_struct(struct: struct_pb2.Struct) -> Properties:
-    """Plain JSON of a protobuf struct; whole floats become ints, as in the state file."""
-    values: Properties = whole_numbers(json_format.MessageToDict(struct))
+    """Plain JSON of a protobuf struct; whole floats become ints, as in the state file.
+
+    Raises:
+        EngineError: an asset cannot be read.
+    """
+    values: Properties = _hashed(whole_numbers(json_format.MessageToDict(struct)))
     return values
 
 
@@ -44,7 +49,7 @@ def whole_numbers(value: Any) -> Any:
     """The value with whole floats as ints, as the state file has them.
 
     Raises:
-        UnsupportedValueError: it holds an asset, an archive or a resource reference.
+        UnsupportedValueError: it holds a resource reference.
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -52,12 +57,23 @@ def whole_numbers(value: Any) -> Any:
         return [whole_numbers(item) for item in value]
     if isinstance(value, dict):
         signature = value.get(SIGNATURE)
-        if signature not in (None, SECRET):
+        if signature not in (None, SECRET, ASSET, ARCHIVE):
             raise UnsupportedValueError(
-                "the embedded engine knows no assets, archives or resource references: "
-                "export a resource's fields instead, or use the pulumi CLI"
+                "the embedded engine knows no resource references: export a resource's fields "
+                "instead, or use the pulumi CLI"
             )
         return {key: whole_numbers(item) for key, item in value.items()}
+    return value
+
+
+def _hashed(value: Any) -> Any:
+    """The value with the hashes of its assets, which the SDK leaves to the engine."""
+    if is_asset(value):
+        return value if has_unknown(value) else with_hash(value)
+    if isinstance(value, list):
+        return [_hashed(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _hashed(item) for key, item in value.items()}
     return value
 
 
@@ -69,6 +85,27 @@ def is_secret(value: Any) -> bool:
 def secret(value: Any) -> Properties:
     """The value, marked as a secret (once)."""
     return value if is_secret(value) else {SIGNATURE: SECRET, "value": reveal(value)}
+
+
+def holds_secret(value: Any) -> bool:
+    """True when any part of the value is a secret."""
+    if isinstance(value, dict):
+        return is_secret(value) or any(holds_secret(item) for item in value.values())
+    return isinstance(value, list) and any(holds_secret(item) for item in value)
+
+
+def secret_strings(value: Any, *, inside: bool = False) -> Iterator[str]:
+    """The texts in the secrets of a value; in all of it where it is `inside` one."""
+    if isinstance(value, str) and inside:
+        yield value
+    elif isinstance(value, dict):
+        inside = inside or is_secret(value)
+        for key, item in value.items():
+            if key != SIGNATURE:
+                yield from secret_strings(item, inside=inside)
+    elif isinstance(value, list):
+        for item in value:
+            yield from secret_strings(item, inside=inside)
 
 
 def reveal(value: Any) -> Any:
@@ -107,7 +144,8 @@ def has_unknown(value: Any) -> bool:
 def mark_like(values: Any, model: Any) -> Any:
     """Mark as secret what the model marks: a provider saw the values in the clear."""
     if is_secret(model):
-        return secret(values)
+        inside = values["value"] if is_secret(values) else values
+        return {SIGNATURE: SECRET, "value": mark_like(inside, model["value"])}
     if isinstance(values, dict) and isinstance(model, dict):
         return {
             key: mark_like(item, model[key]) if key in model else item
@@ -124,10 +162,20 @@ def secret_keys(values: Properties, keys: Iterable[str]) -> Properties:
     return values | {key: secret(values[key]) for key in keys if key in values}
 
 
-def encrypt(value: Any, crypter: Crypter) -> Any:
+class _AsItIs:
+    """How Pulumi keeps secrets in a secret: marked, but not encrypted once more."""
+
+    def encrypt(self, plaintext: str) -> str:
+        return plaintext
+
+    def decrypt(self, ciphertext: str) -> str:
+        return ciphertext
+
+
+def encrypt(value: Any, crypter: Crypter | _AsItIs) -> Any:
     """The value as the state file keeps it: every secret a ciphertext of its JSON."""
     if is_secret(value):
-        plaintext = json.dumps(value["value"], separators=(",", ":"))
+        plaintext = json.dumps(encrypt(value["value"], _AsItIs()), separators=(",", ":"))
         return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(plaintext)}
     if isinstance(value, list):
         return [encrypt(item, crypter) for item in value]
@@ -136,10 +184,11 @@ def encrypt(value: Any, crypter: Crypter) -> Any:
     return value
 
 
-def decrypt(value: Any, crypter: Crypter) -> Any:
+def decrypt(value: Any, crypter: Crypter | _AsItIs) -> Any:
     """The inverse of `encrypt`."""
     if is_secret(value):
-        return {SIGNATURE: SECRET, "value": json.loads(crypter.decrypt(value["ciphertext"]))}
+        inside = json.loads(crypter.decrypt(value["ciphertext"]))
+        return {SIGNATURE: SECRET, "value": decrypt(inside, _AsItIs())}
     if isinstance(value, list):
         return [decrypt(item, crypter) for item in value]
     if isinstance(value, dict):

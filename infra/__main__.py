@@ -14,6 +14,7 @@ from cluster.ray_cluster import TOKEN_BYTES, RayCluster, RayClusterArgs
 from cluster.secret import Secret
 from infra import checkout, config, outputs, place, versions
 from infra.hosts import local
+from infra.ray_launcher import RayLauncher, RayLauncherArgs
 from infra.runtimes import choice
 
 NONE = pulumi.Output.secret("")  # a secret that this stack has no use for
@@ -21,13 +22,14 @@ NONE = pulumi.Output.secret("")  # a secret that this stack has no use for
 stack = pulumi.get_stack()
 checkout.forget_salt(stack)
 settings = config.read(local.LocalHost.detect())
-here = (
-    place.containers(settings)
-    if choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER
-    else place.processes(settings)
-)
+if settings.on_hosts:
+    here = place.hosts(settings)
+elif choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER:
+    here = place.containers(settings)
+else:
+    here = place.processes(settings)
 token = Secret("ray-token", TOKEN_BYTES)
-storage = Storage(url=(settings.data_dir / "storage").as_uri())
+storage = Storage(url=f"file://{here.data}/storage")
 if here.minio:
     storage = ObjectStore(
         "object-store",
@@ -75,21 +77,35 @@ if settings.dataset is not None:
             sha256=settings.dataset.sha256,
         ),
     )
-ray = RayCluster(
-    "ray",
-    RayClusterArgs(
-        runtime=here.runtime,
-        head=settings.head,
-        workers=settings.workers,
-        ports=settings.ray_ports,
-        token=token.value,
-        storage=storage,
-        prometheus_url=None if monitoring is None else monitoring.internal_url,
-        grafana=grafana.urls if grafana else None,
-        gpus=here.gpus,
-        has_dataset=settings.dataset is not None,
-    ),
-)
+ray: RayCluster | RayLauncher
+if here.launched is None:
+    ray = RayCluster(
+        "ray",
+        RayClusterArgs(
+            runtime=here.runtime,
+            head=settings.head,
+            workers=here.workers,
+            ports=settings.ray_ports,
+            token=token.value,
+            storage=storage,
+            prometheus_url=None if monitoring is None else monitoring.internal_url,
+            grafana=grafana.urls if grafana else None,
+            gpus=here.gpus,
+            has_dataset=settings.dataset is not None,
+        ),
+    )
+else:
+    ray = RayLauncher(
+        "ray",
+        RayLauncherArgs(
+            launched=here.launched,
+            workers=here.workers,
+            ports=settings.ray_ports,
+            token=token.value,
+            storage=storage,
+            prometheus_url=None if monitoring is None else monitoring.internal_url,
+        ),
+    )
 notebook: Notebook | None = None
 if here.notebook:
     notebook = Notebook(
@@ -130,3 +146,6 @@ pulumi.export(outputs.NOTEBOOK_URL, notebook.url if notebook else NONE)
 pulumi.export(outputs.RAY_VERSION, versions.RAY)
 pulumi.export(outputs.PYTHON_VERSION, here.python)
 pulumi.export(outputs.NODES, ray.nodes)
+pulumi.export(outputs.SSH, here.ssh)
+pulumi.export(outputs.EXPIRES_AT, here.expires_at)
+pulumi.export(outputs.RAY_CLUSTER_FILE, ray.launcher_file if isinstance(ray, RayLauncher) else NONE)

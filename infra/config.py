@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi.runtime.config import CONFIG, get_config_env
+from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources, RayPorts
 from cluster.service import NAME_LIMIT, Port
-from infra import container_settings
+from infra import container_settings, host_settings
 from infra.hosts import local
 from infra.hosts.local import LocalHost
 from infra.reader import Reader
@@ -47,8 +47,18 @@ ONLY_FOR = {
         "publishAddress": "",
         "grafanaAnonymousViewer": "false",
     },
-    "process": {"dataDir": "", "stateDir": ""},
+    "process": {"dataDir": "", "stateDir": "", "hosts": "[]", "lambdaCloud": "{}"},
 }
+# What says something about other machines only, and the text that says nothing.
+ONLY_FOR_HOSTS = {
+    "sshKeyFile": "",
+    "setupCommands": "[]",
+    "pythonEnvironment": "",
+    "startRay": "true",
+    "owner": "",
+}
+HOST_DATA = Path("~/.local/share/trainyard")  # of what outlives a stack, on hosts
+API_KEY = "lambdaApiKey"  # read by the provider that calls the API, and by nothing else
 NODE_FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
 NODE_ACTION = f"write its fields: {', '.join(NODE_FIELDS)}"
 # Of the ports, those that a user's browser or client connects to.
@@ -79,7 +89,11 @@ class Settings:
         runtime: "auto" only if both runtimes can do what the other settings ask for.
         images: reference of each program's image that is not built here.
         dataset: None without one.
-        allowed_cidrs: IPv4 networks; with any, publish_address is set too.
+        allowed_cidrs: IPv4 networks; on this machine publish_address is set with any.
+        workers: of this machine; on hosts there is one on each, known once the host is.
+        worker: fields that are set for workers.
+        lambda_cloud: None for nothing to rent.
+        ssh_key_file: None without one.
     """
 
     runtime: str
@@ -95,6 +109,14 @@ class Settings:
     notebook: bool
     head: NodeResources
     workers: tuple[NodeResources, ...]
+    worker: Mapping[str, Any]
+    hosts: tuple[host_settings.Host, ...]
+    lambda_cloud: host_settings.LambdaCloud | None
+    owner: str
+    ssh_key_file: Path | None
+    setup_commands: tuple[str, ...]
+    python_environment: str
+    start_ray: bool
     object_store: str
     bucket: str
     data_dir: Path
@@ -125,6 +147,15 @@ class Settings:
             dashboard_metrics=self.dashboard_metrics_port,
         )
 
+    @property
+    def on_hosts(self) -> int:
+        """How many other machines the stack is on, 0 for this one."""
+        return self.lambda_cloud.instances if self.lambda_cloud else len(self.hosts)
+
+    def worker_on(self, cpus: int, memory_mib: int, gpus: int) -> NodeResources:
+        """Return what the one worker of a host offers, from what the host has."""
+        return _worker(self.worker, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
+
     def ports(
         self,
         *,
@@ -144,7 +175,8 @@ class Settings:
             Port(number=getattr(self, _snake(key)), setting=key, published=key in PUBLISHED)
             for key in keys
         ]
-        agents = range(self.agent_port, self.agent_port + len(self.workers) + 1)
+        workers = self.on_hosts or len(self.workers)
+        agents = range(self.agent_port, self.agent_port + workers + 1)
         return ports + [Port(number=number, setting="agentPort") for number in agents]
 
 
@@ -161,6 +193,12 @@ def read(host: LocalHost) -> Settings:
     prefix = f"{config.name}:"
     given = {**get_config_env(), **CONFIG.get()}
     raw = {key.removeprefix(prefix): str(v) for key, v in given.items() if key.startswith(prefix)}
+    if raw.get(API_KEY) and not is_config_secret(prefix + API_KEY):
+        raise pulumi.RunError(
+            f"{API_KEY} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
+            "has the account. Make a new key at Lambda, and store it with "
+            f"`pulumi config set --secret {API_KEY}`"
+        )
     return parse(raw, host, pulumi.get_stack())
 
 
@@ -194,6 +232,13 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         "grafana": reader.boolean("grafana"),
         "grafana_anonymous_viewer": reader.boolean("grafanaAnonymousViewer"),
         "notebook": reader.boolean("notebook"),
+        "hosts": host_settings.hosts(reader),
+        "lambda_cloud": host_settings.lambda_cloud(reader),
+        "owner": reader.text("owner"),
+        "ssh_key_file": host_settings.ssh_key_file(reader),
+        "setup_commands": host_settings.setup_commands(reader),
+        "python_environment": host_settings.python_environment(reader),
+        "start_ray": reader.boolean("startRay"),
         "object_store": reader.choice("objectStore", OBJECT_STORES),
         "bucket": reader.matching(
             "bucket",
@@ -201,14 +246,20 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             "must be 3 to 63 lowercase letters, digits and hyphens, no hyphen at either end",
             "set bucket to such a name",
         ),
-        "data_dir": reader.folder("dataDir", local.data_folder(stack)),
         "keep_data": reader.boolean("keepData"),
-        "state_dir": reader.folder("stateDir", local.runtime_folder(stack)),
+        "worker": worker,
         "start_timeout_seconds": reader.integer(
             "startTimeoutSeconds", MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
         ),
     }
     values["runtime"] = _runtime(reader)
+    machines = _machines(reader, values)
+    data, state = local.data_folder(stack), local.runtime_folder(stack)
+    if machines:
+        # The same from whichever machine the stack is brought up: ~ is the host's user's.
+        data, state = HOST_DATA / stack, local.host_folder(stack)
+    values["data_dir"] = reader.folder("dataDir", data)
+    values["state_dir"] = reader.folder("stateDir", state)
     ports = {
         _camel(field.name): reader.integer(_camel(field.name), FIRST_PORT, LAST_PORT)
         for field in fields(Settings)
@@ -219,9 +270,10 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         bound = "does nothing with grafana = 'false'"
         reader.fault("grafanaAnonymousViewer", "true", bound, "set it to false, or grafana to true")
     _check_accelerator(reader, values["accelerator"], head, worker)
+    _check_hosts(reader, machines, count)
     _check_folders(reader, values["state_dir"], values["data_dir"])
-    _check_ports(reader, ports, count)
-    keys = sorted({_camel(field.name) for field in fields(Settings)} | {"worker"})
+    _check_ports(reader, ports, machines or count)
+    keys = sorted({_camel(field.name) for field in fields(Settings)} | {API_KEY})
     for key in sorted(set(raw) - set(keys)):
         reader.unknown(key, raw[key], key, keys)
     if reader.faults:
@@ -234,7 +286,9 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     devices = 0 if values["accelerator"] == "none" else 1
     return Settings(
         head=_head(head),
-        workers=tuple(_worker(worker, host, count, devices) for _ in range(count)),
+        workers=()
+        if machines
+        else tuple(_worker(worker, host, count, devices) for _ in range(count)),
         **values,
     )
 
@@ -296,6 +350,8 @@ def _runtime(reader: Reader) -> str:
     }
     if reader.raw.get("objectStore") == "directory":
         given["process"].append("objectStore")
+    if "lambdaCloud" in given["process"] and "allowedCidrs" in given["docker"]:
+        given["docker"].remove("allowedCidrs")  # of the instances' firewall there
     if chosen == "auto" and given["docker"] and given["process"]:
         names = [f"{' and '.join(keys)} for {runtime} only" for runtime, keys in given.items()]
         bound = f"no runtime can do it all: {', '.join(names)}"
@@ -329,6 +385,31 @@ def _check_accelerator(
         # pulumi-docker's `gpus` takes what follows a comma in a list of devices for a count.
         bound = f"must be 1 {with_it}: a container gets one of NVIDIA's devices"
         reader.fault("worker.gpus", gpus, bound, "remove it, and set workers to the devices")
+
+
+def _machines(reader: Reader, values: Mapping[str, Any]) -> int:
+    """Return the number of other machines, 0 for none."""
+    hosts = len(values["hosts"])
+    if hosts and values["lambda_cloud"]:
+        bound = "and lambdaCloud are two places for one stack"
+        reader.fault("hosts", f"{hosts} hosts", bound, "remove one of them")
+    return values["lambda_cloud"].instances if values["lambda_cloud"] else hosts
+
+
+def _check_hosts(reader: Reader, machines: int, workers: int) -> None:
+    """Check what goes together with other machines, or only with them."""
+    if not machines:
+        for key, text in ONLY_FOR_HOSTS.items():
+            if reader.raw.get(key, text).strip() != text:
+                bound = "is for other machines only, and neither hosts nor lambdaCloud is set"
+                reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
+        return
+    if reader.raw.get("workers", "2") != "2" and workers != machines:
+        bound = f"each of the {machines} hosts has one worker"
+        reader.fault("workers", workers, bound, "remove workers")
+    if reader.raw.get("objectStore") == "directory" and machines > 1:
+        bound = f"a folder of one machine is none of the other {machines - 1}"
+        reader.fault("objectStore", "directory", bound, "set objectStore to auto or minio")
 
 
 def _check_folders(reader: Reader, state: Path, data: Path) -> None:
@@ -374,7 +455,7 @@ def _head(node: dict[str, Any]) -> NodeResources:
     )
 
 
-def _worker(node: dict[str, Any], host: LocalHost, count: int, devices: int) -> NodeResources:
+def _worker(node: Mapping[str, Any], host: LocalHost, count: int, devices: int) -> NodeResources:
     share = int(host.memory_mib * WORKERS_OBJECT_STORE_SHARE / count)
     return NodeResources(
         cpus=node.get("cpus", max(1, host.cpus // count)),

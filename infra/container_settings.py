@@ -195,7 +195,7 @@ def publish_address(reader: Reader) -> str:
         elif not cidrs:
             bound = "does nothing without allowedCidrs: only this machine can connect"
             reader.fault(key, text, bound, f"list who may connect in allowedCidrs, or remove {key}")
-    elif cidrs and key in reader.raw:
+    elif cidrs and key in reader.raw and reader.raw.get("lambdaCloud", "{}").strip() == "{}":
         bound = "must be set with allowedCidrs: it is the address that others connect to"
         reader.fault(key, text, bound, f"set {key} to an address of this machine")
     return text

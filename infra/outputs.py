@@ -21,3 +21,8 @@ NOTEBOOK_URL = "notebookUrl"  # secret: holds the notebook's token; "" without a
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
 NODES = "nodes"  # list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}
+# {} where the services run on this machine; else secret: {host, port, user, hostKey, keyFile,
+# privateKey} of the machine that all addresses above are meant on.
+SSH = "ssh"
+EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
+RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's

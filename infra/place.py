@@ -1,18 +1,30 @@
 """Where the services of a stack go: its runtime, and which services that runtime can run."""
 
+from __future__ import annotations
+
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 
 from cluster import dataset, gateway, grafana, monitoring, notebook, object_store, ray_head
 from cluster.gateway import Route
+from cluster.inputs import lift
+from cluster.ray_node import NodeResources
 from cluster.ray_worker import service as worker_service
 from cluster.service import Runtime
 from infra import tools, versions
 from infra.config import Settings
 from infra.hosts import accelerators, docker_engine
+from infra.hosts.machine import Machine
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
+
+if TYPE_CHECKING:
+    from infra.ray_launcher import Launched
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +40,11 @@ class Place:
         routes: what others reach through the gateway; empty when they reach nothing.
         gpus: indexes of the accelerators of each worker.
         python: major.minor of the nodes' Python.
+        workers: what each worker offers to jobs.
+        data: folder of what outlives the stack, where the runtime has one.
+        ssh: how users reach the machine that addresses are meant on; {} for this one.
+        expires_at: when the machines end themselves, in ISO 8601; "" for never.
+        launched: what Ray's own launcher needs, where the stack leaves Ray to it.
     """
 
     runtime: Runtime
@@ -38,6 +55,11 @@ class Place:
     routes: tuple[Route, ...]
     gpus: tuple[tuple[int, ...], ...]
     python: str
+    workers: Sequence[pulumi.Input[NodeResources]]
+    data: str
+    ssh: Mapping[str, pulumi.Input[Any]] = field(default_factory=dict)
+    expires_at: pulumi.Input[str] = ""
+    launched: Launched | None = None
 
 
 def processes(settings: Settings) -> Place:
@@ -63,8 +85,87 @@ def processes(settings: Settings) -> Place:
         notebook=False,
         routes=(),
         gpus=((),) * len(settings.workers),
-        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        python=PYTHON,
+        workers=settings.workers,
+        data=str(settings.data_dir),
     )
+
+
+def hosts(settings: Settings) -> Place:
+    """Declare the process runtime of other machines.
+
+    Raises:
+        pulumi.RunError: a machine that is there already cannot be used.
+    """
+    # Not at the top: what only other machines need costs a stack of this one.
+    from infra.hosts import lambda_hosts, ssh_hosts  # noqa: PLC0415
+    from infra.ray_launcher import Launched  # noqa: PLC0415
+    from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs  # noqa: PLC0415
+
+    base = f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}"
+    expires_at: pulumi.Input[str] = ""
+    key_file = settings.ssh_key_file
+    if settings.lambda_cloud:
+        fleet = lambda_hosts.Fleet("lambda", settings, base=base)
+        machines, expires_at, key_file = fleet.machines, fleet.expires_at, fleet.key_file
+    else:
+        machines = ssh_hosts.machines(
+            settings.hosts,
+            settings.ssh_key_file,
+            base=base,
+            python_environment=settings.python_environment,
+        )
+    head = machines[0]
+    found = tools.for_hosts(settings.object_store, has_minio=bool(head.minio))
+    if not head.prometheus:
+        pulumi.log.warn(f"Monitoring is off: {head.name} has no prometheus on its PATH")
+    data = str(settings.data_dir).replace("~", head.home, 1)
+    runtime = HostsRuntime(
+        "hosts",
+        HostsRuntimeArgs(
+            machines=machines,
+            setup_commands=settings.setup_commands,
+            ray=versions.RAY,
+            links_ray=not settings.start_ray,
+            folder=str(settings.state_dir),
+            data=data,
+            keep_data=settings.keep_data,
+            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            minio=found.paths.get("minio"),
+            ports=settings.ports(object_store=found.minio, prometheus=bool(head.prometheus)),
+            start_timeout=settings.start_timeout_seconds,
+        ),
+    )
+    return Place(
+        runtime=runtime,
+        minio=found.minio,
+        prometheus=bool(head.prometheus),
+        grafana=False,
+        notebook=False,
+        routes=(),
+        gpus=((),) * len(machines),
+        python=PYTHON,
+        workers=[
+            lift(settings.worker_on, machine.cpus, machine.memory_mib, machine.gpus)
+            for machine in machines
+        ],
+        ssh=_access(head, settings),
+        data=data,
+        expires_at=expires_at,
+        launched=None
+        if settings.start_ray
+        else Launched(machines=machines, key_file=str(key_file or ""), runtime=runtime),
+    )
+
+
+def _access(head: Machine, settings: Settings) -> dict[str, pulumi.Input[Any]]:
+    """Return how users reach the head's machine: a key of theirs by its file, one of ours whole."""
+    fields = ("host", "port", "user", "hostKey")
+    theirs = settings.ssh_key_file is not None and not settings.lambda_cloud
+    return {key: head.connection[key] for key in fields} | {
+        "keyFile": str(settings.ssh_key_file) if theirs else "",
+        "privateKey": "" if theirs else head.connection["privateKey"],
+    }
 
 
 def containers(settings: Settings) -> Place:
@@ -120,6 +221,8 @@ def containers(settings: Settings) -> Place:
         routes=_routes(settings) if settings.allowed_cidrs else (),
         gpus=gpus,
         python=versions.IMAGE_PYTHON,
+        workers=settings.workers,
+        data="",
     )
 
 

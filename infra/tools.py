@@ -44,7 +44,32 @@ def find(object_store: str) -> Tools:
     Raises:
         pulumi.RunError: minio is asked for and cannot be had.
     """
-    paths: dict[str, pulumi.Input[str]] = {"ray": local.environment_program("ray")}
+    paths = {"ray": local.environment_program("ray"), **_minio(object_store)}
+    if prometheus := shutil.which("prometheus"):
+        paths["prometheus"] = prometheus
+    else:
+        pulumi.log.warn(
+            "Monitoring is off: no prometheus on PATH. To have it, install your distribution's "
+            "package prometheus, or the program from prometheus.io/download"
+        )
+    return Tools(paths=paths)
+
+
+def for_hosts(object_store: str, *, has_minio: bool) -> Tools:
+    """Find the MinIO of this machine for hosts that have none.
+
+    Args:
+        object_store: the setting objectStore.
+        has_minio: whether the head's host has one of its own.
+
+    Raises:
+        pulumi.RunError: minio is asked for and cannot be had.
+    """
+    return Tools(paths={"minio": "minio"} if has_minio else _minio(object_store))
+
+
+def _minio(object_store: str) -> dict[str, pulumi.Input[str]]:
+    paths: dict[str, pulumi.Input[str]] = {}
     if object_store != "directory":
         source = local.minio_source()
         if source == "go":
@@ -68,11 +93,4 @@ def find(object_store: str) -> Tools:
                 f"No object store: results go to a folder of this machine. To have MinIO, "
                 f"{HAVE_MINIO}"
             )
-    if prometheus := shutil.which("prometheus"):
-        paths["prometheus"] = prometheus
-    else:
-        pulumi.log.warn(
-            "Monitoring is off: no prometheus on PATH. To have it, install your distribution's "
-            "package prometheus, or the program from prometheus.io/download"
-        )
-    return Tools(paths=paths)
+    return paths

@@ -104,6 +104,15 @@ def runtime_folder(stack: str) -> Path:
     return Path(f"/tmp/trainyard-{name}")  # noqa: S108 (checked: make_private)
 
 
+def host_folder(stack: str) -> Path:
+    """Return the default runtime folder of a stack on other machines.
+
+    Of nothing of this machine, or the stack would move when another one brings it up.
+    """
+    name = sha256(f"host\0{stack}".encode()).hexdigest()[:8]
+    return Path(f"/tmp/trainyard-{name}")  # noqa: S108 (checked: make_private)
+
+
 def _xdg(variable: str, default: str) -> Path:
     # The specification says to ignore a path that is not absolute.
     value = Path(os.environ.get(variable, ""))

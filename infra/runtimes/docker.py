@@ -76,7 +76,7 @@ class DockerRuntime(pulumi.ComponentResource):
     """
 
     network: pulumi.Output[str]
-    bind_address = "0.0.0.0"  # noqa: S104 (of the container, on a network of the stack's own)
+    via = None
 
     def __init__(
         self, name: str, args: DockerRuntimeArgs, opts: pulumi.ResourceOptions | None = None
@@ -120,6 +120,10 @@ class DockerRuntime(pulumi.ComponentResource):
         )
         self.network = network.name
         self.register_outputs({"network": self.network})
+
+    def listen_address(self, service: str) -> str:  # noqa: ARG002 (each container has its own)
+        """Return the address that a service listens on to be reached by those it is meant for."""
+        return "0.0.0.0"  # noqa: S104 (of the container, on a network of the stack's own)
 
     def node_address(self, index: int) -> str:  # noqa: ARG002 (each container has its own)
         """Return "": Ray finds out a container's address."""

@@ -14,7 +14,7 @@ from training import runs as run_files
 from training.client import info as info_rows
 from training.client import outputs as contract
 from training.client import scripts, submission
-from training.client.console import LogWriter, print_table, say
+from training.client.console import LogWriter, print_table, say, warn
 from training.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def main() -> None:
 
 @app.command()
 def submit(
+    context: typer.Context,
     job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(help="After `--`: the job's own arguments.")
@@ -97,6 +98,9 @@ def submit(
     )
     stack_outputs = contract.read(stack, outputs)
     imported.result()
+    if ending := info_rows.ends_soon(stack_outputs):
+        warn(f"warning: {ending}")
+    stack_outputs = _reach(context, stack_outputs)
     client, job_id = submission.submit(request, stack_outputs, force=force)
     say(f"Job '{job_id}' submitted successfully", rule=True)
     say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
@@ -118,10 +122,60 @@ def info(stack: Stack = None, outputs: Outputs = None) -> None:
             say(f"  {name:<{width}}  {value}")
 
 
+@app.command()
+def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
+    """Bring a stack's dashboard and other services to this machine, until Ctrl-C."""
+    stack_outputs = contract.read(stack, outputs)
+    if stack_outputs.ssh is None:
+        say(f"stack {stack_outputs.stack!r} runs on this machine: `train info` has its addresses")
+        return
+    from training.client.tunnel import Tunnel  # noqa: PLC0415 - slow
+
+    try:
+        with Tunnel(stack_outputs.ssh, stack_outputs, warn, same_ports=True) as opened:
+            rows = [vars(route) for route in opened.routes]
+            print_table(rows, ("service", "here", "there"), as_json=False)
+            say(f"through {stack_outputs.ssh.where}; Ctrl-C ends it")
+            opened.wait()
+    except KeyboardInterrupt:
+        say("\ntunnel closed")
+        raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(1)  # it has given up, and said why
+
+
+@app.command(name="cluster-file")
+def cluster_file(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Written anew, for you alone (0600).")
+    ] = Path("ray_cluster_config.yaml"),
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Write the stack's machines as a cluster file for Ray's own launcher, `ray up`."""
+    stack_outputs = contract.read(stack, outputs)
+    if not stack_outputs.ray_cluster_file:
+        raise ClientError(
+            f"stack {stack_outputs.stack!r} has no cluster file: only one that leaves Ray to "
+            "Ray's own launcher has, on machines reached by SSH; name it with --stack"
+        )
+    head = stack_outputs.nodes[0].name
+    say(f"Generating ray config file {output} using IP from {head} instance")
+    try:
+        output.touch(mode=0o600)
+        output.chmod(0o600)
+        output.write_text(stack_outputs.ray_cluster_file, encoding="utf-8")
+    except OSError as error:
+        raise ClientError(
+            f"cannot write {output} ({error.strerror}): give another file with --output"
+        ) from None
+
+
 @app.command(name="list")
-def list_jobs(as_json: Json = False, stack: Stack = None, outputs: Outputs = None) -> None:
+def list_jobs(
+    context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
+) -> None:
     """List the cluster's jobs, newest first."""
-    client, _ = _connect(stack, outputs)
+    client, _ = _connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     rows = [_job_row(job) for job in jobs.submissions(client)]
@@ -129,9 +183,15 @@ def list_jobs(as_json: Json = False, stack: Stack = None, outputs: Outputs = Non
 
 
 @app.command()
-def status(job: Job, as_json: Json = False, stack: Stack = None, outputs: Outputs = None) -> None:
+def status(
+    context: typer.Context,
+    job: Job,
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
     """Show a job's state, and why it waits."""
-    client, stack_outputs = _connect(stack, outputs)
+    client, stack_outputs = _connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     found = jobs.resolve(client, job)
@@ -151,6 +211,7 @@ def status(job: Job, as_json: Json = False, stack: Stack = None, outputs: Output
 
 @app.command()
 def logs(
+    context: typer.Context,
     job: Job,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Until the job's end; exits with its result.")
@@ -159,7 +220,7 @@ def logs(
     outputs: Outputs = None,
 ) -> None:
     """Print a job's log from its beginning."""
-    client, stack_outputs = _connect(stack, outputs)
+    client, stack_outputs = _connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     job_id = jobs.resolve(client, job).submission_id
@@ -170,9 +231,9 @@ def logs(
 
 
 @app.command()
-def stop(job: Job, stack: Stack = None, outputs: Outputs = None) -> None:
+def stop(context: typer.Context, job: Job, stack: Stack = None, outputs: Outputs = None) -> None:
     """Stop a job and wait until it has stopped; its checkpoints stay."""
-    client, _ = _connect(stack, outputs)
+    client, _ = _connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     found = jobs.resolve(client, job)
@@ -192,9 +253,11 @@ def stop(job: Job, stack: Stack = None, outputs: Outputs = None) -> None:
 
 
 @app.command()
-def runs(as_json: Json = False, stack: Stack = None, outputs: Outputs = None) -> None:
+def runs(
+    context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
+) -> None:
     """List the runs in the store, with their last metrics."""
-    stack_outputs = contract.read(stack, outputs)
+    stack_outputs = _reach(context, contract.read(stack, outputs))
     from training.client import history, store  # noqa: PLC0415 - slow
 
     states = _states(stack_outputs)
@@ -218,6 +281,7 @@ def runs(as_json: Json = False, stack: Stack = None, outputs: Outputs = None) ->
 
 @app.command()
 def show(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name of a run.")],
     curves: Annotated[
         Path | None, typer.Option("--curves", help="Save the picture of the curves here.")
@@ -227,7 +291,7 @@ def show(
     outputs: Outputs = None,
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
-    stack_outputs = contract.read(stack, outputs)
+    stack_outputs = _reach(context, contract.read(stack, outputs))
     from training.client import history, store  # noqa: PLC0415 - slow
 
     place = store.open_store(stack_outputs)
@@ -253,12 +317,23 @@ def show(
         say(f"curves      {curves}")
 
 
+def _reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
+    """The outputs with addresses that answer here until the command's end."""
+    if outputs.ssh is None:
+        return outputs
+    from training.client.tunnel import Tunnel  # noqa: PLC0415 - slow
+
+    opened: Tunnel = context.with_resource(Tunnel(outputs.ssh, outputs, warn))
+    return opened.outputs
+
+
 def _connect(
-    stack: str | None, file: Path | None
+    context: typer.Context, stack: str | None, file: Path | None
 ) -> tuple[JobSubmissionClient, contract.StackOutputs]:
     imported = submission.prepare()
     stack_outputs = contract.read(stack, file)
     imported.result()
+    stack_outputs = _reach(context, stack_outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     return jobs.connect(stack_outputs), stack_outputs
@@ -272,8 +347,9 @@ def _follow(client: JobSubmissionClient, job_id: str, outputs: contract.StackOut
         say(f"job {job_id} is {job.status}: {why}")
 
     writer = LogWriter()
+    patience = jobs.LOST_THROUGH_SSH_S if outputs.ssh else jobs.LOST_AFTER_S
     try:
-        job = jobs.follow(client, job_id, writer.write, notice)
+        job = jobs.follow(client, job_id, writer.write, notice, patience)
     except KeyboardInterrupt:
         writer.close()
         say(f"\nlet go of job {job_id}, which goes on")

@@ -62,6 +62,11 @@ def say(text: str, *, rule: bool = False) -> None:
     print("\n".join(lines), flush=True)  # noqa: T201
 
 
+def warn(text: str) -> None:
+    """Prints a sentence beside the command's output, which may be a log or JSON."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
     """Prints rows as JSON, as a table on a terminal, else as lines with tabs between."""
     if as_json:

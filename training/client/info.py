@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from training.client.outputs import StackOutputs
+
+SOON = timedelta(hours=1)
 
 
 def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
@@ -15,6 +19,9 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
     rows = [
         ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
         ("nodes", nodes),
+        ("runs on", f"{ssh.where}: the addresses below are there" if (ssh := outputs.ssh) else ""),
+        ("to have them here", f"train tunnel -s {outputs.stack}" if ssh else ""),
+        ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
         ("Ray dashboard", outputs.dashboard_url),
         ("its token", show.format("rayToken")),
         ("results", outputs.storage_url),
@@ -30,6 +37,16 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
     return [row for row in rows if row[1]]
 
 
+def ends_soon(outputs: StackOutputs) -> str:
+    """A sentence when the stack's machines end themselves within the hour; else ""."""
+    if outputs.expires_at is None or outputs.expires_at - datetime.now(UTC) > SOON:
+        return ""
+    return (
+        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: what is on its "
+        "machines then is lost"
+    )
+
+
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     """Commands for what a user is likely to want now, each with what it does."""
     stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
@@ -41,3 +58,12 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
         (f"train list{stack}", "jobs; then train logs, status and stop"),
         (f"make down{make}", "end everything; results stay"),
     ]
+
+
+def _ending(moment: datetime) -> str:
+    """The time, and how far it is: `at 2026-01-31 18:00 UTC, in 2 h 05 min`."""
+    minutes = round((moment - datetime.now(UTC)).total_seconds() / 60)
+    hours, rest = divmod(abs(minutes), 60)
+    far = f"{hours} h {rest:02} min" if hours else f"{rest} min"
+    when = f"in {far}" if minutes >= 0 else f"{far} ago"
+    return f"at {moment:%Y-%m-%d %H:%M} UTC, {when}"

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -24,6 +25,7 @@ FIRST_LINE_POLL_S = 0.2
 POLL_S = 0.5
 RECONNECT_S = 1
 LOST_AFTER_S = 30
+LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd
 STOP_DEADLINE_S = 60
 WAITING_NOTICE_S = 5
 
@@ -125,6 +127,7 @@ def follow(
     job_id: str,
     write: Callable[[str], None],
     notice: Callable[[JobDetails], None] = lambda _: None,
+    lost_after_s: float = LOST_AFTER_S,
 ) -> JobDetails:
     """Writes a job's log as it grows, each character once, until the job has ended.
 
@@ -136,15 +139,16 @@ def follow(
         job_id: submission id.
         write: takes the next piece of the log.
         notice: called once when the job still waits after some seconds.
+        lost_after_s: how long the server may be out of reach.
 
     Returns:
         The job in its final state.
 
     Raises:
-        ClientError: the server was not to be reached for half a minute; the job goes on.
+        ClientError: the server was not to be reached for so long; the job goes on.
     """
     logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
-    return asyncio.run(_follow(client, job_id, _Log(write), notice))
+    return asyncio.run(_follow(client, job_id, _Log(write), notice, lost_after_s))
 
 
 def wait_for_end(client: JobSubmissionClient, job_id: str) -> JobDetails:
@@ -155,9 +159,10 @@ def wait_for_end(client: JobSubmissionClient, job_id: str) -> JobDetails:
     """
     deadline = time.monotonic() + STOP_DEADLINE_S
     while time.monotonic() < deadline:
-        job: JobDetails = client.get_job_info(job_id)
-        if job.status.is_terminal():
-            return job
+        with suppress(requests.RequestException):  # cut
+            job: JobDetails = client.get_job_info(job_id)
+            if job.status.is_terminal():
+                return job
         time.sleep(FIRST_LINE_POLL_S)
     raise ClientError(
         f"job {job_id} was told to stop and has not ended within {STOP_DEADLINE_S} s: "
@@ -182,7 +187,11 @@ class _Log:
 
 
 async def _follow(
-    client: JobSubmissionClient, job_id: str, log: _Log, notice: Callable[[JobDetails], None]
+    client: JobSubmissionClient,
+    job_id: str,
+    log: _Log,
+    notice: Callable[[JobDetails], None],
+    lost_after_s: float,
 ) -> JobDetails:
     tail = asyncio.create_task(_tail(client, job_id, log))
     started = answered = time.monotonic()
@@ -201,9 +210,9 @@ async def _follow(
                 if ended:  # the job's node is gone; its result is known all the same
                     return job
             except (requests.RequestException, RuntimeError, TimeoutError) as error:
-                if time.monotonic() - answered > LOST_AFTER_S:
+                if time.monotonic() - answered > lost_after_s:
                     raise ClientError(
-                        f"lost the job server for {LOST_AFTER_S} s ({type(error).__name__}); the "
+                        f"lost the job server for {lost_after_s:g} s ({type(error).__name__}); the "
                         f"job goes on as long as its cluster: train logs -f {job_id}"
                     ) from None
             else:

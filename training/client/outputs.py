@@ -12,9 +12,11 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training.client.errors import ClientError
 
@@ -35,16 +37,22 @@ NOTEBOOK_URL = "notebookUrl"
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"
 NODES = "nodes"
+SSH = "ssh"
+EXPIRES_AT = "expiresAt"
+RAY_CLUSTER_FILE = "rayClusterFile"
 
 TEXTS = (
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
     *(ACCESS_KEY, SECRET_KEY, PROMETHEUS_URL, PROMETHEUS_PASSWORD, GRAFANA_URL, GRAFANA_PASSWORD),
-    *(NOTEBOOK_URL, RAY_VERSION, PYTHON_VERSION),
+    *(NOTEBOOK_URL, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT, RAY_CLUSTER_FILE),
 )
 DEFAULT_STACK = "dev"
 FILE_VARIABLE = "TRAINYARD_OUTPUTS"
 STACK_VARIABLE = "TRAINYARD_STACK"
 READ_TIMEOUT_S = 60
+SSH_PORT = 22
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +68,28 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ssh:
+    """How a stack on another machine is reached: its host, the host's key, and how to log in."""
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+    key_file: str  # "" without one: then `private_key`, else the user's SSH agent
+    private_key: str = field(repr=False)
+
+    @property
+    def where(self) -> str:
+        """`user@host`, with the port unless it is SSH's own."""
+        return f"{self.user}@{self.host}" + (f":{self.port}" if self.port != SSH_PORT else "")
+
+
+@dataclass(frozen=True, kw_only=True)
 class StackOutputs:
-    """What a stack exports. Secrets stay out of `repr`."""
+    """What a stack exports. Secrets stay out of `repr`.
+
+    With `ssh`, addresses are those on that host.
+    """
 
     project: str
     stack: str
@@ -80,11 +108,15 @@ class StackOutputs:
     ray_version: str
     python_version: str
     nodes: tuple[Node, ...]
+    ssh: Ssh | None  # None where the services run on this machine
+    expires_at: datetime | None  # when the machines end themselves, in UTC
+    ray_cluster_file: str = field(repr=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values that may appear in no upload and no runtime environment."""
-        return tuple(value for value in (self.ray_token, self.secret_key) if value)
+        private_key = self.ssh.private_key.strip() if self.ssh else ""
+        return tuple(value for value in (self.ray_token, self.secret_key, private_key) if value)
 
 
 def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
@@ -122,7 +154,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         raise ClientError(f"{source} is not JSON: {error}; write it with: {_how(stack)}") from None
     if not isinstance(values, dict):
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
-    missing = [name for name in (*TEXTS, NODES) if name not in values]
+    missing = [name for name in (*TEXTS, NODES, SSH) if name not in values]
     if missing:
         raise ClientError(
             f"{source} lacks the outputs {', '.join(missing)}: the stack is not up, or of another "
@@ -138,12 +170,9 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
             f"{source} holds the outputs of stack {values[STACK]!r}, not of {stack!r}: give the "
             f"file of {stack!r}, or ask for it with --stack {values[STACK]}"
         )
-    try:
-        nodes = tuple(_node(node) for node in values[NODES])
-    except (TypeError, KeyError, ValueError) as error:
-        raise ClientError(
-            f"{source}: output {NODES!r} is malformed ({error!r}); run `make up`"
-        ) from (None)
+    nodes = _typed(values, NODES, source, lambda value: tuple(_node(node) for node in value))
+    ssh = _typed(values, SSH, source, lambda value: _ssh(value) if value else None)
+    expires_at = _typed(values, EXPIRES_AT, source, lambda value: _time(value) if value else None)
     return StackOutputs(
         project=values[PROJECT],
         stack=values[STACK],
@@ -162,6 +191,9 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         ray_version=values[RAY_VERSION],
         python_version=values[PYTHON_VERSION],
         nodes=nodes,
+        ssh=ssh,
+        expires_at=expires_at,
+        ray_cluster_file=values[RAY_CLUSTER_FILE],
     )
 
 
@@ -178,6 +210,33 @@ def checkout() -> Path:
     raise ClientError(
         f"no Pulumi.yaml in {here} or above: run this in the checkout, or give --outputs FILE"
     )
+
+
+def _typed(values: dict[str, Any], name: str, source: str, make: Callable[[Any], T]) -> T:
+    try:
+        return make(values[name])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ClientError(
+            f"{source}: output {name!r} is malformed ({error!r}); run `make up`"
+        ) from None
+
+
+def _ssh(value: dict[str, Any]) -> Ssh:
+    return Ssh(
+        host=str(value["host"]),
+        port=int(value["port"]),
+        user=str(value["user"]),
+        host_key=str(value["hostKey"]),
+        key_file=str(value["keyFile"]),
+        private_key=str(value["privateKey"]),
+    )
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} does not say its time zone")
+    return found.astimezone(UTC)
 
 
 def _node(value: dict[str, Any]) -> Node:

@@ -13,7 +13,8 @@ from training.client.errors import ClientError
 # State, keys and settings of stacks, in gitignore's patterns. They come last in Ray's list of
 # excludes, so that no pattern of the user brings one back.
 NEVER_UPLOADED = (
-    *(".git", ".pulumi/", "Pulumi.*.yaml", "*outputs*.json", ".env", ".env.*", ".netrc"),
+    *(".git", ".pulumi/", "Pulumi.*.yaml", ".env", ".env.*", ".netrc"),
+    *("*outputs*.json", "ray_cluster_config.yaml"),
     *("*.pem", "*.key", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh/", ".aws/"),
     *(".venv/", "venv/", "__pycache__/", "*.pyc", ".mypy_cache/", ".ruff_cache/"),
 )

@@ -51,9 +51,14 @@ def open_store(outputs: StackOutputs) -> Store:
     """The store of a stack.
 
     Raises:
-        ClientError: its address is of an unknown kind.
+        ClientError: its address is of an unknown kind, or a folder of another machine.
     """
     address = urlsplit(outputs.storage_url)
+    if address.scheme == "file" and outputs.ssh is not None:
+        raise ClientError(
+            f"the results of stack {outputs.stack!r} are files, {outputs.storage_url} on "
+            f"{outputs.ssh.where}: look at them there, or give the stack an object store"
+        )
     if address.scheme == "file":
         return FolderStore(outputs.storage_url, Path(unquote(address.path)))
     if address.scheme == "s3":

@@ -5,10 +5,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import docker
+import psutil
 import pytest
 import yaml
 from docker.errors import DockerException, ImageNotFound
@@ -81,6 +83,116 @@ class EngineProcess:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+class SshServer:
+    """An SSH server on loopback with a key of its own; the user of the test may log in."""
+
+    def __init__(self, root):
+        self.folder = root
+        self.folder.mkdir()
+        self.host_key = self.key("host")
+        self.log = root / "log"
+        (root / "authorized").write_text(self.key("user"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        config = {
+            "ListenAddress": f"127.0.0.1:{self.port}",
+            "HostKey": root / "host",
+            "AuthorizedKeysFile": root / "authorized",
+            "PidFile": "none",
+            "UsePAM": "no",
+            "PermitRootLogin": "yes",
+            "PasswordAuthentication": "no",
+            "StrictModes": "no",  # of the folder's parents only
+            "AcceptEnv": "ACCEPTED_* PULUMI_COMMAND_STDOUT",
+            "Subsystem": "sftp internal-sftp",
+        }
+        (root / "config").write_text("".join(f"{key} {value}\n" for key, value in config.items()))
+        self._process = None
+
+    def key(self, name, *options):
+        """Make a key pair; its public half."""
+        path = self.folder / name
+        arguments = ["-q", "-t", "ed25519", "-N", "", *options, "-f", str(path)]
+        subprocess.run(["ssh-keygen", *arguments], check=True)
+        return path.with_suffix(".pub").read_text().strip()
+
+    def start(self):
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                [server, "-D", "-e", "-f", str(self.folder / "config")], stderr=log
+            )
+        deadline = time.monotonic() + 10
+        while "listening" not in self.log.read_text():
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)
+        return self
+
+    def connection(self, **more):
+        user = psutil.Process().username()
+        port = {"port": self.port, "host_key": self.host_key}
+        return {"host": "127.0.0.1", "user": user, **port, **more}
+
+    def cut(self):
+        """End the connections; what runs in them goes on."""
+        for child in psutil.Process(self._process.pid).children():
+            for session in [child, *child.children()]:
+                if "sshd" in session.name():
+                    session.kill()
+
+    def end(self):
+        if self._process is not None:
+            self.cut()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class CommandStack(EngineProcess):
+    """A stack of the project `command`: commands here and on an SSH server of the test's own."""
+
+    program = "command"
+
+    def __init__(self, root, environment, server):
+        super().__init__(root, environment)
+        self.server = server
+        self.connection = server.connection(private_key=(server.folder / "user").read_text())
+        self.environment.pop("SSH_AUTH_SOCK", None)
+
+    def config(self):
+        return {"folder": str(self.folder), "connection": self.connection}
+
+    def up(self, *arguments, **shape):
+        """Declare, unless there is nothing to, and run; what it printed."""
+        if shape:
+            self.declare(**shape)
+        return self.done("up", "--yes", *arguments)
+
+    def done(self, command, *arguments):
+        code, output = self.run(command, *arguments)
+        assert code == 0, output
+        return output
+
+    def fails(self, **shape):
+        """What an up that has to fail printed."""
+        self.declare(**shape)
+        code, output = self.run("up", "--yes")
+        assert code == 1, output
+        return output
+
+    def resource(self, name):
+        return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
+
+    def lines(self, name):
+        """What the commands wrote to a file of the test's folder."""
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
 
 
 class DockerStack(EngineProcess):
@@ -173,5 +285,21 @@ def engine(tmp_path, environment):
 def stack(tmp_path, environment, docker_client):
     stack = DockerStack(tmp_path, environment, docker_client)
     stack.declare()
+    yield stack
+    stack.end()
+
+
+@pytest.fixture
+def ssh_server(tmp_path):
+    if shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin") is None:
+        pytest.skip("sshd is not installed (apt-get install openssh-server)")
+    server = SshServer(tmp_path / "ssh")
+    yield server.start()
+    server.end()
+
+
+@pytest.fixture
+def commands(tmp_path, environment, ssh_server):
+    stack = CommandStack(tmp_path, environment, ssh_server)
     yield stack
     stack.end()

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from infra.runtimes.ports import PortsInUseError
-from infra.runtimes.process import DaemonProvider, DataProvider, ProgramError, ProgramProvider
+from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
+from infra.runtimes.programs import ProgramError
 from infra.runtimes.supervisor import Supervisor, SupervisorError
 
 pytestmark = pytest.mark.integration

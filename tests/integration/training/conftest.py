@@ -273,5 +273,8 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
                     {"name": "head", "cpus": 0} | node,
                     {"name": "worker-0", "cpus": 2} | node,
                 ],
+                "ssh": {},
+                "expiresAt": "",
+                "rayClusterFile": "",
             },
         )

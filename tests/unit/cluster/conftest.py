@@ -14,9 +14,12 @@ from cluster.service import Service, Volume
 class RecordingRuntime:
     """A runtime with addresses of its own, so that a component that guesses them is found out."""
 
-    bind_address: str = "0.0.0.0"
+    via: None = None
     node_addresses: str = ""
     placed: dict[str, Service] = field(default_factory=dict)
+
+    def listen_address(self, service: str) -> str:
+        return "0.0.0.0"
 
     def node_address(self, index: int) -> str:
         return f"{self.node_addresses}{index}" if self.node_addresses else ""

@@ -238,7 +238,7 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
     def run(*addresses: str, password: bool = False, hurry: bool = False) -> list[int]:
         health, *ports = _free_ports(len(addresses) + 1)
         behind = dict(zip(ports, addresses, strict=True))
-        runtime.bind_address = "0.0.0.0"
+        assert runtime.listen_address("gateway") == "0.0.0.0"
         runtime.address = lambda _service, port: behind[port]
         routes = [
             Route(service="service", port=port, setting="a", password=password) for port in ports

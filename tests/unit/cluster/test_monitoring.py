@@ -16,7 +16,13 @@ from cluster.object_store import Storage
 
 Deploy = Callable[[Callable[[], Any]], Any]
 FOLDER = Storage(url="file:///srv/results")
-STORE = Storage(url="s3://ray", endpoint="http://e", internal="minio:9000", metrics_secret="k" * 40)
+STORE = Storage(
+    url="s3://ray",
+    endpoint="http://e",
+    internal="minio:9000",
+    bucket="ray",
+    metrics_secret="k" * 40,
+)
 
 
 def _args(runtime: Any, storage: Storage) -> MonitoringArgs:
@@ -53,7 +59,7 @@ def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) ->
 
 
 def test_without_a_store_prometheus_scrapes_ray_only(runtime: Any) -> None:
-    jobs = monitoring.scrape_config(_args(runtime, FOLDER))["scrape_configs"]
+    jobs = monitoring.scrape_config(_args(runtime, FOLDER), "head:8265", "")["scrape_configs"]
     assert [job["job_name"] for job in jobs] == ["ray"]
 
 
@@ -84,7 +90,11 @@ def test_prometheus_accepts_its_configuration(
         (tmp_path / name).write_text("token")
     runtime.file = lambda _service, name: str(tmp_path / name)
     config = tmp_path / "prometheus.yml"
-    config.write_text(yaml.safe_dump(monitoring.scrape_config(_args(runtime, storage))))
+    config.write_text(
+        yaml.safe_dump(
+            monitoring.scrape_config(_args(runtime, storage), "head:8265", str(storage.internal))
+        )
+    )
     done = subprocess.run(
         ["promtool", "check", "config", str(config)], capture_output=True, text=True, check=False
     )

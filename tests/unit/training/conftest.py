@@ -46,6 +46,9 @@ def values(tmp_path: Path) -> dict[str, Any]:
             {"name": "worker-0", "cpus": 2} | node,
             {"name": "worker-1", "cpus": 4} | node | {"gpus": 1, "resources": {"TPU": 4}},
         ],
+        "ssh": {},
+        "expiresAt": "",
+        "rayClusterFile": "",
     }
 
 

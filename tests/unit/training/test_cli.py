@@ -73,3 +73,46 @@ def test_runs_of_a_store_without_a_cluster(
     assert "has no curves yet" in capsys.readouterr().err
     assert call(monkeypatch, "show", "second", "--outputs", path) == 1
     assert "no run is called 'second'" in capsys.readouterr().err
+
+
+FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"
+
+
+@pytest.mark.parametrize("old_mode", [None, 0o644])
+def test_the_cluster_file_is_written_for_its_user_alone(  # A22 A23 A24 F38
+    old_mode: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "ray_cluster_config.yaml"
+    if old_mode is not None:
+        file.write_text("a longer file of another stack, which is replaced as a whole " * 9)
+        file.chmod(old_mode)
+    outputs = str(outputs_file(values | {"rayClusterFile": FILE}))
+    assert call(monkeypatch, "cluster-file", "--outputs", outputs) == 0
+    assert capsys.readouterr().out == (
+        "Generating ray config file ray_cluster_config.yaml using IP from head instance\n"
+    )
+    assert file.read_text() == FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    other = tmp_path / "none" / "other.yaml"
+    assert call(monkeypatch, "cluster-file", "-o", str(other), "--outputs", outputs) == 1
+    assert f"cannot write {other} (No such file" in capsys.readouterr().err
+
+
+def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    path = str(outputs_file(values))
+    assert call(monkeypatch, "cluster-file", "--outputs", path) == 1
+    assert "stack 'dev' has no cluster file" in capsys.readouterr().err
+    assert call(monkeypatch, "tunnel", "--outputs", path) == 0
+    assert "stack 'dev' runs on this machine" in capsys.readouterr().out

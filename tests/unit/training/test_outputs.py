@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,54 @@ def test_malformed_nodes_are_one_message(
 def test_texts_of_another_type_are_named(values: dict[str, Any], outputs_file: Writer) -> None:
     with pytest.raises(ClientError, match="the outputs bucket, rayVersion are not text"):
         outputs.read(file=outputs_file(values | {"bucket": None, "rayVersion": 2.6}))
+
+
+ACCESS = {
+    "host": "203.0.113.7",
+    "port": 22,
+    "user": "trainyard",
+    "hostKey": "ssh-ed25519 AAAA",
+    "keyFile": "",
+    "privateKey": "canary-private-key\n",
+}
+
+
+def test_a_stack_of_this_machine_has_no_host(stack: outputs.StackOutputs) -> None:
+    assert stack.ssh is None
+    assert stack.expires_at is None
+
+
+def test_a_stack_elsewhere_says_how_it_is_reached(values: dict[str, Any]) -> None:
+    text = json.dumps(values | {"ssh": ACCESS, "expiresAt": "2026-01-31T18:00:00Z"})
+    found = outputs.parse(text, None, "test")
+    assert found.ssh is not None
+    assert found.ssh.where == "trainyard@203.0.113.7"
+    assert found.expires_at == datetime(2026, 1, 31, 18, tzinfo=UTC)
+    assert "canary" not in repr(found)  # F35
+    assert "canary-private-key" in found.secrets
+    other = outputs.parse(json.dumps(values | {"ssh": ACCESS | {"port": 2222}}), None, "test")
+    assert other.ssh is not None
+    assert other.ssh.where == "trainyard@203.0.113.7:2222"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ssh": {k: v for k, v in ACCESS.items() if k != "hostKey"}},
+        {"ssh": ACCESS | {"port": "many"}},
+        {"ssh": "text"},
+        {"expiresAt": "tomorrow"},
+        {"expiresAt": "2026-01-31T18:00:00"},
+    ],
+)
+def test_malformed_access_is_one_message_without_secrets(
+    wrong: dict[str, Any], values: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        outputs.parse(json.dumps(values | wrong), None, "test")
+    [name] = wrong
+    assert f"test: output {name!r} is malformed" in str(caught.value)
+    assert "canary" not in str(caught.value)
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""What of this project another machine runs: the agent, and the lock of its environment."""
+
+import gzip
+import io
+import tarfile
+from hashlib import sha256
+from pathlib import Path
+
+from infra.hosts.local import cache_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = ("agent", "ports", "programs", "supervisor")
+FILES = {
+    "infra/__init__.py": "infra/__init__.py",
+    "infra/runtimes/__init__.py": "infra/runtimes/__init__.py",
+    **{f"infra/runtimes/{name}.py": f"infra/runtimes/{name}.py" for name in MODULES},
+    "setup.txt": "requirements/setup.txt",
+    "host.txt": "requirements/host.txt",
+}
+MODE = 0o644
+
+
+def bundle(root: Path = ROOT) -> Path:
+    """Return an archive of it, named by its content; one that is there is kept."""
+    content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
+    archive = _archive(content)
+    path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".new")
+        draft.write_bytes(archive)
+        draft.replace(path)
+    return path
+
+
+def _archive(content: dict[str, bytes]) -> bytes:
+    """Return the same bytes for the same content: no time, no owner."""
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for name, data in content.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), MODE
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()

@@ -1,0 +1,215 @@
+"""Makes a machine ready for services: the agent, the user's own commands, a Python environment.
+
+By pulumi-command, so that each step stands in the preview and its output is seen while it works.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import pulumi
+from pulumi_command import remote
+
+from cluster.inputs import lift
+from infra.hosts.bundle import bundle
+from infra.hosts.machine import AGENT, ENVIRONMENT, Machine
+
+TIMEOUT = "45m"  # PyTorch and its libraries are gigabytes
+DIAL_ERRORS = 5
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+# POSIX shell. uv fetches a Python of the version that jobs are written for where there is none.
+INSTALL = """\
+set -eu
+umask 077
+base={base}
+mkdir -p "$base/{agent}"
+tar -xzf "$HOME/{archive}" -C "$base/{agent}"
+cd "$base/{agent}"
+"""
+# `ray down` calls the ray that a login finds.
+LINK = """\
+mkdir -p "$HOME/.local/bin"
+ln -sfn "{python}/ray" "$HOME/.local/bin/ray"
+"""
+MAKE = """\
+if ! [ -x "$base/uv/bin/uv" ]; then
+  echo "making the installer"
+  python3 -m venv --clear "$base/uv" || {{
+    echo "python3 -m venv does not work here: install the package python3-venv" >&2; exit 1; }}
+  "$base/uv/bin/pip" install --quiet --require-hashes --requirement setup.txt
+fi
+uv=$base/uv/bin/uv
+if ! "$base/{environment}/bin/python" -c 'import sys; sys.exit({version} != sys.version_info[:2])' \
+    2>/dev/null; then
+  "$uv" venv --quiet --clear --python {python} "$base/{environment}"
+fi
+echo "installing the $(grep -c '==' host.txt) packages of host.txt; PyTorch's are gigabytes"
+"$uv" pip sync --quiet --require-hashes --python "$base/{environment}" host.txt
+echo "installed"
+"""
+CHECK = """\
+{python} - <<'END'
+import sys
+found = sys.version_info[:2]
+if found != {version}:
+    sys.exit(f"error: Python {{found[0]}}.{{found[1]}} of {python}: {wanted} is needed, as here")
+import psutil, ray, socket, supervisor, torch
+if ray.__version__ != "{ray}":
+    sys.exit(f"error: Ray {{ray.__version__}} of {python}: {ray} is needed, as here")
+if {head}:
+    try:
+        socket.create_connection({head}, timeout=10).close()
+    except OSError as error:
+        sys.exit("error: the head's machine is not reached at %s port %d (%s): Ray's nodes talk to "
+                 "one another at these addresses; put the machines into one network or region, "
+                 "open its firewall between them, or set privateAddress" % (*{head}, error))
+if {gpus}:
+    # The driver's own tools list devices that no program can use, so one program uses them.
+    if torch.cuda.device_count() < {gpus}:
+        sys.exit(f"error: PyTorch sees {{torch.cuda.device_count()}} of {gpus} GPUs: look at "
+                 "the driver (nvidia-smi, rocm-smi, dmesg); end a rented machine, take another")
+    for index in range({gpus}):
+        ones = torch.ones(256, 256, device=f"cuda:{{index}}")
+        total = float((ones @ ones).sum())
+        if total != 256.0**3:
+            sys.exit(f"error: GPU {{index}} computes {{total}} in place of {{256.0**3}}")
+    print(f"{gpus} GPUs compute: {{torch.cuda.get_device_name(0)}}")
+END
+"""
+REMOVE = """\
+case $(readlink "$HOME/.local/bin/ray") in {base}/*) rm "$HOME/.local/bin/ray" ;; esac
+rm -rf {base} "$HOME/{archive}"
+rmdir --ignore-fail-on-non-empty "$(dirname {base})"
+"""
+
+
+class Environment(pulumi.ComponentResource):
+    """What services of a machine need.
+
+    Attributes:
+        ready: the last step, which everything on the machine waits for.
+    """
+
+    ready: pulumi.Resource
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        *,
+        setup_commands: Sequence[str],
+        ray: str,
+        head: pulumi.Input[tuple[str, int]] | None,
+        links_ray: bool,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Declare the steps.
+
+        Args:
+            name: of the component.
+            machine: which.
+            setup_commands: of the user, for the shell there, before anything else.
+            ray: version of Ray that has to be there.
+            head: address and SSH port of the head's machine, to be reached from this one; None
+                on that one.
+            links_ray: whether a login there is to find Ray.
+            opts: of the component.
+        """
+        super().__init__("trainyard:host:Environment", name, None, opts)
+        connection = _connection(machine)
+        done: list[pulumi.Resource] = []
+        if setup_commands:
+            done.append(
+                remote.Command(
+                    f"{name}-setup-commands",
+                    connection=connection,
+                    create="\n".join(["set -e", *setup_commands]),
+                    triggers=[machine.identity],
+                    opts=_options(machine, self),
+                )
+            )
+        archive = bundle()
+        agent = remote.CopyToRemote(
+            f"{name}-agent",
+            connection=connection,
+            source=pulumi.FileAsset(str(archive)),
+            remote_path=_archive_name(machine),
+            triggers=[machine.identity],
+            opts=_options(machine, self, done),
+        )
+        self.ready = remote.Command(
+            f"{name}-environment",
+            connection=connection,
+            create=pulumi.Output.all(machine.gpus, head).apply(
+                lambda known: install_script(
+                    machine, ray, gpus=known[0], head=known[1], links_ray=links_ray
+                )
+            ),
+            delete=REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine)),
+            # Another archive has another name, and with another machine all of it is to be done.
+            triggers=[machine.identity, archive.name],
+            opts=pulumi.ResourceOptions.merge(
+                _options(machine, self, [agent]),
+                # The new one's folder is the old one's, which must not remove it afterwards.
+                pulumi.ResourceOptions(delete_before_replace=True),
+            ),
+        )
+        self.register_outputs({"ready": self.ready.urn})
+
+
+def install_script(
+    machine: Machine, ray: str, *, gpus: int, head: tuple[str, int] | None, links_ray: bool
+) -> str:
+    """Return the script that unpacks the agent, makes the environment and tries it out."""
+    values = {
+        "base": shlex.quote(machine.base),
+        "agent": AGENT,
+        "archive": _archive_name(machine),
+        "environment": ENVIRONMENT,
+        "python": PYTHON,
+        "version": tuple(sys.version_info[:2]),
+    }
+    script = INSTALL.format(**values)
+    if not machine.python_environment:
+        script += MAKE.format(**values)
+    if links_ray:
+        script += LINK.format(python=f"{machine.environment}/bin")
+    return script + CHECK.format(
+        python=machine.python,
+        version=tuple(sys.version_info[:2]),
+        wanted=PYTHON,
+        ray=ray,
+        gpus=int(gpus),
+        head=(head[0], int(head[1])) if head else None,
+    )
+
+
+def _archive_name(machine: Machine) -> str:
+    """Return where in the home folder the archive arrives."""
+    return f"{PurePosixPath(machine.base).name}.tar.gz"
+
+
+def _connection(machine: Machine) -> remote.ConnectionArgs:
+    known = machine.connection
+    return remote.ConnectionArgs(
+        host=known["host"],
+        port=known["port"],
+        user=known["user"],
+        host_key=known["hostKey"],
+        # Without one the SSH agent is asked.
+        private_key=lift(lambda key: key or None, known["privateKey"]),
+        dial_error_limit=DIAL_ERRORS,
+    )
+
+
+def _options(
+    machine: Machine, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
+) -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions.merge(
+        machine.options(parent, depends_on),
+        pulumi.ResourceOptions(
+            custom_timeouts=pulumi.CustomTimeouts(create=TIMEOUT, update=TIMEOUT, delete=TIMEOUT)
+        ),
+    )

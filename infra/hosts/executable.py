@@ -1,0 +1,108 @@
+"""A program of this machine, copied to another: what no package of that machine offers."""
+
+import platform
+import shlex
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from cluster.ssh import Connection, SshError, copy, run
+from infra.hosts import presence
+from infra.resource import difference, say
+
+CALL_SECONDS = 60.0
+MODE = 0o755
+
+
+class ExecutableProvider(dynamic.ResourceProvider):
+    """Copies once, and again when the file of this machine has another content."""
+
+    serialize_as_secret_always = False  # captures nothing
+    _key: str | None = None
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Take the API key from the stack's config, to ask whether a rented machine is gone."""
+        self._key = req.config.get(presence.API_KEY)
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Another machine or path is another copy; another way to it is not."""
+        return difference(olds, news, replaces=["machine", "path"])
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Copy the file, unless the machine has it."""
+        _put(props)
+        return dynamic.CreateResult(props["path"], props)
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether the copy is there and whole."""
+        try:
+            there = _digest(props) == _local_digest(props)
+        except SshError:
+            if not presence.is_gone(props["host"], self._key):
+                raise
+            there = False
+        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """The same."""
+        _put(news)
+        return dynamic.UpdateResult(news)
+
+    def delete(self, _id: str, props: dict[str, Any]) -> None:
+        """Remove the copy."""
+        try:
+            _call(props, f"rm -f {shlex.quote(props['path'])}")
+        except SshError:
+            if not presence.is_gone(props["host"], self._key):
+                raise
+
+
+class Executable(dynamic.Resource, module="host", name="Executable"):
+    """A copy of a program.
+
+    Attributes:
+        path: of the copy.
+    """
+
+    path: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare a copy from source (path here), path (there), host and machine."""
+        super().__init__(ExecutableProvider(), name, props, opts)
+
+
+def _put(props: dict[str, Any]) -> None:
+    source = Path(props["source"])
+    if _digest(props) == _local_digest(props):
+        return
+    theirs, ours = _call(props, "uname -m").strip(), platform.machine()
+    if theirs != ours:
+        raise SshError(
+            f"{props['machine']} is {theirs}, and {source.name} of this machine is for {ours}: "
+            f"put a {source.name.partition('-')[0]} for {theirs} on the PATH of {props['machine']}"
+        )
+    say(f"copying {source.name} ({source.stat().st_size >> 20} MiB) to {props['machine']}")
+    _call(props, f"mkdir -p {shlex.quote(str(Path(props['path']).parent))}")
+    copy(Connection.of(props["host"]), source, props["path"], mode=MODE)
+
+
+def _digest(props: dict[str, Any]) -> str:
+    path = shlex.quote(props["path"])
+    return _call(props, f"test ! -f {path} || sha256sum {path}").partition(" ")[0]
+
+
+def _local_digest(props: dict[str, Any]) -> str:
+    with Path(props["source"]).open("rb") as file:
+        digest = sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _call(props: dict[str, Any], command: str) -> str:
+    return run(Connection.of(props["host"]), command, seconds=CALL_SECONDS)

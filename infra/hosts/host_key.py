@@ -1,0 +1,54 @@
+"""A host key that a machine is given before its first boot, so that nobody can take its place."""
+
+from typing import Any
+
+import pulumi
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from pulumi import dynamic
+
+
+class HostKeyProvider(dynamic.ResourceProvider):
+    """Draws the pair. It has no existence outside the state, so there is nothing to read."""
+
+    serialize_as_secret_always = False  # captures nothing
+
+    def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
+        """Never another one: the machine has it."""
+        return dynamic.DiffResult(changes=False)
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Draw the pair."""
+        key = Ed25519PrivateKey.generate()
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        return dynamic.CreateResult(
+            props["name"], {**props, "privateKey": private, "publicKey": public}
+        )
+
+
+class HostKey(dynamic.Resource, module="host", name="HostKey"):
+    """A host key.
+
+    Attributes:
+        privateKey: in OpenSSH's format; a secret output.
+        publicKey: its public half.
+    """
+
+    privateKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
+    publicKey: pulumi.Output[str]  # noqa: N815
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        """Declare a key."""
+        marked = pulumi.ResourceOptions(additional_secret_outputs=["privateKey"])
+        super().__init__(
+            HostKeyProvider(),
+            name,
+            {"name": name, "privateKey": None, "publicKey": None},
+            pulumi.ResourceOptions.merge(opts, marked),
+        )

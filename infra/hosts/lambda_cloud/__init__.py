@@ -1,0 +1,1 @@
+"""Machines of Lambda Cloud: its API, and Pulumi resources on top."""

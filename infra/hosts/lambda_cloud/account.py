@@ -1,0 +1,70 @@
+"""Which account of Lambda Cloud is used: the API key and the address of the API.
+
+Both are read when they are needed and kept in no resource, so the key is in no state.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from infra.hosts.lambda_cloud.client import BASE_URL, Client, is_loopback
+from infra.hosts.lambda_cloud.errors import InvalidApiKeyError, LambdaError
+from infra.hosts.lambda_cloud.pacing import Paced
+
+KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY")  # the second as in Lambda's own examples
+URL_VARIABLE = "LAMBDA_API_URL"
+SETTING = "lambdaApiKey"
+
+
+def open_account(config_key: str | None, sleep: Callable[[float], None] = time.sleep) -> Paced:
+    """Return the account of this environment; nothing is sent yet.
+
+    Args:
+        config_key: value of the secret setting lambdaApiKey, used if the environment has no key.
+        sleep: waits seconds; what it raises ends the call that waits.
+
+    Raises:
+        InvalidApiKeyError: there is no key, or one that cannot be a key.
+        LambdaError: LAMBDA_API_URL is no address to send a key to.
+    """
+    return Paced(Client(*credentials(config_key)), sleep=sleep)
+
+
+def credentials(config_key: str | None) -> tuple[str, str]:
+    """Return the API key and the address of the API; see open_account."""
+    return _key(config_key), _url()
+
+
+def _key(config_key: str | None) -> str:
+    # A key out of a file often ends with a line break.
+    found = [os.environ.get(name, "").strip() for name in KEY_VARIABLES]
+    for key in (*found, (config_key or "").strip()):
+        if key:
+            return key
+    raise InvalidApiKeyError(
+        f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "
+        f"setting with `pulumi config set --secret {SETTING}`"
+    )
+
+
+def _url() -> str:
+    """Return where the API is: a key goes out encrypted or not off this machine."""
+    url = os.environ.get(URL_VARIABLE) or BASE_URL
+    try:
+        parts = urlsplit(url)
+        plain = parts.scheme == "http" and is_loopback(url)
+        usable = (plain or parts.scheme == "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        raise _unusable(url) from None
+    if not usable or "@" in parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+        raise _unusable(url)
+    return url
+
+
+def _unusable(url: str) -> LambdaError:
+    value = "(with a user or password in it)" if "@" in url else repr(url)
+    return LambdaError(
+        f"{URL_VARIABLE} is {value}: https://host[:port] without user or path is needed, or http "
+        f"on loopback. Unset it for {BASE_URL}"
+    )

@@ -1,0 +1,132 @@
+"""What Lambda Cloud's API can answer but success, by the code that it gives.
+
+Messages are for people and change; nothing here or elsewhere looks at them.
+"""
+
+import pulumi
+
+CAPACITY = "instance-operations/launch/insufficient-capacity"
+WRONG_REGION = "instance-operations/launch/file-system-in-wrong-region"
+UPSTREAM = "provider/"  # begins the codes of a fault behind the API
+
+
+class LambdaError(pulumi.RunError):
+    """A call failed; raised itself where no class below fits.
+
+    A RunError, so that it ends a program with its message and no traceback.
+
+    Attributes:
+        status: HTTP status, None if there was no answer.
+        code: `error.code` of the answer, "" if it has none.
+        message: `error.message` of the answer, "" if it has none.
+        suggestion: `error.suggestion` of the answer, "" if it has none.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        message: str = "",
+        suggestion: str = "",
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.suggestion = suggestion
+
+
+class InvalidApiKeyError(LambdaError):
+    """The API key is missing, malformed or refused."""
+
+
+class AccountError(LambdaError):
+    """The account may not do this: it is inactive or lacks a valid address."""
+
+
+class InsufficientCapacityError(LambdaError):
+    """There is no such machine in that region now, whatever the list of types said."""
+
+
+class NotFoundError(LambdaError):
+    """The API says that the thing does not exist."""
+
+
+class QuotaError(LambdaError):
+    """The account may not have more of these."""
+
+
+class DuplicateError(LambdaError):
+    """There is one of that name."""
+
+
+class InvalidParametersError(LambdaError):
+    """The request is not one that the API takes."""
+
+
+class InUseError(LambdaError):
+    """An instance uses the thing, so it cannot be deleted."""
+
+
+class RateLimitedError(LambdaError):
+    """Too many requests.
+
+    Attributes:
+        retry_after: seconds to wait, None if the answer does not tell.
+    """
+
+    retry_after: float | None = None
+
+
+class ServerError(LambdaError):
+    """A fault of the other side, or an answer not of the API. A change may have been made."""
+
+
+class LostReplyError(LambdaError):
+    """No whole answer came after the request went out. A change may have been made."""
+
+
+class UnreachableError(LambdaError):
+    """No connection: nothing was sent."""
+
+
+class RedirectedError(LambdaError):
+    """The API answers elsewhere. Not followed: that would turn a POST into a GET."""
+
+
+BY_CODE: dict[str, type[LambdaError]] = {
+    "global/invalid-api-key": InvalidApiKeyError,
+    "global/account-inactive": AccountError,
+    "global/invalid-address": AccountError,
+    "global/invalid-parameters": InvalidParametersError,
+    "global/object-does-not-exist": NotFoundError,
+    "global/quota-exceeded": QuotaError,
+    "global/duplicate": DuplicateError,
+    "global/internal-error": ServerError,
+    "global/rate-limited": RateLimitedError,
+    CAPACITY: InsufficientCapacityError,
+    WRONG_REGION: InvalidParametersError,
+    "filesystems/filesystem-in-use": InUseError,
+    "firewall-rulesets/firewall-ruleset-in-use": InUseError,
+}
+
+
+def error_class(status: int, code: str) -> type[LambdaError]:
+    """Return the class of an answer that is no success.
+
+    A 404 without the API's own code is none of NotFoundError: it comes from something in between,
+    and would be taken for "already deleted".
+    """
+    if status == 429:
+        return RateLimitedError
+    if code in BY_CODE:
+        return BY_CODE[code]
+    if status == 401:
+        return InvalidApiKeyError
+    if status == 403:
+        return AccountError
+    if status >= 500 or not code or code.startswith(UPSTREAM):
+        return ServerError
+    return LambdaError

@@ -1,0 +1,143 @@
+"""SSH key files: read with care, made with care.
+
+A private key is used only when nobody else can read it and its path is no symbolic link. A file
+that was there before is never changed or removed.
+"""
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_private_key,
+)
+
+SIZE_LIMIT = 64 * 1024  # bytes; the largest RSA key has 13 kB
+
+
+class KeyFileError(Exception):
+    """A key file cannot be used as it is; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyPair:
+    """A key pair.
+
+    Attributes:
+        public: one line, as in authorized_keys.
+        private: as it stands in the file; "" when a passphrase protects it.
+    """
+
+    public: str
+    private: str = field(repr=False)
+
+
+def expand(path: str) -> Path:
+    """Return the file that a setting names; ~ is the user's own folder."""
+    return Path(path).expanduser()
+
+
+def same(one: str, other: str) -> bool:
+    """Return whether two public keys are the same, whatever their comments."""
+    return one.split()[:2] == other.split()[:2]
+
+
+def read(path: Path) -> KeyPair | None:
+    """Return the key pair of a private key's file, None when there is none.
+
+    Raises:
+        KeyFileError: it is a symbolic link, others can read it, or it is no private key.
+    """
+    content = _content(path)
+    if content is None:
+        return None
+    load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else load_pem_private_key
+    try:
+        key = load(content, None)
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    except TypeError:  # what the library raises for a key with a passphrase
+        return KeyPair(public=_public_beside(path), private="")
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise KeyFileError(
+            f"{path} is no private key that SSH can use; name another file in keyFile"
+        ) from error
+    return KeyPair(public=public.decode(), private=content.decode())
+
+
+def generate() -> KeyPair:
+    """Return a new ed25519 pair."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return KeyPair(public=public.decode(), private=private.decode())
+
+
+def write(path: Path, pair: KeyPair) -> None:
+    """Write a new private key's file that only its user can read.
+
+    Raises:
+        KeyFileError: something is there already, or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise KeyFileError(
+            f"{path} cannot be made ({error.strerror}); name another file in keyFile"
+        ) from error
+    with os.fdopen(descriptor, "w") as file:
+        os.fchmod(descriptor, 0o600)  # a umask may have taken the user's own rights too
+        file.write(pair.private)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def remove(path: Path, private: str) -> bool:
+    """Remove a private key's file if it still holds this key; return whether it did."""
+    try:
+        content = _content(path)
+    except KeyFileError:
+        return False
+    if content is None or content.decode(errors="replace") != private:
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        what = "is a symbolic link" if path.is_symlink() else f"cannot be read ({error.strerror})"
+        raise KeyFileError(f"{path} {what}; name the private key's own file in keyFile") from error
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise KeyFileError(f"{path} is no file; name the private key's own file in keyFile")
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            raise KeyFileError(f"{path} has mode {mode:04o}; others may use it: chmod 600 {path}")
+        return file.read(SIZE_LIMIT)
+
+
+def _public_beside(path: Path) -> str:
+    """Return the public key that ssh-keygen wrote beside a key with a passphrase."""
+    beside = path.with_name(f"{path.name}.pub")
+    try:
+        return beside.read_text().strip()
+    except OSError as error:
+        raise KeyFileError(
+            f"{path} has a passphrase, and {beside} cannot be read ({error.strerror}); make it "
+            f"with ssh-keygen -y -f {path} > {beside}, or name a key without a passphrase"
+        ) from error

@@ -1,0 +1,377 @@
+"""Launch, wait for and end instances so that none is made twice and none is left.
+
+A launch may have happened although its reply was lost or the program was killed, so before each one
+the account is asked for an instance with the stack's id and the node's number in its tags.
+"""
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from infra.cancellation import Cancellation
+from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud.choice import Pick, available
+from infra.hosts.lambda_cloud.errors import (
+    AccountError,
+    InsufficientCapacityError,
+    InvalidApiKeyError,
+    LambdaError,
+    LostReplyError,
+    NotFoundError,
+    ServerError,
+)
+from infra.hosts.lambda_cloud.model import LaunchRequest, Machine
+from infra.hosts.lambda_cloud.pacing import PACE, Paced
+from infra.resource import say
+
+ENDED = frozenset({"terminated", "terminating"})  # nothing more to do than wait
+DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same
+POLL_SECONDS = 5.0
+TELL_SECONDS = 30.0  # between two lines on one instance that goes on booting
+LOOKS = 5  # after a lost reply, POLL_SECONDS apart
+TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
+TERMINATE_LIMIT_SECONDS = 15 * 60.0
+UNLISTED_SECONDS = 60.0  # that a new instance may be missing from the list
+
+
+class MachineError(LambdaError):
+    """An instance is not as it should be; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time as a wait sees it; all intervals are scaled like the pace of requests.
+
+    Attributes:
+        now: seconds that only grow.
+        sleep: waits; raises CanceledError when the user asks to stop.
+        scale: factor of all intervals.
+    """
+
+    sleep: Callable[[float], None] = field(default_factory=lambda: Cancellation().sleep)
+    now: Callable[[], float] = time.monotonic
+    scale: float = field(default_factory=lambda: PACE.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One instance that a stack wants.
+
+    Attributes:
+        stack_id: id of the stack.
+        node: number of the instance in it.
+        picks: where to launch, in order.
+        tags: those that all instances of the stack share.
+        rulesets: ids of firewall rulesets by region; empty for the account's global rules.
+        file_system_mounts: ids of file systems by mount point.
+    """
+
+    name: str
+    stack_id: str
+    node: int
+    picks: Sequence[Pick]
+    ssh_key_name: str
+    hostname: str = ""
+    user_data: str = field(default="", repr=False)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    rulesets: Mapping[str, str] = field(default_factory=dict)
+    file_system_mounts: Mapping[str, str] = field(default_factory=dict)
+
+    def request(self, pick: Pick) -> LaunchRequest:
+        """Return the launch of this instance at one place."""
+        rulesets = (self.rulesets[pick.region],) if self.rulesets else ()
+        request = LaunchRequest(
+            region=pick.region,
+            instance_type=pick.instance_type,
+            ssh_key_name=self.ssh_key_name,
+            name=self.name,
+            hostname=self.hostname,
+            user_data=self.user_data,
+            file_system_mounts=self.file_system_mounts,
+            firewall_ruleset_ids=rulesets,
+        )
+        # The name may change on a live instance, so it is none of what makes it another one.
+        spec = json.dumps(asdict(replace(request, name="")), sort_keys=True)
+        own = {
+            identity.ID: self.stack_id,
+            identity.NODE: str(self.node),
+            identity.SPEC: hashlib.sha256(spec.encode()).hexdigest()[:16],
+        }
+        return replace(request, tags={**self.tags, **own})
+
+
+# One launch at a time: the first one that succeeds decides where the others of its stack go, and
+# the API takes one in 12 s anyway.
+_LAUNCHING = threading.Lock()
+
+
+def launch(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick]:
+    """Launch an instance, or take over the one that an interrupted launch made.
+
+    The first instance of a stack goes to the first pick that has room; the others go where it is.
+
+    Returns:
+        Its id and where it is. It is still booting.
+
+    Raises:
+        MachineError: no pick has room.
+        LambdaError: the API refuses, or its reply was lost and no instance is found.
+        CanceledError: the user asked to stop while others were being launched.
+    """
+    with _LAUNCHING:
+        clock.sleep(0)
+        machines = api.instances()
+        if (found := _take_over(api, order, machines, clock)) is not None:
+            return found
+        beside = [m for m in live(machines, order.stack_id) if not _is_node(m, order)]
+        tried = [pick for pick in order.picks if any(is_at(m, pick) for m in beside)]
+        for pick in tried or order.picks:
+            try:
+                return _launch_at(api, order, pick, clock), pick
+            except InsufficientCapacityError:
+                say(f"no capacity for {order.name}: {pick}")
+        raise _no_room(api, order, tried)
+
+
+def find(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick] | None:
+    """Return the instance that an interrupted launch of this order made; end what does not fit."""
+    with _LAUNCHING:
+        return _take_over(api, order, api.instances(), clock)
+
+
+def terminate(api: Paced, ids: Collection[str], clock: Clock) -> None:
+    """End instances, and wait until the API says that they have ended.
+
+    Raises:
+        MachineError: they did not end in time, or the API kept refusing.
+        CanceledError: the user asked to stop; they are ending, or will be when this runs again.
+    """
+    deadline = clock.now() + TERMINATE_LIMIT_SECONDS * clock.scale
+    for id_ in sorted(ids):
+        _begin_to_end(api, id_, clock, deadline)
+    left = set(ids)
+    while True:
+        for id_ in sorted(left):
+            if has_ended(api, id_):
+                say(f"Terminated instance {id_}")
+                left.discard(id_)
+        if not left:
+            return
+        if clock.now() >= deadline:
+            raise MachineError(
+                f"{', '.join(sorted(left))}: not terminated after "
+                f"{TERMINATE_LIMIT_SECONDS / 60:.0f} min and still billed; look at the account's "
+                "page, then run destroy again"
+            )
+        clock.sleep(POLL_SECONDS * clock.scale)
+
+
+def terminate_strays(api: Paced, stack_id: str, clock: Clock, *, ruleset: str = "") -> None:
+    """End instances of a stack that no state knows: of launches whose reply never came.
+
+    Args:
+        api: the account.
+        stack_id: id of the stack; all instances that its state knows are gone by now.
+        clock: to wait by.
+        ruleset: only those that use this firewall ruleset.
+    """
+    found = [
+        machine.id
+        for machine in api.instances()
+        if identity.is_of(machine.tags, stack_id)
+        and (not ruleset or ruleset in machine.firewall_ruleset_ids)
+        and machine.status != "terminated"
+    ]
+    if found:
+        say(f"Ending {', '.join(found)}: of this stack, but in no state")
+        terminate(api, found, clock)
+
+
+def await_active(
+    api: Paced, ids: Sequence[str], limit_seconds: float, clock: Clock
+) -> dict[str, Machine]:
+    """Wait until all instances are active and have an address.
+
+    Instances that are dead, or late at the deadline, are terminated: they are billed.
+
+    Args:
+        api: the account.
+        ids: of the instances.
+        limit_seconds: for all of them together.
+        clock: to wait by.
+
+    Returns:
+        The instances by id.
+
+    Raises:
+        MachineError: some are dead or late.
+        CanceledError: the user asked to stop.
+    """
+    began = clock.now()
+    told: dict[str, tuple[str, float]] = {}
+    while True:
+        now = clock.now()
+        try:
+            there = {machine.id: machine for machine in api.instances()}
+        except (ServerError, LostReplyError) as error:
+            # What boots goes on booting while the API is down.
+            if now - began >= limit_seconds:
+                raise
+            say(f"no answer about the instances, asking again ({error})")
+            clock.sleep(POLL_SECONDS * clock.scale)
+            continue
+        status = {id_: _status(api, id_, there, now - began, clock) for id_ in ids}
+        if dead := {id_: text for id_, text in status.items() if text in DEAD}:
+            raise _given_up(api, dead, "while it was booting", clock)
+        waiting = {id_: text for id_, text in status.items() if text != "active"}
+        if not waiting:
+            return {id_: there[id_] for id_ in ids}
+        if now - began >= limit_seconds:
+            raise _given_up(api, waiting, f"after {limit_seconds / 60:g} min", clock)
+        for id_, text in waiting.items():
+            before, when = told.get(id_, ("", 0.0))
+            if text != before or now - when >= TELL_SECONDS * clock.scale:
+                say(f"Instance {id_} in {text} status")
+                told[id_] = (text, now)
+        clock.sleep(POLL_SECONDS * clock.scale)
+
+
+def live(machines: Iterable[Machine], stack_id: str) -> list[Machine]:
+    """Return the instances of a stack that have not ended."""
+    return [m for m in machines if identity.is_of(m.tags, stack_id) and m.status not in ENDED]
+
+
+def _take_over(
+    api: Paced, order: Order, machines: Iterable[Machine], clock: Clock
+) -> tuple[str, Pick] | None:
+    mine = [machine for machine in live(machines, order.stack_id) if _is_node(machine, order)]
+    kept: tuple[str, Pick] | None = None
+    superfluous = []
+    for machine in mine:
+        pick = _pick_of(machine, order)
+        if kept is None and pick is not None:
+            kept = machine.id, pick
+        else:
+            superfluous.append(machine.id)
+    if superfluous:
+        say(f"Ending {', '.join(superfluous)}: left of an earlier launch of {order.name}")
+        terminate(api, superfluous, clock)
+    if kept is not None:
+        say(f"Taking over instance {kept[0]}, which an interrupted launch of {order.name} made")
+    return kept
+
+
+def _pick_of(machine: Machine, order: Order) -> Pick | None:
+    """Return the pick of which this is the instance that would be launched now."""
+    if machine.status in DEAD:
+        return None
+    for pick in order.picks:
+        if is_at(machine, pick):
+            request = order.request(pick)
+            fits = machine.tags.get(identity.SPEC) == request.tags[identity.SPEC]
+            return pick if fits else None
+    return None
+
+
+def _launch_at(api: Paced, order: Order, pick: Pick, clock: Clock) -> str:
+    say(f"Launching instance {order.name} ({pick}) with key {order.ssh_key_name}")
+    request = order.request(pick)
+    try:
+        id_ = api.launch(request)
+    except (LostReplyError, ServerError) as error:
+        say(f"the reply to the launch of {order.name} was lost; looking for the instance ({error})")
+        found = _look(api, order, clock)
+        # It is not there, so this is no blind repetition; a second loss is one too many.
+        id_ = found if found is not None else api.launch(request)
+    say(f"Launched instance {order.name}: {id_}")
+    return id_
+
+
+def _look(api: Paced, order: Order, clock: Clock) -> str | None:
+    for _ in range(LOOKS):
+        clock.sleep(POLL_SECONDS * clock.scale)
+        for machine in live(api.instances(), order.stack_id):
+            if _is_node(machine, order):
+                return machine.id
+    return None
+
+
+def _no_room(api: Paced, order: Order, tried: Sequence[Pick]) -> MachineError:
+    if tried:
+        return MachineError(
+            f"not enough capacity for {order.name} where the stack's other instances are "
+            f"({', '.join(map(str, tried))}), and a stack lives in one region: ask for fewer "
+            "instances, run up again later, or destroy and run up to begin elsewhere"
+        )
+    places = ", ".join(map(str, order.picks))
+    offers = api.instance_types()
+    return MachineError(
+        f"not enough capacity to launch {order.name} ({places}). {available(offers)}"
+    )
+
+
+def _begin_to_end(api: Paced, id_: str, clock: Clock, deadline: float) -> None:
+    while True:
+        try:
+            api.terminate([id_])
+        except NotFoundError:
+            return
+        except (InvalidApiKeyError, AccountError):
+            raise
+        except LambdaError as error:
+            if has_ended(api, id_):
+                return
+            if clock.now() + TERMINATE_STEP_SECONDS * clock.scale > deadline:
+                raise MachineError(
+                    f"instance {id_} could not be terminated for "
+                    f"{TERMINATE_LIMIT_SECONDS / 60:.0f} min and is still billed ({error}); it is "
+                    "kept in the state: run destroy again, or end it on the account's page"
+                ) from error
+            say(f"instance {id_} is not ended yet, trying again ({error})")
+            clock.sleep(TERMINATE_STEP_SECONDS * clock.scale)
+        else:
+            return
+
+
+def has_ended(api: Paced, id_: str) -> bool:
+    """Return whether an instance is gone, and no longer billed, as far as the API can tell."""
+    try:
+        return api.instance(id_).status == "terminated"
+    except NotFoundError:
+        return True
+    except (ServerError, LostReplyError):
+        return False
+
+
+def _status(api: Paced, id_: str, there: Mapping[str, Machine], age: float, clock: Clock) -> str:
+    """Return the status, "booting" for an active instance without an address."""
+    machine = there.get(id_)
+    if machine is None:
+        # The list may lag behind a launch; the instance's own page decides.
+        if age < UNLISTED_SECONDS * clock.scale and not has_ended(api, id_):
+            return "booting"
+        return "terminated"
+    return "booting" if machine.status == "active" and not machine.ip else machine.status
+
+
+def _given_up(api: Paced, status: Mapping[str, str], when: str, clock: Clock) -> MachineError:
+    names = ", ".join(f"{id_} ({text})" for id_, text in status.items())
+    ending = [id_ for id_, text in status.items() if text not in ENDED]
+    if ending:
+        terminate(api, ending, clock)
+    return MachineError(
+        f"instance {names} did not become active {when}; it is terminated. Run up with --refresh "
+        "to launch another one"
+    )
+
+
+def _is_node(machine: Machine, order: Order) -> bool:
+    return machine.tags.get(identity.NODE) == str(order.node)
+
+
+def is_at(machine: Machine, pick: Pick) -> bool:
+    """Return whether an instance is where a pick says, and of its type."""
+    return (machine.instance_type, machine.region) == (pick.instance_type, pick.region)

@@ -1,0 +1,647 @@
+"""What creates, reads, changes and deletes things in an account of Lambda Cloud.
+
+Create returns as soon as the API has given an id, so that the id is in the state at once; waiting
+is a resource of its own (Active). The API key comes from the environment or the stack's config when
+a call is made, and is part of no property.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pulumi import dynamic
+from pulumi.runtime import rpc
+
+from infra.cancellation import Cancellation, hear_host
+from infra.hosts.lambda_cloud import identity, keys, machines
+from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
+from infra.hosts.lambda_cloud.choice import ChoiceError, Pick, Wish, choose
+from infra.hosts.lambda_cloud.errors import (
+    AccountError,
+    InUseError,
+    InvalidApiKeyError,
+    LambdaError,
+    LostReplyError,
+    NotFoundError,
+    ServerError,
+)
+from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
+from infra.hosts.lambda_cloud.pacing import Paced
+from infra.resource import say
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
+FILE_SYSTEM_NAME = re.compile(r"[A-Za-z]+[0-9A-Za-z-]*")
+FILE_SYSTEM_NAME_LIMIT = 60
+USER_DATA_LIMIT = 1_000_000  # bytes
+STACK_ID_BYTES = 4
+IN_USE_STEP_SECONDS = 5.0
+IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an instance has ended
+
+T = TypeVar("T")
+Props = dict[str, Any]
+
+
+class _Provider(dynamic.ResourceProvider):
+    """What all providers here share. Pickled without any attribute: they are made by configure."""
+
+    serialize_as_secret_always = False  # captures nothing
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Take the API key from the stack's config, where the environment may have none."""
+        self._key = req.config.get(SETTING)
+        self._cancellation = Cancellation()
+        self._opened: Paced | None = None
+        hear_host()
+
+    def cancel(self) -> None:
+        """End the waits of all operations under way."""
+        self._cancellation.cancel()
+
+    @property
+    def _api(self) -> Paced:
+        if self._opened is None:
+            self._opened = open_account(self._key, self._cancellation.sleep)
+        return self._opened
+
+    @property
+    def _clock(self) -> machines.Clock:
+        return machines.Clock(sleep=self._cancellation.sleep)
+
+
+class AccountProvider(_Provider):
+    """A stack's part of the account: its id, and the proof at the end that nothing is left."""
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """An id is drawn once."""
+        return dynamic.DiffResult(changes=False)
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Draw the id."""
+        id_ = secrets.token_hex(STACK_ID_BYTES)
+        return dynamic.CreateResult(id_, {**props, "stackId": id_})
+
+    def delete(self, _id: str, _props: Props) -> None:
+        """End what bears the id although no state knows it, and say that nothing is left.
+
+        All other things depend on this one, so they are gone by now. What is found is of a launch
+        whose reply never came.
+        """
+        api, clock = self._api, self._clock
+        machines.terminate_strays(api, _id, clock)
+        for ruleset in api.firewall_rulesets():
+            if identity.id_in_name(ruleset.name) == _id:
+                _when_unused(ruleset.id, api.delete_firewall_ruleset, clock)
+        for key in api.ssh_keys():
+            if identity.id_in_key(key.public_key) == _id:
+                api.delete_ssh_key(key.id)
+        say(f"the account holds nothing of stack {_props['stack']} ({_id}) any more")
+
+
+class ChoiceProvider(_Provider):
+    """Which type of instance in which region; it exists in the state only."""
+
+    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
+        """Choose, in the preview too: what it costs is known before anything is made.
+
+        The choice holds for as long as the account has an instance of the stack where it says, and
+        the settings still name it: a later `up` never moves a live cluster.
+        """
+        if _unknown(news, *(key for key in news if key != "stackId")):
+            return dynamic.CheckResult(news, [])
+        try:
+            wish = Wish.of_props(news)
+            picks = self._kept(_olds, news, wish)
+            if picks is None:
+                picks, refused = choose(wish, self._api.instance_types())
+                for line in refused:
+                    say(f"not {line}")
+        except ChoiceError as error:
+            return dynamic.CheckResult(news, [dynamic.CheckFailure(error.setting, str(error))])
+        except LambdaError as error:
+            return dynamic.CheckResult(news, [_failure(error)])
+        first = picks[0]
+        say(wish.describe(first))
+        chosen = {
+            **first.to_props(),
+            "choices": [pick.to_props() for pick in picks],
+            "regions": sorted({pick.region for pick in picks}),
+            "hourlyCost": round(first.price * wish.count, 2),
+        }
+        return dynamic.CheckResult({**news, **chosen}, [])
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """Another choice is an update; whether instances have to go for it is their own matter."""
+        return dynamic.DiffResult(changes=any(_olds.get(key) != _news[key] for key in _news))
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Note the choice."""
+        return dynamic.CreateResult("choice", props)
+
+    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
+        """Note the choice."""
+        return dynamic.UpdateResult(_news)
+
+    def _kept(self, olds: Props, news: Props, wish: Wish) -> list[Pick] | None:
+        """Return the picks that hold since instances live at one of them, None if none does."""
+        old = [Pick.of_props(each) for each in (olds or {}).get("choices") or ()]
+        if not old or _unknown(news, "stackId"):
+            return None
+        live = machines.live(self._api.instances(), news["stackId"])
+        here = [pick for pick in old if any(machines.is_at(m, pick) for m in live)]
+        named = [pick for pick in here if wish.names(pick)]
+        if not named:
+            return None
+        if reason := wish.too_dear(named[0].price):
+            setting = "budget" if "budget" in reason else "maxHourlyCost"
+            raise ChoiceError(
+                setting,
+                f"{wish.count} x {named[0]}, where the stack's instances are: {reason}; raise it, "
+                "ask for fewer instances, or destroy first",
+            )
+        return [p for p in old if p in named or (wish.names(p) and not wish.too_dear(p.price))]
+
+
+class SshKeyProvider(_Provider):
+    """A key in the account, and its private part in a file here.
+
+    The public key's comment in the account says which stack put it there, and whether the stack
+    made the pair as well: an interrupted create knows its own again.
+    """
+
+    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
+        """Look at the name and at the file, if it is there."""
+        faults = _name_faults(news)
+        if not _unknown(news, "keyFile"):
+            try:
+                keys.read(keys.expand(news["keyFile"]))
+            except keys.KeyFileError as error:
+                faults.append(dynamic.CheckFailure("keyFile", str(error)))
+        return dynamic.CheckResult(news, faults)
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """Another name or file is another key; instances have to be launched with it."""
+        changed = [key for key in ("name", "keyFile") if _olds[key] != _news[key]]
+        return dynamic.DiffResult(
+            changes=bool(changed), replaces=changed, delete_before_replace=True
+        )
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Adopt the key, or upload the public key of the file, or make both.
+
+        Raises:
+            KeyFileError: account and file do not belong together.
+        """
+        name, stack_id = props["name"], props["stackId"]
+        path = keys.expand(props["keyFile"])
+        pair, held = keys.read(path), self._held(name)
+        if held is not None and pair is None and identity.id_in_key(held.public_key) == stack_id:
+            self._api.delete_ssh_key(held.id)  # of an interrupted create; nobody has its file
+            held = None
+        if held is not None:
+            return _key_result(props, held, _matching(held, pair, path))
+        generated = pair is None
+        if pair is None:
+            pair = keys.generate()
+            keys.write(path, pair)
+        say(f"Adding key name {name}")
+        comment = identity.key_comment(stack_id, generated=generated)
+        try:
+            added = self._add(name, " ".join([*pair.public.split()[:2], comment]))
+        except LambdaError:
+            if generated:
+                keys.remove(path, pair.private)
+            raise
+        return _key_result(props, added, pair)
+
+    def find(self, props: Props) -> dynamic.CreateResult | None:
+        """Return the key that an interrupted create put into the account."""
+        held = self._held(props["name"])
+        if held is None or identity.id_in_key(held.public_key) != props["stackId"]:
+            return None
+        path = keys.expand(props["keyFile"])
+        return _key_result(props, held, _matching(held, keys.read(path), path))
+
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Look whether the account has the key."""
+        held = self._held(props["name"])
+        if held is None or not keys.same(held.public_key, props["publicKey"]):
+            return dynamic.ReadResult("", {})
+        return dynamic.ReadResult(id_, props)
+
+    def delete(self, _id: str, _props: Props) -> None:
+        """Remove from the account and from this machine what this resource put there."""
+        if not _props["owned"]:
+            say(f"kept: the SSH key {_props['name']}, which was in the account before")
+            return
+        held = self._held(_props["name"])
+        if held is not None and held.id == _id:
+            self._api.delete_ssh_key(_id)
+        path = keys.expand(_props["keyFile"])
+        if _props["fileOwned"] and keys.remove(path, _props["privateKey"]):
+            say(f"Removed {path}")
+
+    def _add(self, name: str, public: str) -> SshKey:
+        try:
+            added = self._api.add_ssh_key(name, public)
+        except (LostReplyError, ServerError):
+            held = self._held(name)
+            if held is None or not keys.same(held.public_key, public):
+                raise
+            return held
+        return replace(added, public_key=public)
+
+    def _held(self, name: str) -> SshKey | None:
+        return next((key for key in self._api.ssh_keys() if key.name == name), None)
+
+
+class FirewallRulesetProvider(_Provider):
+    """The same rules as a ruleset of its own in each region where instances may be launched."""
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """Rules and regions change in place: a new ruleset would need new instances."""
+        lacking = not _unknown(_news, "regions") and set(_news["regions"]) - set(_olds["ids"])
+        unknown = bool(_unknown(_news, "regions"))
+        return dynamic.DiffResult(
+            changes=bool(lacking) or unknown or _rules(_olds) != _rules(_news)
+        )
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Make the rulesets, or take over those that an interrupted create made."""
+        return dynamic.CreateResult(props["stackId"], {**props, "ids": self._write(props)})
+
+    def find(self, props: Props) -> dynamic.CreateResult | None:
+        """Return what an interrupted create made, if only in some regions: an update adds them."""
+        ids = {region: ruleset.id for region, ruleset in self._held(props).items()}
+        return dynamic.CreateResult(props["stackId"], {**props, "ids": ids}) if ids else None
+
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Read rules and regions back; those that differ are shown, and put right by an update."""
+        held = self._held(props)
+        ids = {region: held[region].id for region in props["ids"] if region in held}
+        if not ids:
+            return dynamic.ReadResult("", {})
+        found = [_encoded(held[region].rules) for region in sorted(ids)]
+        differing = [rules for rules in found if _decoded(rules) != _rules(props)]
+        shown = {"rules": differing[0]} if differing else {}
+        return dynamic.ReadResult(id_, {**props, **shown, "ids": ids})
+
+    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
+        """Change the rules; add regions. Those of other regions go with the stack.
+
+        Instances of the old choice may still use them here.
+        """
+        return dynamic.UpdateResult({**_news, "ids": {**_olds["ids"], **self._write(_news)}})
+
+    def delete(self, _id: str, _props: Props) -> None:
+        """Remove the rulesets, once no instance uses them."""
+        for ruleset_id in _props["ids"].values():
+            machines.terminate_strays(self._api, _props["stackId"], self._clock, ruleset=ruleset_id)
+            _when_unused(ruleset_id, self._api.delete_firewall_ruleset, self._clock)
+
+    def _write(self, props: Props) -> dict[str, str]:
+        held, rules = self._held(props), _rules(props)
+        ids = {}
+        for region in props["regions"]:
+            name = _ruleset_name(props, region)
+            ruleset = held.get(region)
+            if ruleset is None:
+                ruleset = self._api.create_firewall_ruleset(name, region, rules)
+            ids[region] = ruleset.id
+        for region, ruleset in held.items():
+            if list(ruleset.rules) != rules:
+                self._api.update_firewall_ruleset(ruleset.id, rules, ruleset.name)
+            ids[region] = ruleset.id
+        return ids
+
+    def _held(self, props: Props) -> dict[str, FirewallRuleset]:
+        return {
+            ruleset.region: ruleset
+            for ruleset in self._api.firewall_rulesets()
+            if ruleset.name == _ruleset_name(props, ruleset.region)
+        }
+
+
+class FileSystemProvider(_Provider):
+    """A file system that instances mount. It holds the user's data: kept unless told otherwise."""
+
+    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
+        """Look at the name."""
+        name = news["name"]
+        if FILE_SYSTEM_NAME.fullmatch(name) and len(name) <= FILE_SYSTEM_NAME_LIMIT:
+            return dynamic.CheckResult(news, [])
+        text = (
+            f"{name!r} is no name of a file system; use a letter, then letters, digits and -, "
+            f"{FILE_SYSTEM_NAME_LIMIT} at most"
+        )
+        return dynamic.CheckResult(news, [dynamic.CheckFailure("name", text)])
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """Another name or region is another file system; whether it is kept is only noted."""
+        replaces = [key for key in ("name", "region") if _olds[key] != _news[key]]
+        changed = bool(replaces) or _olds["keep"] != _news["keep"]
+        return dynamic.DiffResult(changes=changed, replaces=replaces)
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Make the file system, or adopt the one of that name.
+
+        Raises:
+            LambdaError: it is in another region.
+        """
+        for held in self._api.file_systems():
+            if held.name != props["name"]:
+                continue
+            if held.region != props["region"]:
+                raise LambdaError(
+                    f"the account has a file system {held.name} in {held.region}, not in "
+                    f"{props['region']}; instances mount those of their own region: name another"
+                )
+            outs = {**props, "mountPoint": held.mount_point, "owned": False}
+            return dynamic.CreateResult(held.id, outs)
+        made = self._api.create_file_system(props["name"], props["region"])
+        return dynamic.CreateResult(
+            made.id, {**props, "mountPoint": made.mount_point, "owned": True}
+        )
+
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Look whether it is there."""
+        there = any(held.id == id_ for held in self._api.file_systems())
+        return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
+
+    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
+        """Note whether it is kept."""
+        return dynamic.UpdateResult({**_olds, **_news})
+
+    def delete(self, _id: str, _props: Props) -> None:
+        """Remove the file system if this resource made it and nobody wants it kept."""
+        if _props["owned"] and not _props["keep"]:
+            _when_unused(_id, self._api.delete_file_system, self._clock)
+        else:
+            say(
+                f"kept: file system {_props['name']} in {_props['region']}, with its data; it is "
+                "billed by size (remove it on the account's page when you no longer need it)"
+            )
+
+
+class InstanceProvider(_Provider):
+    """One instance.
+
+    `choices` are tried in order by the first instance that a stack launches; the others go where it
+    is, now and in every later `up`. So a refused launch costs no second `up`, one region holds all
+    instances, and what was chosen stays chosen. Where the instance is stands in its outputs.
+    """
+
+    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
+        """Look at what the API would refuse, or a shell on the instance would misread."""
+        faults = _name_faults(news)
+        hostname = news["hostname"]
+        if not HOSTNAME.fullmatch(hostname):
+            text = f"{hostname!r} is no host name; use a-z, 0-9 and -, at most 63 characters"
+            faults.append(dynamic.CheckFailure("hostname", text))
+        if not _unknown(news, "userData") and len(news["userData"].encode()) > USER_DATA_LIMIT:
+            size = len(news["userData"].encode())
+            text = f"has {size} bytes; the API takes at most {USER_DATA_LIMIT}"
+            faults.append(dynamic.CheckFailure("userData", text))
+        return dynamic.CheckResult(news, faults)
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """A live instance can get another name, nothing else.
+
+        Tags and user data cannot change on a live instance, and a change of them is no reason to
+        lose one: they count from the next launch on.
+        """
+        replaces = [
+            key
+            for key in ("sshKeyName", "hostname", "fileSystemMounts", "stackId", "node")
+            if _olds[key] != _news[key]
+        ]
+        here = _olds["instanceType"], _olds["region"]
+        # What a preview does not know yet is no reason to announce that machines will be lost.
+        if not _unknown(_news, "choices") and here not in [
+            (each["instanceType"], each["region"]) for each in _news["choices"]
+        ]:
+            replaces.append("choices")
+        if not _unknown(_news, "firewallRulesetIds"):
+            ruleset = _news["firewallRulesetIds"].get(_olds["region"], "")
+            if ruleset != _olds["firewallRulesetId"]:
+                replaces.append("firewallRulesetIds")
+        if not _olds["healthy"]:
+            replaces.append("healthy")
+        noted = any(_olds[key] != _news[key] for key in ("name", "ttlHours"))
+        return dynamic.DiffResult(
+            changes=bool(replaces) or noted, replaces=replaces, delete_before_replace=True
+        )
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Launch the instance, or take over the one that an interrupted create launched."""
+        id_, pick = machines.launch(self._api, _order(props), self._clock)
+        return _instance_result(id_, pick, props)
+
+    def find(self, props: Props) -> dynamic.CreateResult | None:
+        """Return the instance that an interrupted create launched."""
+        found = machines.find(self._api, _order(props), self._clock)
+        return None if found is None else _instance_result(*found, props)
+
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Ask for the instance; one that has ended is gone, an unhealthy one is to be replaced."""
+        try:
+            machine = self._api.instance(id_)
+        except NotFoundError:
+            return dynamic.ReadResult("", {})
+        if machine.status in machines.ENDED:
+            return dynamic.ReadResult("", {})
+        healthy = machine.status not in machines.DEAD
+        return dynamic.ReadResult(id_, {**props, "name": machine.name, "healthy": healthy})
+
+    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
+        """Rename the instance."""
+        if _olds["name"] != _news["name"]:
+            self._api.rename(_id, _news["name"])
+        return dynamic.UpdateResult({**_olds, **_news})
+
+    def delete(self, _id: str, _props: Props) -> None:
+        """End the instance, and wait until the API says that it has ended."""
+        say(f"Terminating instance {_id} ({_props['name']})")
+        machines.terminate(self._api, [_id], self._clock)
+
+
+class ActiveProvider(_Provider):
+    """The wait for all instances of a stack at once; it exists in the state only."""
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
+        """Wait again when there are other instances, or one has lost its address."""
+        ids = _news["instanceIds"]
+        addresses = _olds["addresses"]
+        changed = _unknown(_news, "instanceIds") or any(
+            not addresses.get(id_, {}).get("ip") for id_ in ids
+        )
+        return dynamic.DiffResult(
+            changes=bool(changed) or any(_olds.get(key) != _news[key] for key in _news)
+        )
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Wait."""
+        return dynamic.CreateResult("active", self._wait(props))
+
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Read the addresses again; without those of instances that are gone."""
+        there = {m.id: m for m in self._api.instances() if m.status not in machines.ENDED}
+        found = {i: _address(there[i]) for i in props["instanceIds"] if i in there}
+        return dynamic.ReadResult(id_, {**props, "addresses": found})
+
+    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
+        """Wait."""
+        return dynamic.UpdateResult(self._wait(_news))
+
+    def _wait(self, props: Props) -> Props:
+        limit = float(props["timeoutMinutes"]) * 60
+        found = machines.await_active(self._api, props["instanceIds"], limit, self._clock)
+        return {**props, "addresses": {id_: _address(m) for id_, m in found.items()}}
+
+
+def _unknown(props: Mapping[str, Any], *names: str) -> list[str]:
+    """Return those of the properties that a preview does not know."""
+    return [name for name in names if _holds_unknown(props.get(name))]
+
+
+def _holds_unknown(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_unknown, value.values()))
+    if isinstance(value, list):
+        return any(map(_holds_unknown, value))
+    return bool(value == rpc.UNKNOWN)
+
+
+def _failure(error: LambdaError) -> dynamic.CheckFailure:
+    """Return why the account cannot be asked; for a key, where it comes from."""
+    if not isinstance(error, (InvalidApiKeyError, AccountError)) or error.status is None:
+        return dynamic.CheckFailure(SETTING, str(error))
+    sources = f"{', '.join(KEY_VARIABLES)} or the setting {SETTING}"
+    return dynamic.CheckFailure(SETTING, f"{error}. The key is that of {sources}")
+
+
+def _name_faults(props: Props) -> list[dynamic.CheckFailure]:
+    name = props["name"]
+    if _unknown(props, "name") or NAME.fullmatch(name):
+        return []
+    shown = name if len(name) <= 64 else f"{name[:64]}…"
+    text = f"{shown!r} is no name; use letters, digits, '.', '_' and '-', at most 64"
+    return [dynamic.CheckFailure("name", text)]
+
+
+def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock) -> None:
+    """Delete what an instance that has just ended may still seem to use.
+
+    Raises:
+        InUseError: it is still used at the end of the time.
+    """
+    deadline = clock.now() + IN_USE_LIMIT_SECONDS * clock.scale
+    while True:
+        try:
+            delete(id_)
+        except NotFoundError:
+            return
+        except InUseError:
+            if clock.now() >= deadline:
+                raise
+            clock.sleep(IN_USE_STEP_SECONDS * clock.scale)
+        else:
+            return
+
+
+def _matching(held: SshKey, pair: keys.KeyPair | None, path: Any) -> keys.KeyPair:
+    """Return the key pair of a file, which has to be that of the account's key."""
+    if pair is None:
+        raise keys.KeyFileError(
+            f"the account has a key named {held.name}, but {path} is not there; put its private "
+            "key there (mode 0600), or choose another name"
+        )
+    if not keys.same(held.public_key, pair.public):
+        raise keys.KeyFileError(
+            f"the account's key {held.name} is not that of {path}; it is left alone: choose "
+            "another name, or name its own private key in keyFile"
+        )
+    return pair
+
+
+def _key_result(props: Props, held: SshKey, pair: keys.KeyPair) -> dynamic.CreateResult:
+    owned = identity.id_in_key(held.public_key) == props["stackId"]
+    generated = identity.key_comment(props["stackId"], generated=True)
+    outs = {
+        **props,
+        "publicKey": pair.public,
+        "privateKey": pair.private,
+        "owned": owned,
+        "fileOwned": owned and held.public_key.endswith(generated),
+    }
+    return dynamic.CreateResult(held.id, outs)
+
+
+def _ruleset_name(props: Props, region: str) -> str:
+    return identity.resource_name(
+        project=props["project"], stack=props["stack"], stack_id=props["stackId"], suffix=region
+    )
+
+
+def _rules(props: Props) -> list[FirewallRule]:
+    return _decoded(props["rules"])
+
+
+def _decoded(rules: Sequence[Mapping[str, Any]]) -> list[FirewallRule]:
+    return [
+        FirewallRule(
+            protocol=rule["protocol"],
+            source_network=rule["sourceNetwork"],
+            description=rule["description"],
+            port_range=(int(rule["firstPort"]), int(rule["lastPort"])),
+        )
+        for rule in rules
+    ]
+
+
+def _encoded(rules: Sequence[FirewallRule]) -> list[Props]:
+    return [
+        {
+            "protocol": rule.protocol,
+            "sourceNetwork": rule.source_network,
+            "description": rule.description,
+            "firstPort": (rule.port_range or (0, 0))[0],
+            "lastPort": (rule.port_range or (0, 0))[1],
+        }
+        for rule in rules
+    ]
+
+
+def _order(props: Props) -> machines.Order:
+    return machines.Order(
+        name=props["name"],
+        stack_id=props["stackId"],
+        node=int(props["node"]),
+        picks=[Pick.of_props(each) for each in props["choices"]],
+        ssh_key_name=props["sshKeyName"],
+        hostname=props["hostname"],
+        user_data=props["userData"],
+        tags=props["tags"],
+        rulesets=props["firewallRulesetIds"],
+        file_system_mounts=props["fileSystemMounts"],
+    )
+
+
+def _instance_result(id_: str, pick: Pick, props: Props) -> dynamic.CreateResult:
+    outs = {
+        **props,
+        "instanceType": pick.instance_type,
+        "region": pick.region,
+        "hourlyCost": pick.price,
+        "firewallRulesetId": props["firewallRulesetIds"].get(pick.region, ""),
+        "healthy": True,
+        "launchedAt": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return dynamic.CreateResult(id_, outs)
+
+
+def _address(machine: Machine) -> Props:
+    return {"ip": machine.ip, "privateIp": machine.private_ip, "hostname": machine.hostname}

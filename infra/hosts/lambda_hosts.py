@@ -1,0 +1,241 @@
+"""Rented machines as hosts of a stack: what is declared in the account, and how it is reached."""
+
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from cluster.inputs import lift
+from infra.config import Settings
+from infra.hosts import cloud_init
+from infra.hosts.host_key import HostKey
+from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud.deadline import Deadline, after
+from infra.hosts.lambda_cloud.resources import (
+    Account,
+    Active,
+    Choice,
+    FileSystem,
+    FirewallRuleset,
+    Instance,
+    SshKey,
+)
+from infra.hosts.machine import Machine
+from infra.hosts.reachable import Reachable
+
+SSH_PORT = 22
+ANYWHERE = "0.0.0.0/0"
+
+
+class Fleet(pulumi.ComponentResource):
+    """The instances of a stack, and what they need in the account.
+
+    Attributes:
+        machines: the instances, the head's first.
+        key_file: private key that the account's key belongs to.
+        expires_at: when they end themselves, in ISO 8601; "" for never.
+    """
+
+    machines: list[Machine]
+    key_file: Path
+    expires_at: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        *,
+        base: str,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Declare instances.
+
+        Args:
+            name: of the component.
+            settings: of the stack, with lambda_cloud.
+            base: folder of what the stack puts on each, below the home folder.
+            opts: of the component.
+        """
+        super().__init__("trainyard:lambda:Fleet", name, None, opts)
+        cloud = settings.lambda_cloud
+        if cloud is None:
+            raise ValueError("nothing is to be rented")
+        child = pulumi.ResourceOptions(parent=self)
+        account = Account(f"{name}-account", child)
+        choice = Choice(
+            f"{name}-choice",
+            {
+                "stackId": account.stackId,
+                "candidates": [dict(candidate) for candidate in cloud.candidates],
+                "need": {"gpus": cloud.gpus, "gpuMemoryGib": cloud.gpu_memory_gib}
+                if cloud.gpus
+                else {},
+                "count": cloud.instances,
+                "maxHourlyCost": cloud.max_hourly_cost,
+                "budget": cloud.budget,
+                "ttlHours": cloud.ttl_hours,
+                # Ray's ports are open to whoever reaches the machine, where no rules apply.
+                "needFirewall": True,
+            },
+            child,
+        )
+        self.key_file = settings.ssh_key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
+        key = SshKey(
+            f"{name}-key",
+            {
+                "stackId": account.stackId,
+                "name": cloud.ssh_key_name,
+                "keyFile": str(self.key_file),
+            },
+            child,
+        )
+        firewall = FirewallRuleset(
+            f"{name}-firewall",
+            {
+                "stackId": account.stackId,
+                "regions": choice.regions,
+                "rules": [_rule(cidr) for cidr in settings.allowed_cidrs or [ANYWHERE]],
+            },
+            child,
+        )
+        mounts = {
+            path: FileSystem(
+                f"{name}-file-system-{system}",
+                {"name": system, "region": choice.region, "keep": settings.keep_data},
+                child,
+            ).id
+            for system, path in cloud.file_systems.items()
+        }
+        shared = identity.tags(
+            project=pulumi.get_project(),
+            stack=pulumi.get_stack(),
+            owner=identity.owner(settings.owner),
+        )
+        host_keys: list[HostKey] = []
+        instances: list[Instance] = []
+        for index in range(cloud.instances):
+            host_key = HostKey(f"{name}-host-key-{index}", child)
+            host_keys.append(host_key)
+            instances.append(
+                Instance(
+                    f"{name}-instance-{index}",
+                    {
+                        "stackId": account.stackId,
+                        "name": f"{pulumi.get_project()}-{pulumi.get_stack()}-{index}",
+                        "node": index,
+                        "choices": choice.choices,
+                        "sshKeyName": key.name,
+                        "hostname": f"{pulumi.get_stack()}-{index}".lower().replace("_", "-"),
+                        "tags": shared,
+                        "firewallRulesetIds": firewall.ids,
+                        "fileSystemMounts": mounts,
+                        "userData": _user_data(host_key, key),
+                        "ttlHours": cloud.ttl_hours,
+                    },
+                    child,
+                )
+            )
+        active = Active(
+            f"{name}-active",
+            {
+                "instanceIds": [instance.id for instance in instances],
+                "timeoutMinutes": cloud.boot_timeout_minutes,
+            },
+            child,
+        )
+        self.machines = [
+            self._machine(
+                index,
+                instance,
+                host_key,
+                active,
+                key,
+                base=base,
+                python_environment=settings.python_environment,
+                timeout=cloud.boot_timeout_minutes,
+            )
+            for index, (instance, host_key) in enumerate(zip(instances, host_keys, strict=True))
+        ]
+        self.expires_at = pulumi.Output.from_input("")
+        if cloud.ttl_hours:
+            for index, instance in enumerate(instances):
+                Deadline(
+                    f"{name}-deadline-{index}",
+                    {
+                        "host": {**self.machines[index].connection, "user": cloud_init.ADMIN},
+                        "machine": instance.id,
+                        "at": lift(lambda at: after(at, cloud.ttl_hours), instance.launchedAt),
+                    },
+                    self.machines[index].options(self),
+                )
+            self.expires_at = pulumi.Output.all(*[i.launchedAt for i in instances]).apply(
+                lambda known: after(min(known), cloud.ttl_hours)
+            )
+        self.register_outputs({"expires_at": self.expires_at})
+
+    def _machine(
+        self,
+        index: int,
+        instance: Instance,
+        host_key: HostKey,
+        active: Active,
+        key: SshKey,
+        *,
+        base: str,
+        python_environment: str,
+        timeout: int,
+    ) -> Machine:
+        addresses = pulumi.Output.all(active.addresses, instance.id).apply(
+            lambda known: known[0][known[1]]
+        )
+        connection: dict[str, pulumi.Input[Any]] = {
+            "host": addresses["ip"],
+            "port": SSH_PORT,
+            "user": cloud_init.USER,
+            "hostKey": host_key.publicKey,
+            "privateKey": pulumi.Output.secret(key.privateKey),
+            "instanceId": instance.id,
+        }
+        name = f"host-{index}"
+        reachable = Reachable(
+            f"lambda-{name}",
+            {"host": connection, "machine": instance.id, "timeoutMinutes": timeout},
+            pulumi.ResourceOptions(parent=self, deleted_with=instance),
+        )
+        return Machine(
+            name=name,
+            identity=instance.id,
+            connection=connection,
+            # The API leaves it out where there is no private network.
+            address=addresses.apply(lambda known: known["privateIp"] or known["ip"]),
+            home=cloud_init.HOME,
+            base=f"{cloud_init.HOME}/{base}",
+            python_environment=python_environment,
+            cpus=reachable.cpus,
+            memory_mib=reachable.memoryMib,
+            gpus=reachable.gpus,
+            minio="",
+            prometheus=cloud_init.PROMETHEUS,
+            after=[reachable],
+            part_of=instance,
+        )
+
+
+def _rule(cidr: str) -> dict[str, Any]:
+    return {
+        "protocol": "tcp",
+        "sourceNetwork": cidr,
+        "firstPort": SSH_PORT,
+        "lastPort": SSH_PORT,
+        "description": "SSH",
+    }
+
+
+def _user_data(host_key: HostKey, key: SshKey) -> pulumi.Output[str]:
+    return pulumi.Output.secret(
+        pulumi.Output.all(
+            host_key=host_key.privateKey,
+            host_public_key=host_key.publicKey,
+            authorized_key=key.publicKey,
+        ).apply(lambda known: cloud_init.user_data(**known))
+    )

@@ -1,0 +1,141 @@
+"""What another machine has, found by one command there, and whether that is enough for a stack."""
+
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.ssh import Connection, SshError, run
+
+PROBE_SECONDS = 60.0
+# PyTorch with its CUDA libraries is 5.7 GB, twice while it is unpacked.
+ENVIRONMENT_MIB = 14 * 1024
+LEAST_MIB = 1024  # for sockets, logs and Ray's session
+
+# POSIX shell: the machine may have nothing else. One line `name value` for each fact.
+SCRIPT = r"""
+set -u
+echo "cpus $(nproc)"
+echo "memoryMib $(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)"
+echo "freeMib $(df -Pm "$HOME" | awk 'NR == 2 {print $4}')"
+echo "freeTmpMib $(df -Pm /tmp | awk 'NR == 2 {print $4}')"
+echo "machine $(uname -m)"
+echo "home $HOME"
+for name in python3 minio prometheus; do echo "$name $(command -v $name)"; done
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
+if [ "$gpus" = 0 ]; then
+  gpus=$(grep -ls '^simd_count [1-9]' /sys/class/kfd/kfd/topology/nodes/*/properties | wc -l)
+fi
+echo "gpus $gpus"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a machine has.
+
+    Attributes:
+        cpus: logical CPUs.
+        memory_mib: all of its memory.
+        gpus: NVIDIA's or AMD's devices that its driver lists; whether they work is another matter.
+        machine: its architecture, as `uname -m` says it.
+        home: absolute home folder of the user.
+        free_mib: free space there.
+        free_tmp_mib: free space in /tmp.
+        python3: path of Python, "" without one.
+        minio: path of MinIO, "" without one.
+        prometheus: path of Prometheus, "" without one.
+    """
+
+    cpus: int
+    memory_mib: int
+    gpus: int
+    machine: str
+    home: str
+    free_mib: int
+    free_tmp_mib: int
+    python3: str
+    minio: str
+    prometheus: str
+
+    def props(self) -> dict[str, Any]:
+        """Return what of it lasts, as properties of a resource; free space changes all the time."""
+        lasting = {key: value for key, value in asdict(self).items() if not key.startswith("free")}
+        return {_camel(key): value for key, value in lasting.items()}
+
+
+def probe(connection: Connection) -> Facts:
+    """Look at a machine.
+
+    Raises:
+        SshError: it cannot be reached, or is not a machine that can be looked at so.
+    """
+    printed = run(connection, f"/bin/sh -c {shlex.quote(SCRIPT)}", seconds=PROBE_SECONDS)
+    return parse(printed, connection.name)
+
+
+def parse(printed: str, name: str) -> Facts:
+    """Return the facts that the script printed.
+
+    Raises:
+        SshError: they are not complete.
+    """
+    lines = [line.partition(" ") for line in printed.splitlines()]
+    found = {key: value.strip() for key, _, value in lines}
+    try:
+        return Facts(
+            cpus=int(found["cpus"]),
+            memory_mib=int(found["memoryMib"]),
+            gpus=int(found["gpus"]),
+            machine=found["machine"],
+            home=found["home"],
+            free_mib=int(found["freeMib"]),
+            free_tmp_mib=int(found["freeTmpMib"]),
+            python3=found["python3"],
+            minio=found["minio"],
+            prometheus=found["prometheus"],
+        )
+    except (KeyError, ValueError) as error:
+        raise SshError(
+            f"{name} is no Linux machine that can be looked at ({error!r} in {json.dumps(found)})",
+            lasting=True,
+        ) from None
+
+
+def faults(facts: Facts, name: str, *, gpus: int | None, makes_environment: bool) -> list[str]:
+    """Return what a machine lacks for a stack, one line for each.
+
+    Args:
+        facts: what it has.
+        name: what messages call it.
+        gpus: that it is to have, None for as many as it has.
+        makes_environment: whether a Python environment is to be made there.
+    """
+    found = []
+    if makes_environment and not facts.python3:
+        found.append(
+            f"{name} has no python3: install python3 and python3-venv there, or name an "
+            "environment that has Ray in pythonEnvironment"
+        )
+    least = ENVIRONMENT_MIB if makes_environment else LEAST_MIB
+    if facts.free_mib < least:
+        found.append(
+            f"{name} has {facts.free_mib} MiB free in {facts.home}, and {least} MiB are needed: "
+            "make room there"
+        )
+    if facts.free_tmp_mib < LEAST_MIB:
+        found.append(
+            f"{name} has {facts.free_tmp_mib} MiB free in /tmp, and {LEAST_MIB} MiB are needed: "
+            "make room there, or set stateDir to another place"
+        )
+    if gpus is not None and facts.gpus < gpus:
+        found.append(
+            f"{name} has {facts.gpus} GPUs, and its setting gpus says {gpus}: correct it, or "
+            "install the driver"
+        )
+    return found
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

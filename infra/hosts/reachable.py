@@ -1,0 +1,105 @@
+"""A machine that has just been started, once it can be logged in to and has set itself up."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from cluster.ssh import CommandError, Connection, SshError, run
+from infra.cancellation import Cancellation, hear_host
+from infra.hosts import probe
+from infra.resource import difference, say
+
+POLL_SECONDS = 1.0
+SAY_SECONDS = 30.0
+# It ends with 2 where something of the image's own failed, and what we asked for is there.
+FINISHED = (
+    "command -v cloud-init > /dev/null || exit 0; cloud-init status --wait > /dev/null; "
+    "status=$?; [ $status = 2 ] && exit 0; "
+    "[ $status = 0 ] || { cloud-init status --long; exit $status; }"
+)
+DEADLINE_MARGIN = 1.0
+
+
+class ReachableProvider(dynamic.ResourceProvider):
+    """Waits, and notes what the machine has."""
+
+    serialize_as_secret_always = False  # captures nothing
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Another machine is waited for anew; at another address it is the same one."""
+        return difference(olds, news, replaces=["machine"])
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
+        """Listen for Ctrl-C."""
+        self._cancellation = Cancellation()
+        hear_host()
+
+    def cancel(self) -> None:
+        """End the wait."""
+        self._cancellation.cancel()
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Wait until it can be logged in to, then until its first boot is done; look at it."""
+        return dynamic.CreateResult(
+            props["machine"], {**props, **_await(props, self._cancellation.sleep)}
+        )
+
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """The same."""
+        return dynamic.UpdateResult({**news, **_await(news, self._cancellation.sleep)})
+
+
+class Reachable(dynamic.Resource, module="host", name="Reachable"):
+    """A machine that is ready to be set up.
+
+    Attributes:
+        cpus: logical CPUs.
+        memoryMib: all of its memory.
+        gpus: that its driver lists.
+    """
+
+    cpus: pulumi.Output[int]
+    memoryMib: pulumi.Output[int]  # noqa: N815 (property names are camelCase in Pulumi states)
+    gpus: pulumi.Output[int]
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare a wait from host, machine and timeoutMinutes."""
+        found = dict.fromkeys(("cpus", "memoryMib", "gpus"))
+        super().__init__(ReachableProvider(), name, {**props, **found}, opts)
+
+
+def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, int]:
+    connection = Connection.of(props["host"])
+    started = time.monotonic()
+    deadline = started + float(props["timeoutMinutes"]) * 60
+    said = started
+    while True:
+        try:
+            run(connection, "true", seconds=probe.PROBE_SECONDS)
+            break
+        except SshError as error:
+            # Nobody else's key is ever let in; that ours is not yet there is a matter of seconds.
+            if error.lasting and "does not let" not in str(error):
+                raise
+            if time.monotonic() > deadline:
+                raise SshError(
+                    f"{props['machine']} is on, but within {props['timeoutMinutes']:g} min: {error}"
+                ) from None
+        if time.monotonic() - said > SAY_SECONDS:
+            said = time.monotonic()
+            say(f"waiting for SSH of {connection.name}: {said - started:.0f} s")
+        sleep(POLL_SECONDS)
+    try:
+        run(connection, FINISHED, seconds=max(DEADLINE_MARGIN, deadline - time.monotonic()))
+    except CommandError as error:
+        raise SshError(f"the first boot of {connection.name} failed: {error}") from None
+    facts = probe.probe(connection)
+    faults = probe.faults(facts, connection.name, gpus=None, makes_environment=True)
+    if faults:
+        raise SshError("; ".join(faults))
+    return {"cpus": facts.cpus, "memoryMib": facts.memory_mib, "gpus": facts.gpus}

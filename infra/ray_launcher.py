@@ -1,0 +1,172 @@
+"""Hosts for Ray's own launcher: a cluster file for `ray up`, in place of Ray run by the stack.
+
+The nodes get the flags, the environment and the secret files that the stack's own would have.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pulumi
+import yaml
+
+from cluster import ray_cluster, ray_head, ray_node, ray_worker
+from cluster.inputs import join, lift
+from cluster.object_store import Storage
+from cluster.ray_node import NodeResources, RayPorts
+from infra.hosts.machine import Machine
+from infra.runtimes.hosts import HostsRuntime
+
+# The launcher's own processes, and what it copies, go by the user's SSH: it knows no host keys.
+PROVIDER = "local"
+# Ray 2.60's newer autoscaler, which `ray up` turns on, never starts a worker of this provider.
+AUTOSCALER = {"RAY_enable_autoscaler_v2": "0"}
+NODE = "ray-node"  # the launcher starts all workers with the same command, so with the same paths
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """Where the launcher is to start Ray.
+
+    Attributes:
+        machines: the machines, the head's first.
+        key_file: private key to log in with, "" for the SSH agent.
+        runtime: of the stack's other services on them.
+    """
+
+    machines: Sequence[Machine]
+    key_file: str
+    runtime: HostsRuntime
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayLauncherArgs:
+    """Arguments; those that RayClusterArgs has too mean the same."""
+
+    launched: Launched
+    workers: Sequence[pulumi.Input[NodeResources]]
+    ports: RayPorts
+    token: pulumi.Input[str]
+    storage: Storage
+    prometheus_url: pulumi.Input[str] | None
+
+
+class RayLauncher(pulumi.ComponentResource):
+    """What `ray up` needs on the hosts, and its cluster file.
+
+    Attributes:
+        dashboard_url: URL of the dashboard that will be there.
+        nodes: as of a RayCluster.
+        launcher_file: YAML; a secret output, for it says where secrets are and how to get there.
+    """
+
+    dashboard_url: pulumi.Output[str]
+    nodes: pulumi.Output[list[dict[str, Any]]]
+    launcher_file: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: RayLauncherArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
+        launched = args.launched
+        files = ray_node.secret_files(args.token, args.storage)
+        for index in range(len(launched.machines)):
+            launched.runtime.place_files(NODE, index, files, pulumi.ResourceOptions(parent=self))
+        starts = [_start(index, args) for index in range(min(2, len(launched.machines)))]
+        addresses = [machine.address for machine in launched.machines]
+        self.launcher_file = pulumi.Output.secret(
+            pulumi.Output.all(
+                addresses=addresses,
+                starts=starts,
+                host=launched.machines[0].host,
+                user=launched.machines[0].connection["user"],
+            ).apply(lambda known: cluster_file(key_file=launched.key_file, **known))
+        )
+        self.dashboard_url = pulumi.Output.concat(
+            "http://", launched.runtime.public(ray_head.SERVICE, args.ports.dashboard)
+        )
+        names = [ray_head.SERVICE]
+        names += [ray_worker.service(index) for index in range(1, len(launched.machines))]
+        self.nodes = pulumi.Output.from_input(
+            [
+                lift(partial(ray_cluster.described, name), resources)
+                for name, resources in zip(names, args.workers, strict=True)
+            ]
+        )
+        self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
+
+
+def cluster_file(
+    *,
+    key_file: str,
+    addresses: Sequence[str],
+    starts: Sequence[str],
+    host: str,
+    user: str,
+) -> str:
+    """Return a cluster file for machines that are there.
+
+    Args:
+        key_file: private key to log in with, "" for the SSH agent.
+        addresses: of the machines, the head's first, by which they reach one another.
+        starts: command that starts Ray on each of them.
+        host: address of the head's machine from here.
+        user: who to log in as.
+    """
+    # A Ray of an earlier `ray up`: nothing else of the stack is one.
+    stop = starts[0].partition(" start ")[0].rpartition(" ")[2] + " stop"
+    auth = {"ssh_user": user}
+    if key_file:
+        auth["ssh_private_key"] = key_file
+    return yaml.safe_dump(
+        {
+            "cluster_name": f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            "provider": {
+                "type": PROVIDER,
+                # From outside; Ray's nodes know it by the address in the start command.
+                "head_ip": host,
+                "worker_ips": list(addresses[1:]),
+            },
+            "auth": auth,
+            "max_workers": len(addresses) - 1,
+            "min_workers": len(addresses) - 1,
+            "head_start_ray_commands": [stop, starts[0]],
+            "worker_start_ray_commands": [stop, *starts[1:2]],
+        },
+        sort_keys=False,
+    )
+
+
+def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
+    """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
+    runtime, ports = args.launched.runtime, args.ports
+    machine = args.launched.machines[index]
+    environment = ray_node.environment(NODE, runtime, args.storage, has_dataset=False)
+    flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)
+    if index == 0:
+        environment |= ray_head.head_environment(ports, args.prometheus_url) | AUTOSCALER
+        flags = [
+            *ray_head.head_flags(runtime, ports),
+            join("--node-ip-address=", machine.address),
+            *flags,
+        ]
+    else:
+        head = args.launched.machines[0].address
+        flags = ["start", join("--address=", head, f":{ports.gcs}"), *flags]
+    values = list(environment.values())
+    return pulumi.Output.all(*values, *flags).apply(
+        lambda known: _command(
+            f"{machine.environment}/bin/ray",
+            dict(zip(environment, known[: len(values)], strict=True)),
+            known[len(values) :],
+            more='--autoscaling-config="$HOME/ray_bootstrap_config.yaml"' if index == 0 else "",
+        )
+    )
+
+
+def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, more: str) -> str:
+    settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
+    words = " ".join(shlex.quote(flag) for flag in flags)
+    return f"ulimit -n $(ulimit -Hn); {settings} {ray} {words} {more}".rstrip()

@@ -1,0 +1,113 @@
+"""Where a resource of the process runtime does its work: on this machine, or on another by SSH.
+
+With a property `host` it is that of `infra/hosts/machine.py`, and the work is done by `agent.py`
+there; without one it is done here.
+"""
+
+import json
+import shlex
+from typing import Any
+
+from pulumi import dynamic
+
+from cluster.ssh import Connection, SshError, run
+from infra.hosts import presence
+from infra.resource import difference, say
+from infra.runtimes.programs import KINDS, ProgramError
+
+MARGIN_SECONDS = 60.0  # for the way there and what is not the service's own start
+OURS = ("host", "machine", "__provider")  # what the other machine has no use for
+
+Props = dict[str, Any]
+
+
+class OnHostProvider(dynamic.ResourceProvider):
+    """A resource whose work is done by one of the kinds of `programs.py`.
+
+    Attributes:
+        kind: which one.
+        replaces: properties whose change needs a new resource, the old one going first.
+    """
+
+    serialize_as_secret_always = False  # captures nothing
+    _key: str | None = None
+    kind: str
+    replaces: tuple[str, ...]
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Take the API key from the stack's config, to ask whether a rented machine is gone."""
+        self._key = req.config.get(presence.API_KEY)
+
+    def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
+        """Compare; another machine needs another resource."""
+        return difference(olds, news, replaces=[*self.replaces, "machine"])
+
+    def create(self, props: Props) -> dynamic.CreateResult:
+        """Make it."""
+        return dynamic.CreateResult(*_do(self.kind, "create", props))
+
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Look whether it is there; what was on a machine that is gone is gone."""
+        try:
+            found = _do(self.kind, "read", id_, props)
+        except SshError:
+            if not presence.is_gone(props["host"], self._key):
+                raise
+            found = None
+        return dynamic.ReadResult("", {}) if found is None else dynamic.ReadResult(id_, found)
+
+    def update(self, _id: str, olds: Props, news: Props) -> dynamic.UpdateResult:
+        """Change it."""
+        return dynamic.UpdateResult(_do(self.kind, "update", olds, news))
+
+    def delete(self, id_: str, props: Props) -> None:
+        """Remove it; what was on a machine that is gone is gone."""
+        try:
+            note = _do(self.kind, "delete", id_, props)
+        except SshError:
+            if not presence.is_gone(props["host"], self._key):
+                raise
+            note = ""
+        if note:
+            say(f"{props['machine']}: {note}" if "host" in props else note)
+
+    def find(self, props: Props) -> dynamic.CreateResult | None:
+        """Return what an interrupted create left behind."""
+        found = _do(self.kind, "find", props)
+        return None if found is None else dynamic.CreateResult(*found)
+
+
+def _do(kind: str, method: str, *arguments: Any) -> Any:
+    """Call a method of a kind where its last argument, the properties, says."""
+    props: Props = arguments[-1]
+    if "host" not in props:
+        return getattr(KINDS[kind], method)(*arguments)
+    host = props["host"]
+    sent = [
+        {key: value for key, value in argument.items() if key not in OURS}
+        if isinstance(argument, dict)
+        else argument
+        for argument in arguments
+    ]
+    answer = json.loads(
+        run(
+            Connection.of(host),
+            f"cd {shlex.quote(host['agent'])} && exec {shlex.quote(host['python'])} "
+            "-m infra.runtimes.agent",
+            stdin=json.dumps({"kind": kind, "method": method, "arguments": sent}),
+            seconds=float(props.get("startTimeout", 0)) + MARGIN_SECONDS,
+        ).splitlines()[-1]
+    )
+    if "error" in answer:
+        raise ProgramError(f"{props['machine']}: {answer['error']}")
+    return _with(answer["result"], {key: props[key] for key in OURS if key in props})
+
+
+def _with(result: Any, own: Props) -> Any:
+    """Return a method's result with the properties that were not sent."""
+    if isinstance(result, dict):
+        return {**result, **own}
+    if isinstance(result, list):
+        id_, outputs = result
+        return id_, {**outputs, **own}
+    return result

@@ -1,0 +1,295 @@
+"""What the resources of the process runtime do on the machine that they are on.
+
+Knows nothing of Pulumi: it runs in a provider here, and on another machine as `agent.py` there.
+Each kind has the methods of a provider, with properties in and out; `read` and `find` return None
+for what is not there.
+"""
+
+import contextlib
+import http.client
+import shutil
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from infra.runtimes import ports as port_check
+from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError, write_private
+
+POLL_SECONDS = 0.1
+REQUEST_SECONDS = 2.0
+STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
+LOG_LINES = 20
+RESTARTING = ("command", "environment", "files", "secrets", "folders", "stopSeconds")
+
+Props = dict[str, Any]
+
+
+class ProgramError(Exception):
+    """A service did not come up; the message ends with its last log lines."""
+
+
+class Kind(Protocol):
+    """One kind of resource."""
+
+    def create(self, props: Props) -> tuple[str, Props]:
+        """Make it; its id and outputs."""
+
+    def read(self, id_: str, props: Props) -> Props | None:
+        """Its outputs."""
+
+    def update(self, olds: Props, news: Props) -> Props:
+        """Change it; its new outputs."""
+
+    def delete(self, id_: str, props: Props) -> str:
+        """Remove it; what the user is to know, or ""."""
+
+    def find(self, props: Props) -> tuple[str, Props] | None:
+        """What an interrupted create left behind."""
+
+
+class Data:
+    """The folder of what outlives the stack."""
+
+    def create(self, props: Props) -> tuple[str, Props]:
+        """Make the folder, or take over the one of an earlier stack."""
+        Path(props["folder"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return props["folder"], props
+
+    def read(self, id_: str, props: Props) -> Props | None:
+        """Look whether the folder is there."""
+        return props if Path(id_).is_dir() else None
+
+    def update(self, _olds: Props, news: Props) -> Props:
+        """Note whether the folder is kept."""
+        return news
+
+    def delete(self, _id: str, props: Props) -> str:
+        """Remove the folder, or say where it is kept."""
+        folder = Path(props["folder"])
+        if not props["keep"]:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif any(path.is_file() for path in folder.rglob("*")):
+            return f"kept: {folder} (setting keepData; remove it when you no longer need it)"
+        elif folder.is_dir():
+            shutil.rmtree(folder)  # holds folders only: there is nothing to keep
+        return ""
+
+    def find(self, _props: Props) -> tuple[str, Props] | None:
+        """Nothing: a create takes over what is there."""
+        return None
+
+
+class Daemon:
+    """supervisord itself."""
+
+    def create(self, props: Props) -> tuple[str, Props]:
+        """Start supervisord, or take over the one that an interrupted create left."""
+        daemon = _daemon(props)
+        if not daemon.alive():
+            # What a killed supervisord left running would hold the ports.
+            daemon.sweep()
+            port_check.refuse_held(_numbers(props["ports"]))
+        daemon.start()
+        return props["folder"], props
+
+    def read(self, _id: str, props: Props) -> Props | None:
+        """Ask supervisord; one that was killed or lost in a reboot is gone."""
+        return props if _daemon(props).alive() else None
+
+    def update(self, olds: Props, news: Props) -> Props:
+        """Check the ports that are new; supervisord itself does not change."""
+        old = {number for numbers in _numbers(olds["ports"]).values() for number in numbers}
+        new = {
+            setting: [number for number in numbers if number not in old]
+            for setting, numbers in _numbers(news["ports"]).items()
+        }
+        port_check.refuse_held(new)
+        return news
+
+    def delete(self, _id: str, props: Props) -> str:
+        """End supervisord with all that it started, and remove its folder."""
+        _daemon(props).stop()
+        return ""
+
+    def find(self, props: Props) -> tuple[str, Props] | None:
+        """Return the supervisord that an interrupted create left behind."""
+        return (props["folder"], props) if _daemon(props).alive() else None
+
+
+class Program:
+    """One program of a supervisord."""
+
+    def create(self, props: Props) -> tuple[str, Props]:
+        """Start the program and wait until it answers; leave nothing of one that does not."""
+        daemon, definition = _daemon(props), _definition(props)
+        try:
+            if not (daemon.matches(definition) and daemon.running(definition.name)):
+                _begin(daemon, definition, props)
+            _await(daemon, props)
+        except Exception:
+            daemon.remove(definition.name)
+            raise
+        return definition.name, {**props, "healthy": True}
+
+    def read(self, id_: str, props: Props) -> Props | None:
+        """Ask supervisord; a program that does not run is gone, and the next up remakes it."""
+        return props if _daemon(props).running(id_) else None
+
+    def update(self, olds: Props, news: Props) -> Props:
+        """Restart the program if it differs, and wait until it answers."""
+        daemon, definition = _daemon(news), _definition(news)
+        differs = any(olds.get(key) != news.get(key) for key in RESTARTING)
+        if differs or not daemon.running(definition.name):
+            _begin(daemon, definition, news)
+        # A program that fails its update stays as it is: the old state has no other to go back to.
+        _await(daemon, news)
+        return {**news, "healthy": True}
+
+    def delete(self, id_: str, props: Props) -> str:
+        """Stop the program, with all that it started, and remove its files."""
+        _daemon(props).remove(id_)
+        return ""
+
+    def find(self, props: Props) -> tuple[str, Props] | None:
+        """Return the program that an interrupted create left behind, be it up or not.
+
+        One that is not up yet is marked, so that the next update waits for it.
+        """
+        daemon = _daemon(props)
+        if not (daemon.folder / props["name"]).exists() and not daemon.running(props["name"]):
+            return None
+        return props["name"], {**props, "healthy": False}
+
+
+class Files:
+    """Secret files of what the stack does not run itself, in the folder of a supervisord."""
+
+    def create(self, props: Props) -> tuple[str, Props]:
+        """Write them."""
+        folder = Path(props["folder"]) / props["name"] / "files"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.name not in props["secrets"]:
+                path.unlink()
+        for name, content in props["secrets"].items():
+            write_private(folder / name, content)
+        return str(folder), props
+
+    def read(self, id_: str, props: Props) -> Props | None:
+        """Look whether all are as they were written."""
+        whole = all(_content(Path(id_) / name) == text for name, text in props["secrets"].items())
+        return props if whole else None
+
+    def update(self, _olds: Props, news: Props) -> Props:
+        """Write them anew."""
+        return self.create(news)[1]
+
+    def delete(self, id_: str, _props: Props) -> str:
+        """Remove them, and end what still works in their folder: `ray down` forgets workers."""
+        folder = Path(id_).parent
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if any(f"{folder}/" in word for word in process.cmdline()):
+                    process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+        return ""
+
+    def find(self, _props: Props) -> tuple[str, Props] | None:
+        """Nothing: a create writes over what is there."""
+        return None
+
+
+KINDS: dict[str, Kind] = {
+    "data": Data(),
+    "daemon": Daemon(),
+    "program": Program(),
+    "files": Files(),
+}
+
+
+def _content(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def _daemon(props: Props) -> Supervisor:
+    return Supervisor(folder=Path(props["folder"]), identifier=props.get("identifier", "trainyard"))
+
+
+def _definition(props: Props) -> Definition:
+    return Definition(
+        name=props["name"],
+        command=props["command"],
+        environment=props["environment"],
+        files={**props["files"], **props["secrets"]},
+        folders=props["folders"],
+        stop_seconds=int(props["stopSeconds"]),
+    )
+
+
+def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
+    return {setting: [int(number) for number in numbers] for setting, numbers in ports.items()}
+
+
+def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
+    """Start a program whose ports nobody else holds."""
+    if not daemon.alive():
+        raise SupervisorError(
+            f"supervisord of {daemon.folder} does not answer: it was killed, or this machine was "
+            "started anew. Run `up` with --refresh to bring the services back"
+        )
+    daemon.remove(definition.name)
+    settings: dict[str, list[int]] = {}
+    for port in props["ports"]:
+        settings.setdefault(port["setting"], []).append(int(port["number"]))
+    port_check.refuse_held(settings)
+    daemon.add(definition)
+
+
+def _await(daemon: Supervisor, props: Props) -> None:
+    """Wait until all health checks answer.
+
+    Raises:
+        ProgramError: the program keeps ending, or the time is over.
+    """
+    name, urls = props["name"], list(props["health"])
+    deadline = time.monotonic() + float(props["startTimeout"])
+    starts: set[int] = set()
+    while urls:
+        urls = [url for url in urls if not _answers(url)]
+        if not urls:
+            return
+        try:
+            state = daemon.state(name)
+        except OSError:
+            state = None
+        if state is None:
+            raise ProgramError(f"{name} went away with its supervisord while it started")
+        starts.add(state["start"])
+        if len(starts) > STARTS_LIMIT:
+            reason = f"{name} ended {STARTS_LIMIT} times before it answered {urls[0]}"
+        elif time.monotonic() > deadline:
+            reason = (
+                f"{name} did not answer {urls[0]} within {float(props['startTimeout']):g} s "
+                "(setting startTimeoutSeconds)"
+            )
+        else:
+            time.sleep(POLL_SECONDS)
+            continue
+        log = "\n".join(f"  {line}" for line in daemon.log(name, LOG_LINES)) or "  (nothing)"
+        raise ProgramError(f"{reason}. The last lines that it wrote:\n{log}")
+
+
+def _answers(url: str) -> bool:
+    # A proxy of the user's cannot reach this machine's loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=REQUEST_SECONDS) as answer:
+            return bool(answer.status == 200)
+    except (OSError, http.client.HTTPException):
+        return False

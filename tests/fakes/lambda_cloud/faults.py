@@ -1,0 +1,106 @@
+"""Faults to order: what goes wrong, at which call of which operation."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+HTML = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+# Code of the API to the status that comes with it.
+STATUSES = {
+    "global/invalid-api-key": 401,
+    "global/account-inactive": 403,
+    "global/invalid-address": 403,
+    "global/object-does-not-exist": 404,
+    "global/internal-error": 500,
+    "global/rate-limited": 429,
+    "provider/internal-unavailable": 503,
+}
+
+
+def error_body(code: str, message: str, suggestion: str = "") -> dict[str, Any]:
+    """An error as the API words it."""
+    error = {"code": code, "message": message}
+    return {"error": error | ({"suggestion": suggestion} if suggestion else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something that goes wrong.
+
+    Attributes:
+        operation: name of the client's method, or * for all.
+        action: respond with status and body; drop the connection; truncate the body; delay by
+            seconds.
+        commit: whether what was asked for happens first.
+        body: text, or an object for JSON.
+        skip: calls that go well first.
+        times: calls that it hits; None means all.
+    """
+
+    operation: str
+    action: Literal["respond", "drop", "truncate", "delay"]
+    commit: bool = False
+    status: int = 500
+    body: str | dict[str, Any] = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    skip: int = 0
+    times: int | None = 1
+
+
+class Faults:
+    """The faults that are still to come. Used by tests and by the server's thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: list[list[Any]] = []  # fault, calls to skip, calls to hit
+
+    def add(self, fault: Fault) -> None:
+        with self._lock:
+            self._pending.append([fault, fault.skip, fault.times])
+
+    def respond(
+        self, operation: str, status: int, body: str | dict[str, Any] = HTML, **how: Any
+    ) -> None:
+        """Answer with a status and a body."""
+        self.add(Fault(operation=operation, action="respond", status=status, body=body, **how))
+
+    def refuse(self, operation: str, code: str, message: str = "Refused.", **how: Any) -> None:
+        """Answer with an error of the API."""
+        self.respond(operation, STATUSES.get(code, 400), error_body(code, message), **how)
+
+    def drop(self, operation: str, *, commit: bool, **how: Any) -> None:
+        """Reset the connection in place of an answer."""
+        self.add(Fault(operation=operation, action="drop", commit=commit, **how))
+
+    def truncate(self, operation: str, **how: Any) -> None:
+        """Do what was asked for, and answer with the first half of the JSON."""
+        self.add(Fault(operation=operation, action="truncate", commit=True, **how))
+
+    def delay(self, operation: str, seconds: float, *, commit: bool, **how: Any) -> None:
+        """Answer later; with commit what was asked for happens at once."""
+        fault = Fault(operation=operation, action="delay", seconds=seconds, commit=commit, **how)
+        self.add(fault)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._pending.clear()
+
+    def take(self, operation: str) -> Fault | None:
+        """Return the fault that this call meets."""
+        hit: Fault | None = None
+        with self._lock:
+            for entry in list(self._pending):
+                fault, skip, times = entry
+                if fault.operation not in (operation, "*"):
+                    continue
+                if skip:
+                    entry[1] -= 1
+                elif hit is None:
+                    hit = fault
+                    if times is not None:
+                        entry[2] -= 1
+                        if not entry[2]:
+                            self._pending.remove(entry)
+        return hit

@@ -1,0 +1,545 @@
+"""The client and the fake cloud over real HTTP, and what the fake itself has to hold."""
+
+import itertools
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from infra.hosts.lambda_cloud.account import open_account
+from infra.hosts.lambda_cloud.client import Client
+from infra.hosts.lambda_cloud.errors import (
+    AccountError,
+    DuplicateError,
+    InsufficientCapacityError,
+    InUseError,
+    InvalidApiKeyError,
+    InvalidParametersError,
+    LostReplyError,
+    NotFoundError,
+    QuotaError,
+    RateLimitedError,
+    RedirectedError,
+    ServerError,
+    UnreachableError,
+)
+from infra.hosts.lambda_cloud.model import FirewallRule, LaunchRequest
+from infra.hosts.lambda_cloud.pacing import Pace, Paced
+from tests.fakes.lambda_cloud import Boot, FakeCloud, Fault, cloud_process
+
+pytestmark = pytest.mark.integration
+
+RULES = [
+    FirewallRule(
+        protocol="tcp", source_network="198.51.100.0/24", description="SSH", port_range=(22, 22)
+    ),
+    FirewallRule(protocol="icmp", source_network="0.0.0.0/0", description="ping"),
+]
+DEADLINE_SECONDS = 30
+
+
+@pytest.fixture
+def client(cloud):
+    client = Client(cloud.api_key, cloud.url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def request_(client):
+    """A launch that the account takes."""
+    client.add_ssh_key("key")
+    return LaunchRequest(
+        region="us-east-1",
+        instance_type="gpu_1x_a10",
+        ssh_key_name="key",
+        name="node-0",
+        hostname="node-0",
+        user_data="#cloud-config\n# canary-data",
+        tags={"trainyard:node": "0", "trainyard:id": "abc"},
+    )
+
+
+def until(check):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := check()):
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.01)
+    return found
+
+
+def codes(cloud, operation):
+    return [entry.code for entry in cloud.journal.of(operation)]
+
+
+# The client, endpoint by endpoint.
+
+
+def test_types_have_prices_specs_and_the_regions_with_capacity(cloud, client):
+    offer = client.instance_types()["gpu_1x_a10"]
+    assert (offer.price_cents_per_hour, offer.gpus, offer.vcpus) == (75, 1, 30)
+    assert offer.regions == ("us-east-1", "us-west-1")
+    cloud.account.capacity["gpu_1x_a10"] = {"us-west-1": 1, "us-east-1": 0}
+    assert client.instance_types()["gpu_1x_a10"].regions == ("us-west-1",)
+    assert client.instance_types()["gpu_8x_h100_sxm5"].regions == ()
+
+
+def test_an_instance_from_launch_to_gone(cloud, client, request_):
+    cloud.account.boot_seconds = cloud.account.terminate_seconds = 60
+    id_ = client.launch(request_)
+    booting = client.instance(id_)
+    assert (booting.status, booting.ip, booting.private_ip) == ("booting", "", "")
+    assert booting.tags == request_.tags
+    assert (booting.name, booting.hostname) == ("node-0", "node-0")
+    assert (booting.region, booting.instance_type) == ("us-east-1", "gpu_1x_a10")
+    assert (booting.ssh_key_names, booting.price_cents_per_hour) == (("key",), 75)
+    assert cloud.account.instances[id_].user_data == request_.user_data
+
+    cloud.account.advance(60)
+    active = client.instance(id_)
+    assert active.status == "active"
+    assert active.ip.startswith("127.66.")
+    assert active.private_ip != active.ip
+    assert client.instances() == [active]
+    assert client.rename(id_, "other").name == "other"
+    (restarted,) = client.restart([id_])
+    assert restarted.status == "booting"
+
+    (ending,) = client.terminate([id_])
+    assert ending.status == "terminating"
+    assert client.instance(id_).status == "terminating"
+    cloud.account.advance(60)
+    assert client.instances() == []
+    for call in (
+        lambda: client.instance(id_),
+        lambda: client.terminate([id_]),
+        lambda: client.restart([id_]),
+        lambda: client.rename(id_, "n"),
+    ):
+        with pytest.raises(NotFoundError):
+            call()
+
+
+def test_ssh_keys_are_made_taken_and_deleted(cloud, client):
+    made = client.add_ssh_key("made")
+    assert made.private_key.startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert made.private_key not in json.dumps(cloud.account.ssh_keys)
+    given = client.add_ssh_key("given", made.public_key)
+    assert given.private_key == ""
+    assert client.ssh_keys() == [replace(made, private_key=""), given]
+    with pytest.raises(InvalidParametersError):
+        client.add_ssh_key("given", made.public_key)
+    with pytest.raises(InvalidParametersError):
+        client.add_ssh_key("broken", "ssh-ed25519 nothing")
+    client.delete_ssh_key(given.id)
+    assert [key.name for key in client.ssh_keys()] == ["made"]
+    with pytest.raises(InvalidParametersError):
+        client.delete_ssh_key(given.id)
+
+
+def test_file_systems_are_of_a_region_and_not_deleted_in_use(client, request_):
+    made = client.create_file_system("data", "us-east-1")
+    assert (made.region, made.mount_point, made.in_use) == ("us-east-1", "/lambda/nfs/data", False)
+    mounts = {made.mount_point: made.id}
+    with pytest.raises(DuplicateError):
+        client.create_file_system("data", "us-west-1")
+    with pytest.raises(InvalidParametersError, match="wrong-region"):
+        client.launch(replace(request_, region="us-west-1", file_system_mounts=mounts))
+    with pytest.raises(NotFoundError):
+        client.launch(replace(request_, file_system_mounts={"/data": "other"}))
+    with pytest.raises(InvalidParametersError):
+        client.launch(replace(request_, file_system_mounts={"/etc": made.id}))
+    id_ = client.launch(replace(request_, file_system_mounts=mounts))
+    assert [each.in_use for each in client.file_systems()] == [True]
+    with pytest.raises(InUseError):
+        client.delete_file_system(made.id)
+    client.terminate([id_])
+    client.delete_file_system(made.id)
+    assert client.file_systems() == []
+    with pytest.raises(NotFoundError):
+        client.delete_file_system(made.id)
+
+
+def test_firewall_rulesets_are_of_a_region_and_not_deleted_in_use(client, request_):
+    made = client.create_firewall_ruleset("ours", "us-east-1", RULES)
+    assert (made.name, made.region, made.rules) == ("ours", "us-east-1", tuple(RULES))
+    assert client.firewall_ruleset(made.id) == made
+    with pytest.raises(InvalidParametersError):
+        client.launch(replace(request_, region="us-west-1", firewall_ruleset_ids=[made.id]))
+    id_ = client.launch(replace(request_, firewall_ruleset_ids=[made.id]))
+    assert client.instance(id_).firewall_ruleset_ids == (made.id,)
+    changed = client.update_firewall_ruleset(made.id, RULES[:1], "renamed")
+    assert (changed.name, changed.rules) == ("renamed", tuple(RULES[:1]))
+    assert client.firewall_rulesets() == [changed]
+    assert changed.instance_ids == (id_,)
+    with pytest.raises(InUseError, match="Terminate all instances"):
+        client.delete_firewall_ruleset(made.id)
+    client.terminate([id_])
+    client.delete_firewall_ruleset(made.id)
+    assert client.firewall_rulesets() == []
+    for call in (client.firewall_ruleset, client.delete_firewall_ruleset):
+        with pytest.raises(NotFoundError):
+            call(made.id)
+
+
+def test_images_have_a_region_and_an_architecture(client):
+    images = client.images()
+    assert {"x86_64", "arm64"} == {image.architecture for image in images}
+    assert "us-east-1" in {image.region for image in images}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"region": "us-nowhere-1"}, InvalidParametersError),
+        ({"instance_type": "gpu_9x"}, NotFoundError),
+        ({"ssh_key_name": "other"}, NotFoundError),
+        ({"hostname": "Not_A_Host"}, InvalidParametersError),
+        ({"name": "n" * 65}, InvalidParametersError),
+        ({"tags": {"UPPER": "x"}}, InvalidParametersError),
+        ({"tags": {"a:b": "x" * 129}}, InvalidParametersError),
+        ({"user_data": "x" * 1_000_001}, InvalidParametersError),
+        ({"firewall_ruleset_ids": ["other"]}, NotFoundError),
+        ({"region": "us-west-3"}, InsufficientCapacityError),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(cloud, client, request_, changes, error):  # F3, F39
+    with pytest.raises(error):
+        client.launch(replace(request_, **changes))
+    assert cloud.account.instances == {}
+
+
+def test_capacity_is_used_up_and_comes_back(cloud, client, request_):  # F3
+    cloud.account.capacity["gpu_1x_a10"] = {"us-east-1": 1}
+    id_ = client.launch(request_)
+    with pytest.raises(InsufficientCapacityError, match="Not enough capacity"):
+        client.launch(request_)
+    client.terminate([id_])
+    until(lambda: client.instance_types()["gpu_1x_a10"].regions == ("us-east-1",))
+
+
+def test_the_list_of_capacity_may_be_wrong_both_ways(cloud, client, request_):  # F3
+    cloud.account.capacity["gpu_1x_a10"] = {"us-east-1": 1, "us-west-1": 0}
+    cloud.account.advertised["gpu_1x_a10"] = {"us-east-1": False, "us-west-1": True}
+    assert client.instance_types()["gpu_1x_a10"].regions == ("us-west-1",)
+    with pytest.raises(InsufficientCapacityError):
+        client.launch(replace(request_, region="us-west-1"))
+    assert client.launch(request_)
+
+
+def test_the_quota_counts_instances(cloud, client, request_):
+    cloud.account.quota = 1
+    client.launch(request_)
+    with pytest.raises(QuotaError, match="Contact Support"):
+        client.launch(request_)
+
+
+# The key.
+
+
+def test_a_wrong_key_is_one_request_and_one_error(cloud, monkeypatch):  # F1
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LAMBDA_API_KEY", "canary-wrong-key")
+    with pytest.raises(InvalidApiKeyError, match="Check your API key") as caught:
+        open_account(None).instance_types()
+    assert "canary" not in str(caught.value)
+    assert codes(cloud, "instance_types") == ["global/invalid-api-key"]
+
+
+def test_an_inactive_account_is_one_request_and_one_error(cloud, monkeypatch):  # F1
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+    cloud.account.inactive = True
+    with pytest.raises(AccountError):
+        open_account(None).instance_types()
+    assert len(cloud.journal.entries) == 1
+
+
+def test_the_journal_holds_neither_the_key_nor_user_data(cloud, client, request_):  # F35
+    client.launch(request_)
+    told = repr(cloud.journal.entries)
+    assert "'hostname': 'node-0'" in told
+    assert cloud.api_key not in told
+    assert "canary-data" not in told
+
+
+def test_file_systems_can_be_mounted_by_name(cloud, client, request_):
+    made = client.create_file_system("data", "us-east-1")
+    body = {"region_name": "us-east-1", "instance_type_name": "gpu_1x_a10"}
+    body |= {"ssh_key_names": ["key"], "file_system_names": ["data"]}
+    headers = {"Authorization": f"Bearer {cloud.api_key}"}
+    launch = f"{cloud.url}/api/v1/instance-operations/launch"
+    assert httpx.post(launch, json=body, headers=headers, trust_env=False).status_code == 200
+    (instance,) = cloud.account.instances.values()
+    assert instance.mounts == {"/lambda/nfs/data": made.id}
+
+
+def test_basic_authentication_is_taken_as_well(cloud):
+    answer = httpx.get(f"{cloud.url}/api/v1/instances", auth=(cloud.api_key, ""), trust_env=False)
+    assert answer.status_code == 200
+
+
+# The pace.
+
+
+def test_the_account_keeps_its_bounds_and_the_process_keeps_within_them(monkeypatch):  # F4
+    scale = 0.1
+    with FakeCloud(pace=scale) as cloud:
+        account = Paced(Client(cloud.api_key, cloud.url), Pace(scale=scale))
+        account.add_ssh_key("key")
+        request = LaunchRequest(
+            region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="n"
+        )
+        with ThreadPoolExecutor(4) as threads:
+            launches = [threads.submit(account.launch, request) for _ in range(3)]
+            reads = [threads.submit(account.instances) for _ in range(10)]
+        assert len({each.result() for each in launches}) == 3
+        assert all(each.exception() is None for each in reads)
+        admitted = [each.time for each in cloud.journal.of("launch") if each.status == 200]
+        assert min(b - a for a, b in itertools.pairwise(admitted)) >= 12 * scale * 0.9
+        assert cloud.journal.problems == []
+
+
+def test_who_is_too_fast_is_told_how_long_to_wait():  # F4
+    with FakeCloud(pace=0.2) as cloud:
+        client = Client(cloud.api_key, cloud.url)
+        client.ssh_keys()
+        with pytest.raises(RateLimitedError) as caught:
+            client.ssh_keys()
+        assert 0 < caught.value.retry_after <= 0.2
+        # As the other user of the account, whose requests this process does not know of.
+        assert Paced(client, Pace(scale=0.2)).ssh_keys() == []
+        assert "global/rate-limited" in codes(cloud, "ssh_keys")
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_reply_that_is_lost_may_have_left_an_instance(cloud, client, request_, commit):  # F5
+    cloud.faults.drop("launch", commit=commit)
+    with pytest.raises(LostReplyError):
+        client.launch(request_)
+    assert len(cloud.account.instances) == commit
+    found = [each for each in client.instances() if each.tags == request_.tags]
+    assert len(found) == commit
+    assert len(cloud.journal.of("launch")) == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_reply_that_takes_too_long_is_lost(cloud, request_, commit):  # F5
+    cloud.faults.delay("launch", 60, commit=commit)
+    with pytest.raises(LostReplyError):
+        Client(cloud.api_key, cloud.url, timeout=0.2).launch(request_)
+    until(lambda: cloud.journal.of("launch"))
+    until(lambda: len(cloud.account.instances) == commit)
+
+
+@pytest.mark.parametrize("status", [200, 500, 502])
+def test_a_page_of_html_is_an_error_with_its_status(cloud, client, request_, status):  # F6
+    cloud.faults.respond("launch", status, commit=True)
+    with pytest.raises(ServerError, match=f"launch: .*{status}") as caught:
+        client.launch(request_)
+    assert caught.value.status == status
+    assert len(cloud.account.instances) == 1
+
+
+def test_half_an_answer_is_an_error(cloud, client, request_):  # F6
+    cloud.faults.truncate("launch")
+    with pytest.raises(ServerError, match="not of the API"):
+        client.launch(request_)
+    assert len(cloud.account.instances) == 1
+
+
+def test_reads_outlast_faults(cloud, client):  # F6
+    cloud.faults.respond("instances", 502)
+    cloud.faults.truncate("instances")
+    cloud.faults.drop("instances", commit=False)
+    assert Paced(client, Pace(scale=0.001)).instances() == []
+    assert len(cloud.journal.of("instances")) == 4
+
+
+def test_a_redirect_does_not_turn_a_launch_into_a_read(cloud, client, request_):
+    elsewhere = {"Location": f"{cloud.url}/api/v1/instances"}
+    cloud.faults.respond("launch", 301, "", headers=elsewhere)
+    with pytest.raises(RedirectedError, match=f"LAMBDA_API_URL={cloud.url}"):
+        client.launch(request_)
+    assert len(cloud.journal.of("launch")) == 1
+    assert cloud.journal.of("instances") == []
+
+
+def test_an_unknown_status_and_a_null_address_are_shown_as_they_are(cloud, client, request_):  # F6
+    id_ = client.launch(request_)
+    cloud.account.distort(id_, status="hibernating", ip=None)
+    machine = client.instance(id_)
+    assert (machine.status, machine.ip) == ("hibernating", "")
+
+
+@pytest.mark.parametrize("outcome", ["unhealthy", "terminated", "preempted"])
+def test_a_boot_can_end_badly(cloud, client, request_, outcome):  # F7
+    cloud.account.boots.append(Boot(outcome=outcome, seconds=10))
+    id_ = client.launch(request_)
+    assert client.instance(id_).status == "booting"
+    cloud.account.advance(10)
+    assert client.instance(id_).status == outcome
+
+
+def test_a_boot_can_take_for_ever_and_an_address_come_late(cloud, client, request_):  # F7
+    cloud.account.boots += [Boot(outcome="stuck"), Boot(ip_seconds=30)]
+    stuck, late = client.launch(request_), client.launch(request_)
+    cloud.account.advance(20)
+    assert (client.instance(late).status, client.instance(late).ip) == ("active", "")
+    cloud.account.advance(86400)
+    assert client.instance(stuck).status == "booting"
+    assert client.instance(late).ip
+
+
+def test_an_instance_can_disappear(cloud, client, request_):  # F8
+    id_ = client.launch(request_)
+    cloud.account.disappear(id_)
+    assert client.instances() == []
+    with pytest.raises(NotFoundError):
+        client.instance(id_)
+
+
+def test_terminate_can_fail_a_few_times(cloud, client, request_):  # F9
+    id_ = client.launch(request_)
+    message = "try again in 60 seconds"
+    cloud.faults.refuse("terminate", "global/internal-error", message, times=2)
+    for _ in range(2):
+        with pytest.raises(ServerError, match=message):
+            client.terminate([id_])
+    client.terminate([id_])
+    assert client.instances() == []
+
+
+def test_faults_hit_the_calls_they_are_for(cloud, client):
+    cloud.faults.respond("ssh_keys", 500, skip=1, times=1)
+    cloud.faults.respond("images", 500, times=None)
+    assert client.ssh_keys() == []
+    with pytest.raises(ServerError):
+        client.ssh_keys()
+    assert client.ssh_keys() == []
+    for _ in range(3):
+        with pytest.raises(ServerError):
+            client.images()
+    cloud.faults.clear()
+    assert client.images()
+
+
+# The fake itself.
+
+
+def test_an_answer_that_the_document_does_not_have_is_caught():
+    with FakeCloud() as cloud:
+        cloud.account.types["gpu_1x_a10"]["specs"]["gpus"] = "one"
+        with pytest.raises(ServerError, match="not as in the document"):
+            Client(cloud.api_key, cloud.url).instance_types()
+        (problem,) = cloud.journal.problems
+        assert "'one' is not of type 'integer'" in problem
+
+
+def test_a_request_that_the_document_does_not_have_is_refused(cloud):
+    headers = {"Authorization": f"Bearer {cloud.api_key}"}
+    with httpx.Client(base_url=cloud.url, headers=headers, trust_env=False) as http:
+        launch = http.post("/api/v1/instance-operations/launch", json={"region_name": "us-east-1"})
+        terminate = http.post("/api/v1/instance-operations/terminate", content=b"{")
+        nothing = http.get("/api/v1/instance-operations")
+    assert (launch.status_code, terminate.status_code, nothing.status_code) == (400, 400, 404)
+    assert "instance_type_name" in launch.json()["error"]["message"]
+
+
+def test_machines_stand_behind_instances():
+    calls = []
+
+    class Machines:
+        def boot(self, instance_id, name, hostname, user_data, ssh_public_key):
+            calls.append(("boot", instance_id))
+            if name == "broken":
+                raise OSError("no address left")
+            assert (hostname, user_data) == ("node-0", "data")
+            assert ssh_public_key.startswith("ssh-ed25519 ")
+            return "127.0.0.9", "10.0.0.9"
+
+        def destroy(self, instance_id):
+            calls.append(("destroy", instance_id))
+
+    with FakeCloud(machines=Machines()) as cloud:
+        client = Client(cloud.api_key, cloud.url)
+        client.add_ssh_key("key")
+        request = LaunchRequest(
+            region="us-east-1",
+            instance_type="gpu_1x_a10",
+            ssh_key_name="key",
+            name="node-0",
+            hostname="node-0",
+            user_data="data",
+        )
+        good, broken = client.launch(request), client.launch(replace(request, name="broken"))
+        machine = until(lambda: (m := client.instance(good)).status == "active" and m)
+        assert (machine.ip, machine.private_ip) == ("127.0.0.9", "10.0.0.9")
+        until(lambda: client.instance(broken).status == "unhealthy")
+        assert "no address left" in cloud.account.machine_errors[0]
+        client.terminate([good])
+        until(lambda: [each.id for each in client.instances()] == [broken])
+        assert ("destroy", good) in calls
+    assert ("destroy", broken) in calls
+
+
+def test_the_account_outlives_the_server_and_is_controlled_from_outside(tmp_path, monkeypatch):
+    state = ["--state", str(tmp_path / "account.json"), "--api-key", "canary-key"]
+    request = LaunchRequest(
+        region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="node-0"
+    )
+    with cloud_process(*state) as cloud:
+        client = Client("canary-key", cloud.environment["LAMBDA_API_URL"])
+        client.add_ssh_key("key")
+        cloud.add_fault(Fault(operation="launch", action="drop", commit=True))
+        with pytest.raises(LostReplyError):
+            client.launch(request)
+        (instance,) = cloud.instances()
+        assert instance["name"] == "node-0"
+        assert [each["operation"] for each in cloud.journal()] == ["add_ssh_key", "launch"]
+        assert "canary" not in json.dumps(cloud.journal())
+        cloud.process.kill()
+        cloud.process.wait()
+    with pytest.raises(UnreachableError):
+        client.instances()
+    with cloud_process(*state, "--pace", "0.001") as cloud:
+        assert cloud.environment["TRAINYARD_LAMBDA_PACE"] == "0.001"
+        for name, value in cloud.environment.items():
+            monkeypatch.setenv(name, value)
+        account = open_account(None)
+        (machine,) = account.instances()
+        assert machine.id == instance["id"]
+        cloud.set_capacity({"gpu_1x_a10": {"us-west-1": 1}})
+        with pytest.raises(InsufficientCapacityError):
+            account.launch(request)
+        cloud.disappear(machine.id)
+        assert account.instances() == []
+
+
+def test_nothing_is_left_of_a_cloud_that_stopped():
+    with FakeCloud() as cloud:
+        cloud.faults.delay("images", 600, commit=False)
+        port = int(cloud.url.rpartition(":")[2])
+        with pytest.raises(LostReplyError):
+            Client(cloud.api_key, cloud.url, timeout=0.2).images()
+        started = time.monotonic()
+    assert time.monotonic() - started < 30  # not 600
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_the_document_here_is_that_of_lambda_without_prose():
+    document = json.loads(
+        (Path(__file__).parents[3] / "fakes/lambda_cloud/openapi-1.8.3.json").read_text()
+    )
+    assert document["info"]["version"] == "1.8.3"
+    assert len(document["paths"]) == 17

@@ -1,0 +1,233 @@
+"""`up` interrupted and killed: exactly the instances of the state are there afterwards."""
+
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.fakes.lambda_cloud import Boot, FakeCloud
+from tests.integration.infra.lambda_cloud.rented import RentedStack
+
+pytestmark = pytest.mark.integration
+
+SAFE_SECONDS = 10  # within which a canceled operation ends
+LONG = 600.0
+
+
+def _kill_during(rented, operation, *, commit, command="up"):
+    """Kill a command while the cloud holds back its answer; False when it never asked for it."""
+    rented.cloud.journal.clear()
+    rented.cloud.faults.delay(operation, LONG, commit=commit)
+    process = rented.start(command)
+    rented.wait_for(
+        lambda: (
+            process.poll() is not None
+            or any(entry.fault == "delay" for entry in rented.cloud.journal.entries)
+        )
+    )
+    killed = process.poll() is None
+    rented.kill(process)
+    rented.cloud.faults.clear()
+    return killed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_wait(rented, cloud, number):  # F11
+    cloud.account.boots = [Boot(outcome="stuck"), Boot(outcome="stuck")]
+    process = rented.start("up")
+    # The wait alone asks for all instances again and again.
+    rented.wait_for(
+        lambda: [entry.operation for entry in cloud.journal.entries][-3:] == ["instances"] * 3
+    )
+    assert len(rented.recorded()) == 2
+    begun = time.monotonic()
+    process.send_signal(number)
+    text, _ = process.communicate(timeout=60)
+    assert time.monotonic() - begun < SAFE_SECONDS
+    assert process.returncode == 1
+    assert "canceled; what was made is in the state" in text
+    assert "Traceback" not in text
+    assert rented.recorded() == rented.live()
+    rented.done("destroy")
+    assert rented.live() == set()
+    assert cloud.account.ssh_keys == {}
+
+
+def test_a_signal_while_instances_queue_for_their_launch(rented, cloud):  # F11
+    rented.declare(count=8)
+    cloud.faults.delay("launch", 1.0, commit=True)
+    process = rented.start("up")
+    rented.wait_for(lambda: cloud.journal.of("launch"))
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in text
+    assert rented.recorded() == rented.live()
+    assert len(rented.live()) == 1
+    rented.done("up")
+    assert len(rented.live()) == 8
+    assert rented.recorded() == rented.live()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_killed_at_the_launch_then_up(rented, cloud, commit):  # F12
+    rented.declare(count=1)
+    assert _kill_during(rented, "launch", commit=commit)
+    assert len(rented.live()) == commit
+    assert "creating was interrupted" in rented.done("up")
+    assert len(rented.live()) == 1
+    assert rented.live() == rented.recorded()
+    rented.done("up", "--expect-no-changes")
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_killed_at_the_launch_then_destroy(rented, cloud, commit):  # F12
+    rented.declare(count=1)
+    assert _kill_during(rented, "launch", commit=commit)
+    rented.done("destroy")
+    assert rented.live() == set()
+    assert cloud.account.ssh_keys == {}
+    assert cloud.account.rulesets == {}
+
+
+def test_killed_at_the_launch_and_changed_before_the_next_up(rented, cloud):  # F12
+    rented.declare(count=1)
+    assert _kill_during(rented, "launch", commit=True)
+    (left,) = rented.live()
+    rented.declare(count=1, candidates=[{"type": "gpu_1x_h100_pcie", "region": "us-west-3"}])
+    rented.done("up")
+    assert rented.live() == rented.recorded()
+    assert left not in rented.live()
+
+
+def test_killed_while_it_terminates(rented):  # F12
+    rented.done("up")
+    assert _kill_during(rented, "terminate", commit=False, command="destroy")
+    rented.done("destroy")
+    assert rented.live() == set()
+
+
+@pytest.mark.parametrize("operation", ["add_ssh_key", "create_firewall_ruleset"])
+@pytest.mark.parametrize("command", ["up", "destroy"])
+def test_killed_while_it_makes_what_is_free(rented, cloud, operation, command):  # F12
+    assert _kill_during(rented, operation, commit=True)
+    rented.done(command)
+    if command == "up":
+        assert len(cloud.account.ssh_keys) == 1
+        assert len(cloud.account.rulesets) == 2  # one in each of the two regions
+        rented.done("destroy")
+    assert cloud.account.ssh_keys == {}
+    assert cloud.account.rulesets == {}
+
+
+class Leaks(RuleBasedStateMachine):
+    """Edits, faults and kills in any order; a recovery leaves what the state says, and no more."""
+
+    @initialize()
+    def begin(self):
+        self.exit = ExitStack()
+        root = Path(tempfile.mkdtemp(prefix="ty-leaks-"))
+        self.exit.callback(shutil.rmtree, root, ignore_errors=True)
+        self.cloud = self.exit.enter_context(FakeCloud())
+        variables = self.cloud.environment() | {
+            "TRAINYARD_LAMBDA_PACE": "0.002",
+            "PULUMI_CONFIG_PASSPHRASE": "x",
+            "PULUMI_BACKEND_URL": f"file://{root}/backend",
+        }
+        patch = self.exit.enter_context(pytest.MonkeyPatch.context())
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        self.rented = RentedStack(root, self.cloud)
+        self.exit.callback(self.rented.end)
+        self.stranger = self.cloud.account.add_instance("stranger").id
+        self.config = {}
+        self.settled = False
+
+    @rule(
+        count=st.integers(1, 3),
+        dear=st.booleans(),
+        cidrs=st.sampled_from([["203.0.113.0/24"], ["198.51.100.7/32"]]),
+    )
+    def edit(self, count, dear, cidrs):
+        place = ("gpu_1x_h100_pcie", "us-west-3") if dear else ("gpu_1x_a10", "us-east-1")
+        candidate = dict(zip(("type", "region"), place, strict=True))
+        self.config = {"count": count, "cidrs": cidrs, "candidates": [candidate]}
+        self.rented.declare(**self.config)
+        self.settled = False
+
+    @rule(
+        operation=st.sampled_from(
+            ["launch", "terminate", "add_ssh_key", "create_firewall_ruleset", "instances"]
+        ),
+        kind=st.sampled_from(["lost", "never arrived", "bad gateway"]),
+    )
+    def fault(self, operation, kind):
+        if kind == "bad gateway":
+            self.cloud.faults.respond(operation, 502, commit=True)
+        else:
+            self.cloud.faults.drop(operation, commit=kind == "lost")
+
+    @rule(data=st.data())
+    def vanish(self, data):
+        ids = sorted(self.rented.live() - {self.stranger})
+        if ids:
+            self.cloud.account.disappear(data.draw(st.sampled_from(ids)))
+            self.settled = False
+
+    @rule()
+    def up(self):
+        self.rented.run("up", "--refresh")
+        self.settled = False
+
+    @rule(
+        operation=st.sampled_from(["launch", "terminate", "create_firewall_ruleset"]),
+        commit=st.booleans(),
+        command=st.sampled_from(["up", "destroy"]),
+    )
+    def killed(self, operation, commit, command):
+        if command == "up" or self.rented.resources():
+            _kill_during(self.rented, operation, commit=commit, command=command)
+            self.settled = False
+
+    @rule()
+    def recover(self):
+        self.cloud.faults.clear()
+        self.rented.done("up", "--refresh")
+        self.settled = True
+
+    @precondition(lambda self: self.settled)
+    @invariant()
+    def nothing_is_left_over(self):
+        assert self.rented.live() - {self.stranger} == self.rented.recorded()
+        assert len(self.rented.recorded()) == self.config.get("count", 2)
+
+    def teardown(self):
+        with self.exit:
+            self.cloud.faults.clear()
+            if self.rented.resources():
+                self.rented.done("destroy")
+            assert self.rented.live() == {self.stranger}
+            assert self.cloud.account.ssh_keys == {}
+            assert self.cloud.account.rulesets == {}
+            assert self.cloud.journal.problems == []
+
+
+@pytest.mark.timeout(300)
+def test_no_sequence_of_edits_faults_and_kills_leaks():  # F20
+    Leaks.TestCase.settings = settings(
+        max_examples=8,
+        stateful_step_count=8,
+        derandomize=True,
+        phases=[Phase.generate],  # each step takes a second: nobody waits for the shortest example
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    Leaks.TestCase("runTest").runTest()

@@ -1,0 +1,281 @@
+"""What a stack makes in the account, adopts, changes and leaves."""
+
+import os
+import stat
+
+import pytest
+
+from infra.hosts.lambda_cloud import keys
+
+pytestmark = pytest.mark.integration
+
+EAST = {"type": "gpu_1x_a10", "region": "us-east-1"}
+WEST = {"type": "gpu_1x_a10", "region": "us-west-1"}
+DEAR = {"type": "gpu_1x_h100_pcie", "region": "us-west-3"}
+
+
+def _add_key(cloud, public, name="test-ssh-010"):
+    cloud.account.ssh_keys["foreign"] = {"id": "foreign", "name": name, "public_key": public}
+
+
+def _written_pair(path):
+    pair = keys.generate()
+    keys.write(path, pair)
+    return pair
+
+
+def test_up_and_down_leave_nothing_but_what_is_not_theirs(rented, cloud):  # F20, A41 to A43
+    stranger = cloud.account.add_instance("stranger")
+    before = list(cloud.account.global_rules)
+    text = rented.done("up")
+    assert "Adding key name test-ssh-010" in text  # A8
+    assert "Launching instance rented-0 (gpu_1x_a10 in us-east-1)" in text  # A15
+    assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in text
+    assert rented.live() == rented.recorded() | {stranger.id}
+    for instance in cloud.account.instances.values():
+        if instance is not stranger:
+            assert instance.tags["trainyard:stack"] == "dev"
+            assert len(instance.rulesets) == 1
+    rented.done("up", "--expect-no-changes")
+    rented.done("refresh", "--expect-no-changes")
+    rented.done("up", "--refresh", "--expect-no-changes")
+    ids = rented.recorded()
+    text = rented.done("destroy")
+    assert all(f"Terminated instance {id_}" in text for id_ in ids)  # A42
+    assert "the account holds nothing of stack dev" in text
+    assert rented.live() == {stranger.id}
+    assert cloud.account.ssh_keys == {}
+    assert cloud.account.rulesets == {}
+    assert cloud.account.global_rules == before
+    assert not rented.key_file.exists()
+
+
+def test_the_key_of_the_account_is_nowhere(rented, cloud):  # F35
+    printed = rented.done("up", "--debug") + rented.done("preview", "--diff")
+    state = rented.state_file.read_text()
+    for text in (printed, state):
+        assert cloud.api_key not in text
+        assert "canary-user-data" not in text
+        assert "OPENSSH PRIVATE KEY" not in text
+
+
+@pytest.mark.parametrize("command", ["preview", "up"])
+@pytest.mark.parametrize("code", [None, "global/invalid-api-key", "global/account-inactive"])
+def test_no_key_or_a_wrong_one_fails_at_once(rented, cloud, monkeypatch, command, code):  # F1
+    if code is None:
+        monkeypatch.delenv("LAMBDA_API_KEY")
+    else:
+        cloud.faults.refuse("*", code, times=None)
+    text = rented.failed(command)
+    for name in ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY", "lambdaApiKey"):
+        assert name in text
+    assert cloud.api_key not in text
+    assert len(cloud.journal.entries) <= 2
+    assert rented.posts() == []
+
+
+def test_the_key_may_be_a_setting(rented, cloud, monkeypatch):
+    monkeypatch.delenv("LAMBDA_API_KEY")
+    rented.declare(lambdaApiKey=cloud.api_key)
+    rented.done("up")
+    assert cloud.api_key not in rented.state_file.read_text()
+    rented.done("destroy")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"candidates": [{"type": "gpu_1x_a11"}]}, "unknown; nearest: gpu_1x_a10"),
+        ({"candidates": [DEAR], "maxHourlyCost": 5}, "6.58 $/h is above maxHourlyCost 5"),
+        ({"candidates": [{"type": "gpu_8x_h100_sxm5"}]}, "Capacity now: gpu_1x_a10 in us-east-1"),
+        ({"candidates": [{"type": "gpu_1x_h100_sxm5"}]}, "no firewall rules apply there"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_the_preview(rented, config, told):  # F2, F3, A20
+    rented.declare(**config)
+    assert told in rented.failed("preview")
+    assert rented.posts() == []
+
+
+def test_a_refused_launch_goes_to_the_next_candidate(rented, cloud):  # F3
+    cloud.account.capacity["gpu_1x_a10"]["us-east-1"] = 0
+    cloud.account.advertised = {"gpu_1x_a10": {"us-east-1": True}}
+    text = rented.done("up")
+    assert "no capacity for rented-0: gpu_1x_a10 in us-east-1" in text
+    assert {i.region for i in cloud.account.instances.values()} == {"us-west-1"}
+    cloud.account.capacity["gpu_1x_a10"]["us-east-1"] = 9
+    rented.done("up", "--expect-no-changes")  # it stays where it is
+    rented.declare(count=3)
+    rented.done("up")
+    assert {i.region for i in cloud.account.instances.values()} == {"us-west-1"}
+    rented.done("destroy")
+    assert rented.live() == set()
+
+
+def test_all_launches_refused(rented, cloud):  # F3, A20
+    cloud.account.advertised = {
+        "gpu_1x_a10": dict.fromkeys(cloud.account.capacity["gpu_1x_a10"], True)
+    }
+    cloud.account.capacity["gpu_1x_a10"] = {}
+    text = rented.failed("up")
+    assert "not enough capacity to launch" in text
+    assert "gpu_1x_h100_pcie in us-west-3 (3.29 $/h)" in text
+    assert rented.live() == set()
+    # Capacity elsewhere, and the next up goes there: nothing was pinned by a launch that failed.
+    cloud.account.advertised = {}
+    rented.declare(candidates=[EAST, DEAR])
+    rented.done("up")
+    assert {i.region for i in cloud.account.instances.values()} == {"us-west-3"}
+    rented.done("destroy")
+
+
+def test_capacity_for_some_only(rented, cloud):
+    cloud.account.capacity["gpu_1x_a10"] = {"us-east-1": 1, "us-west-1": 5}
+    text = rented.failed("up")
+    assert "where the stack's other instances are (gpu_1x_a10 in us-east-1)" in text
+    assert len(rented.live()) == 1
+    rented.declare(count=1)
+    rented.done("up")
+    assert rented.live() == rented.recorded()
+
+
+def test_a_live_cluster_is_not_moved(rented, cloud):
+    rented.done("up")
+    ids = rented.recorded()
+    cloud.account.capacity["gpu_1x_a10"] = {"us-west-1": 5}
+    rented.declare(candidates=[DEAR, WEST, EAST])
+    rented.done("up")
+    assert rented.recorded() == ids
+    # More than the bound allows is refused, and does not make it move to what is cheaper.
+    rented.declare(candidates=[EAST], count=4, maxHourlyCost=2)
+    text = rented.failed("up")
+    assert "where the stack's instances are: 3.00 $/h is above maxHourlyCost 2" in text
+    assert rented.recorded() == ids
+    # It moves when the settings no longer name the place.
+    rented.declare(candidates=[DEAR])
+    rented.done("up")
+    assert {i.region for i in cloud.account.instances.values()} == {"us-west-3"}
+    assert rented.live() == rented.recorded()
+    assert not ids & rented.recorded()
+
+
+def test_rules_change_in_place_and_drift_is_put_right(rented, cloud):
+    rented.done("up")
+    ids = rented.recorded()
+    rented.declare(cidrs=["203.0.113.0/24", "198.51.100.7/32"])
+    rented.done("up")
+    assert rented.recorded() == ids
+    for ruleset in cloud.account.rulesets.values():
+        assert len(ruleset["rules"]) == 2
+        ruleset["rules"] = []  # somebody at the dashboard
+    assert "drift" in rented.done("refresh")
+    rented.done("up")
+    assert {len(ruleset["rules"]) for ruleset in cloud.account.rulesets.values()} == {2}
+
+
+def test_fewer_instances_end_the_last_ones(rented):
+    rented.declare(count=3)
+    rented.done("up")
+    first = rented.resource("node-0")["id"]
+    rented.declare(count=1)
+    rented.done("up")
+    assert rented.live() == rented.recorded() == {first}
+
+
+def test_what_was_ended_elsewhere_is_made_again(rented, cloud):  # F8
+    rented.done("up")
+    gone, kept = (rented.resource(f"node-{node}")["id"] for node in range(2))
+    cloud.account.disappear(gone)
+    rented.done("refresh")
+    rented.done("up")
+    assert rented.resource("node-1")["id"] == kept
+    assert rented.live() == rented.recorded()
+    assert len(rented.recorded()) == 2
+    addresses = rented.resource("active")["outputs"]["addresses"]
+    assert set(addresses) == rented.recorded()
+    rented.done("up", "--expect-no-changes")
+
+
+def test_an_instance_that_falls_ill_is_replaced(rented, cloud):
+    rented.done("up")
+    ill = rented.resource("node-0")["id"]
+    cloud.account.instances[ill].status = "unhealthy"
+    cloud.account.instances[ill].outcome = "unhealthy"
+    rented.done("up", "--refresh")
+    assert rented.live() == rented.recorded()
+    assert ill not in rented.live()
+
+
+def test_a_new_address_shows_and_goes_on(rented, cloud):
+    rented.done("up")
+    id_ = rented.resource("node-0")["id"]
+    cloud.account.instances[id_].ip = "127.66.9.9"
+    rented.done("refresh")
+    assert rented.resource("active")["outputs"]["addresses"][id_]["ip"] == "127.66.9.9"
+    rented.done("up", "--expect-no-changes")
+
+
+def test_another_key_of_that_name_is_left_alone(rented, cloud):  # F10
+    _add_key(cloud, keys.generate().public)
+    before = dict(cloud.account.ssh_keys)
+    assert "is not there; put its private key there" in rented.failed("up")
+    _written_pair(rented.key_file)
+    assert "is not that of" in rented.failed("up")
+    assert rented.live() == set()
+    rented.done("destroy")
+    assert cloud.account.ssh_keys == before
+    assert rented.key_file.exists()
+
+
+def test_the_same_key_is_adopted_and_stays(rented, cloud):  # A11, F10
+    pair = _written_pair(rented.key_file)
+    _add_key(cloud, f"{pair.public} me@laptop")
+    assert "Adding key name" not in rented.done("up")
+    rented.done("up", "--expect-no-changes")
+    text = rented.done("destroy")
+    assert "kept: the SSH key test-ssh-010" in text
+    assert set(cloud.account.ssh_keys) == {"foreign"}
+    assert rented.key_file.read_text() == pair.private
+
+
+def test_a_key_that_only_the_file_has_is_uploaded(rented, cloud):  # A9
+    pair = _written_pair(rented.key_file)
+    assert "Adding key name" in rented.done("up")
+    (held,) = cloud.account.ssh_keys.values()
+    assert keys.same(held["public_key"], pair.public)
+    rented.done("destroy")
+    assert cloud.account.ssh_keys == {}
+    assert rented.key_file.read_text() == pair.private
+
+
+def test_the_new_key_is_for_its_user_only(rented, monkeypatch):  # A10, F38
+    before = os.umask(0)
+    try:
+        rented.done("up")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(rented.key_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(rented.key_file.parent.stat().st_mode) == 0o700
+    assert rented.key_file.read_text().startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+
+
+def test_a_key_file_that_others_can_use_is_refused(rented):  # F38
+    _written_pair(rented.key_file)
+    rented.key_file.chmod(0o644)
+    assert "has mode 0644; others may use it: chmod 600" in rented.failed("preview")
+    real = rented.key_file.rename(rented.key_file.with_name("real"))
+    rented.key_file.symlink_to(real)
+    assert "is a symbolic link" in rented.failed("preview")
+    assert rented.posts() == []
+
+
+def test_a_file_system_is_mounted_and_outlives_the_stack(rented, cloud):  # A44
+    rented.declare(fileSystem="datasets", candidates=[EAST])
+    rented.done("up")
+    assert {tuple(i.file_systems) for i in cloud.account.instances.values()} == {("datasets",)}
+    assert "kept: file system datasets in us-east-1" in rented.done("destroy")
+    (kept,) = cloud.account.file_systems
+    rented.done("up")
+    assert rented.resource("data")["outputs"]["owned"] is False
+    rented.done("destroy")
+    assert set(cloud.account.file_systems) == {kept}

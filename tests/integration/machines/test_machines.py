@@ -1,0 +1,225 @@
+"""Machines of tests are what they claim to be, and leave nothing."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tests.fakes.machines import Machines, NoMachinesError, root, uv_cache
+from tests.fakes.machines.machines import FOLDERS
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[3]
+BOOT_SECONDS = 10
+KEY = asyncssh.generate_private_key("ssh-ed25519")
+HOST_KEY = asyncssh.generate_private_key("ssh-ed25519")
+LOGIN = KEY.export_public_key().decode().strip()
+
+
+def user_data(key=HOST_KEY):
+    """What plants a host key, as a stack does."""
+    private = "".join(f"    {line}\n" for line in key.export_private_key().decode().splitlines())
+    return (
+        "#cloud-config\nssh_keys:\n"
+        f"  ed25519_private: |\n{private}"
+        f"  ed25519_public: {key.export_public_key().decode()}"
+        "write_files:\n- {path: /etc/planted, content: by cloud-init}\n"
+        "runcmd: [[sh, -c, 'id -u > /etc/ran-as']]\n"
+    )
+
+
+def ssh(ip, command, host_key=HOST_KEY, user="ubuntu"):
+    """Run a command by SSH, as soon as the machine listens."""
+
+    async def run():
+        known = asyncssh.import_known_hosts(f"{ip} {host_key.export_public_key().decode()}")
+        options = {"username": user, "client_keys": [KEY], "known_hosts": known, "config": None}
+        async with asyncssh.connect(ip, **options) as connection:
+            return (await connection.run(command, check=True)).stdout
+
+    listens(ip)
+    return asyncio.run(run())
+
+
+def listens(ip, port=22, seconds=BOOT_SECONDS):
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((ip, port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def state():
+    """What machines could leave on this one."""
+
+    def lines(*command):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return set(done.stdout.splitlines())
+
+    return {
+        "links": {path.name for path in Path("/sys/class/net").glob("tym*")},
+        "rules": {line for line in lines("iptables-save") if "10.77." in line or "10.78." in line},
+        "routes": {line for line in lines("ip", "route") if "tym" in line},
+        "namespaces": lines("ip", "netns", "list"),
+        "mounts": set(Path("/proc/self/mountinfo").read_text().splitlines()),
+        "folders": set(FOLDERS.glob("tym*")),
+        "groups": set(Path("/sys/fs/cgroup").glob("**/tym*")),
+        "processes": {line for line in lines("ps", "-eo", "args") if "tym" in line},
+    }
+
+
+@pytest.fixture(scope="module")
+def possible(pytestconfig):
+    """Machines can be had, and what they are made from is there: that takes a minute once."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    try:
+        with Machines(), capture.global_and_fixture_disabled():
+            for packages in (root.PACKAGES, root.WITH_DOCKER):
+                with root.held(packages):
+                    pass
+    except NoMachinesError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def machines(possible):
+    with Machines() as machines:
+        yield machines
+
+
+def test_a_machine_is_reached_by_ssh_with_the_host_key_of_its_user_data(machines):
+    started = time.monotonic()
+    ip, private_ip = machines.boot("i-1", "first", "node-1", user_data(), LOGIN)
+    found = ssh(ip, "hostname; id -un; sudo -n id -u; hostname -I").split()
+    booted = time.monotonic() - started
+    assert found == ["node-1", "ubuntu", "0", private_ip]
+    assert booted < BOOT_SECONDS
+    machines.wait("i-1")
+    assert machines.exec("i-1", "cat /etc/planted").stdout == "by cloud-init"
+    assert machines.exec("i-1", "cat /etc/ran-as").stdout.strip() == "0"
+    assert "finished" in machines.console("i-1")
+
+
+def test_no_other_host_key_is_ever_shown(machines):
+    """Who asks from the first moment on sees nothing or the planted key."""
+    ip, _ = machines.boot("i-1", user_data=user_data(), ssh_public_key=LOGIN)
+    listens(ip)
+
+    shown = asyncio.run(asyncssh.get_server_host_key(ip))
+
+    assert shown.export_public_key() == HOST_KEY.export_public_key()
+
+
+def test_machines_reach_each_other_and_this_one_only_public_addresses(machines):
+    addresses = [machines.boot(f"i-{n}", "", "", user_data(), LOGIN) for n in (1, 2)]
+    for ip, _ in addresses:
+        listens(ip)
+    for me, other in ((0, 1), (1, 0)):
+        for address in addresses[other]:
+            greeting = f"head -n 1 </dev/tcp/{address}/22"
+            assert machines.exec(f"i-{me + 1}", greeting).stdout.startswith("SSH-2.0-")
+    with pytest.raises(ConnectionRefusedError):
+        listens(addresses[0][1], seconds=0)
+
+
+def test_a_machine_has_the_way_out_that_this_one_has(machines):
+    machines.boot("i-1", "", "", user_data(), LOGIN)
+    machines.wait("i-1")
+    pip = "python3 -m venv /tmp/v && /tmp/v/bin/pip download -q --no-deps -d /tmp/d idna"
+    machines.exec("i-1", pip, user="ubuntu")
+    assert list(machines.path("i-1", "/tmp/d").iterdir())
+
+
+def test_each_user_has_the_uv_cache_of_this_machine_and_does_not_change_it(machines):
+    users = "users: [default, {name: other}]\n"
+    machines.boot("i-1", "", "", user_data() + users, LOGIN)
+    machines.wait("i-1")
+    for user in ("ubuntu", "other"):
+        machines.exec("i-1", "cp ~/.cache/uv/CACHEDIR.TAG ~/.cache/uv/mine", user=user)
+        owners = machines.exec("i-1", "cd ~/.cache/uv; stat -c %U mine CACHEDIR.TAG", user=user)
+        assert owners.stdout.split() == [user, user]
+    assert not (uv_cache.folder() / "mine").exists()
+    assert (uv_cache.folder() / "CACHEDIR.TAG").owner() == "root"
+
+
+def test_a_machine_that_is_cut_off_does_not_answer_until_it_is_healed(machines):
+    ip, _ = machines.boot("i-1", "", "", user_data(), LOGIN)
+    listens(ip)
+    machines.cut("i-1")
+    with pytest.raises(OSError):  # noqa: PT011 - no route or no answer, as the kernel pleases
+        socket.create_connection((ip, 22), timeout=1)
+    machines.heal("i-1")
+    listens(ip)
+
+
+def test_a_machine_without_python_and_with_a_small_disk(machines):
+    ip, _ = machines.boot("i-1", "", "", user_data(), LOGIN, without=("python3*",), disk_mib=64)
+    assert ssh(ip, "command -v python3 || echo none").strip() == "none"
+    full = ssh(ip, "dd if=/dev/zero of=fill bs=1M count=128 2>&1 || true")
+    assert "No space left on device" in full
+
+
+def test_a_docker_engine_runs_containers_in_a_machine(machines):
+    machines.boot("i-1", "", "", user_data(), LOGIN, docker=True)
+    machines.wait("i-1")
+    files = "/bin/echo /lib/x86_64-linux-gnu/libc.so.6 /lib64/ld-linux-x86-64.so.2"
+    said = machines.exec(
+        "i-1",
+        "for _ in $(seq 100); do docker version >/dev/null 2>&1 && break; sleep 0.1; done; "
+        f"tar -chf - {files} | docker import - echo >/dev/null && "
+        "docker run --rm echo echo from a container",
+    )
+    assert said.stdout.strip() == "from a container"
+
+
+def test_what_is_destroyed_is_gone(possible):
+    before = state()
+    with Machines() as machines:
+        ip, _ = machines.boot("i-1", "", "", user_data(), LOGIN, docker=True)
+        machines.boot("i-2", "", "", user_data(), LOGIN)
+        ssh(ip, "setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
+        machines.destroy("i-1")
+        assert not (machines.folder / "i-1").exists()
+        with pytest.raises(OSError):  # noqa: PT011 - as above
+            listens(ip, seconds=0)
+        machines.destroy("i-1")  # and again is no error
+    machines.close()
+    assert state() == before
+
+
+def test_machines_end_with_their_maker_and_the_next_one_sweeps(possible):
+    """Killed, so that it can do nothing about it."""
+    before = state()
+    program = (
+        "from tests.fakes.machines import Machines; import time; machines = Machines();"
+        "print(*machines.boot('i-1')); print(machines.folder, flush=True); time.sleep(1000)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as maker:
+        try:
+            ip, folder = maker.stdout.readline().split()[0], maker.stdout.readline().strip()
+            listens(ip)
+            with Machines() as others:  # does not take what is in use
+                assert others.folder != Path(folder)
+                listens(ip)
+        finally:
+            maker.kill()
+    assert Path(folder).exists()
+    deadline = time.monotonic() + BOOT_SECONDS
+    while state()["processes"] != before["processes"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert state()["processes"] == before["processes"]
+    with Machines():
+        pass
+    assert state() == before

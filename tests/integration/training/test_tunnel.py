@@ -1,0 +1,603 @@
+"""The tunnel to a stack on another machine: a real sshd, and `train` through it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import sshd as fake
+from tests.fakes.sshd import Sshd
+from training.client import outputs, tunnel
+from training.client.errors import ClientError
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(fake.BINARY is None, reason="sshd is not installed (openssh-server)"),
+]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+BIG = bytes(range(256)) * 2**15  # 8 MiB
+DEADLINE_S = 20.0
+
+
+class Service(BaseHTTPRequestHandler):
+    """Answers with what was asked, with what was sent, or with the beginning of an answer."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{self.path} at {self.server.server_port}".encode())
+        if self.path == "/endless":
+            self.server.ending.wait(DEADLINE_S)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def service(host: str = "127.0.0.1") -> Iterator[str]:
+    """A small web server; its address."""
+    with ThreadingHTTPServer((host, 0), Service) as server:
+        server.ending = threading.Event()
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://{host}:{server.server_port}"
+        finally:
+            server.ending.set()
+            server.shutdown()
+            thread.join()
+
+
+def wait_until(probe: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        if found := probe():
+            return found
+        time.sleep(0.02)
+    raise TimeoutError(f"{what}: not within {DEADLINE_S} s")
+
+
+def get(url: str, body: bytes | None = None) -> bytes:
+    address = url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(address[0], timeout=DEADLINE_S)
+    try:
+        connection.request("POST" if body else "GET", f"/{address[2]}", body)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def listens(url: str) -> bool:
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Sshd]:
+    """The machine that the stack's services are on."""
+    with Sshd(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Fails a test after which a thread is left."""
+    before = set(threading.enumerate())
+    yield
+    wait_until(lambda: set(threading.enumerate()) <= before, "the threads' end")
+
+
+@pytest.fixture(autouse=True)
+def _quick_and_without_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "RETRY_MIN_S", 0.1)
+    monkeypatch.setattr(tunnel, "RETRY_MAX_S", 0.2)
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def access(host: Sshd, **changes: Any) -> dict[str, Any]:
+    """The output `ssh` of a stack on that host."""
+    return {
+        "host": host.host,
+        "port": host.port,
+        "user": host.user,
+        "hostKey": host.host_key,
+        "keyFile": str(host.key_file),
+        "privateKey": "",
+    } | changes
+
+
+def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
+    """The outputs of a stack on that host, of which only addresses matter."""
+    values: dict[str, Any] = dict.fromkeys(outputs.TEXTS, "")
+    values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": []}
+    values |= {"ssh": access(host) | (ssh or {})} | changes
+    return outputs.parse(json.dumps(values), None, "test")
+
+
+def opened(found: Any, said: list[str] | None = None, **options: Any) -> tunnel.Tunnel:
+    report = [] if said is None else said
+    return tunnel.Tunnel(found.ssh, found, report.append, **options)
+
+
+@pytest.mark.usefixtures("threads")
+def test_all_services_come_through_one_connection(host: Sshd) -> None:
+    with service() as dashboard, service() as grafana:
+        found = stack(host, dashboard, grafanaUrl=grafana, notebookUrl=f"{grafana}/lab?token=t")
+        with opened(found) as through:
+            here = through.outputs
+            assert here.dashboard_url != dashboard
+            assert here.prometheus_url == ""
+            assert here.notebook_url.endswith("/lab?token=t")
+            port = dashboard.rpartition(":")[2]
+            assert get(f"{here.dashboard_url}/hello").decode() == f"/hello at {port}"
+            assert get(here.notebook_url).startswith(b"/lab?token=t at")
+            assert get(here.grafana_url, BIG) == BIG
+            assert [route.service for route in through.routes] == [
+                *("Ray dashboard", "Grafana", "notebook")
+            ]
+            assert "token" not in str(through.routes)
+            answers = []
+            clients = [
+                threading.Thread(target=lambda: answers.append(get(here.grafana_url, BIG[:99999])))
+                for _ in range(16)
+            ]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join()
+            assert answers == [BIG[:99999]] * 16
+        assert not listens(here.dashboard_url)
+        assert not listens(here.grafana_url)
+    assert host.log.read_text().count("Accepted publickey") == 1
+    wait_until(lambda: not host.connections(), "the connection's end")
+
+
+def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
+    # On one machine: what is at 127.0.0.2 leaves its number free at 127.0.0.1.
+    with service("127.0.0.2") as free, service() as taken:
+        found = stack(host, free, grafanaUrl=taken)
+        with opened(found, same_ports=True) as through:
+            assert through.outputs.dashboard_url == free.replace("127.0.0.2", "127.0.0.1")
+            assert through.outputs.grafana_url != taken
+            for url in (through.outputs.dashboard_url, through.outputs.grafana_url):
+                assert get(url).startswith(b"/ at")
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_connection_that_is_cut_is_made_again(host: Sshd) -> None:
+    said: list[str] = []
+    with service() as dashboard, opened(stack(host, dashboard), said) as through:
+        url = through.outputs.dashboard_url
+        for _ in range(2):
+            assert host.cut()
+            # Made while it is down, as likely as not: it waits until the host is back.
+            assert get(url).startswith(b"/ at")
+        wait_until(lambda: len(said) == 4, "what is said")
+    lost, back = said[:2]
+    assert lost == f"tunnel: lost the connection to {host.user}@127.0.0.1:{host.port}; trying again"
+    assert back == f"tunnel: the connection to {host.user}@127.0.0.1:{host.port} is back"
+    assert said[2:] == [lost, back]
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_connection_that_falls_silent_is_made_again(
+    host: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunnel, "KEEPALIVE_S", 0.3)
+    said: list[str] = []
+    with service() as dashboard, opened(stack(host, dashboard), said) as through:
+        # The login's own process may still be there.
+        wait_until(lambda: len(host.connections()) == 1, "the login's end")
+        [connection] = host.connections()
+        connection.suspend()  # as when a laptop is on another network now: no end is seen
+        wait_until(lambda: len(said) >= 2, "the return")
+        assert get(through.outputs.dashboard_url).startswith(b"/ at")
+        connection.kill()
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_host_that_was_away_is_found_again(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "REACH_S", 0.3)
+    said: list[str] = []
+    with service() as dashboard, opened(stack(host, dashboard), said) as through:
+        url = through.outputs.dashboard_url
+        host.stop()
+        wait_until(lambda: said, "the loss")
+        started = time.monotonic()
+        with pytest.raises(ConnectionError):  # closed, after a while
+            get(url)
+        assert time.monotonic() - started > 0.25
+        assert len(said) == 1
+        host.start()
+        wait_until(lambda: len(said) == 2, "the return")
+        assert get(url).startswith(b"/ at")
+
+
+def test_the_wait_between_attempts_grows_and_has_a_bound(
+    host: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunnel, "RETRY_MIN_S", 0.01)
+    monkeypatch.setattr(tunnel, "RETRY_MAX_S", 0.05)
+    waits: list[float] = []
+    real = tunnel.asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await real(seconds)
+
+    with service() as dashboard, opened(stack(host, dashboard)):
+        monkeypatch.setattr(tunnel.asyncio, "sleep", sleep)
+        host.stop()
+        wait_until(lambda: len(waits) >= 6, "six attempts")
+        monkeypatch.undo()
+    assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
+
+
+def test_an_answer_that_is_cut_is_no_whole_one(host: Sshd) -> None:
+    with service() as dashboard, opened(stack(host, dashboard)) as through:
+        address = through.outputs.dashboard_url.removeprefix("http://")
+        connection = http.client.HTTPConnection(address, timeout=DEADLINE_S)
+        connection.request("GET", "/endless")
+        answer = connection.getresponse()  # without a length: its end is the connection's
+        assert answer.read(8) == b"/endless"
+        host.cut()
+        with pytest.raises(ConnectionError):
+            answer.read()
+        connection.close()
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_another_host_key_is_refused(kind: str, host: Sshd, tmp_path: Path) -> None:
+    pinned = Sshd.new_key(tmp_path / "other", kind=kind)
+    with (
+        pytest.raises(ClientError) as caught,
+        opened(stack(host, "http://x:1", {"hostKey": pinned})),
+    ):
+        pass
+    message = str(caught.value)
+    for key in ("other.pub", "host_key.pub"):
+        shown = subprocess.check_output(["ssh-keygen", "-lf", tmp_path / key], text=True)
+        assert shown.split()[1] in message
+    assert "somebody may be in between" in message
+    assert "make up STACK=lambda" in message
+    assert "userauth-request" not in host.log.read_text()
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_host_that_becomes_another_is_given_up(host: Sshd, tmp_path: Path) -> None:
+    said: list[str] = []
+    with service() as dashboard, opened(stack(host, dashboard), said) as through:
+        host.stop()
+        Sshd.new_key(tmp_path / "host_key")
+        host.start()
+        through.wait()
+        assert not listens(through.outputs.dashboard_url)
+    assert "lost the connection" in said[0]
+    assert re.match(
+        r"tunnel: given up: the host key of \S+ is SHA256:\S+, and not SHA256:", said[1]
+    )
+
+
+def attempt(to: Sshd, **ssh: Any) -> str:
+    """What is said when the host does not let the tunnel in."""
+    with pytest.raises(ClientError) as caught, opened(stack(to, "http://x:1", ssh)):
+        pass
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_key_that_cannot_be_used_is_named(host: Sshd, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    assert re.match(  # missing
+        rf"cannot read the stack's key file {path} \(No such file.*copy it from",
+        attempt(host, keyFile=str(path)),
+    )
+    Sshd.new_key(path)
+    shown = subprocess.check_output(["ssh-keygen", "-lf", path], text=True).split()[1]
+    assert re.search(
+        rf"{host.user}@127.0.0.1:{host.port} refuses the key {re.escape(shown)}.*{path}.*"
+        f"authorized_keys of user '{host.user}'",
+        attempt(host, keyFile=str(path)),
+    )
+    path.chmod(0o640)  # F38
+    assert f"(mode 0640, at most 0600): chmod 600 {path}" in attempt(host, keyFile=str(path))
+    path.chmod(0o600)
+    path.write_text("not a key")
+    assert f"key file {path} is no private key" in attempt(host, keyFile=str(path))
+    Sshd.new_key(path, passphrase="canary-passphrase")
+    said = attempt(host, keyFile=str(path))
+    assert f"key file {path} has a passphrase, and no SSH agent" in said
+    assert f"ssh-add {path}" in said
+    assert "canary" not in said
+    assert "names no key for" in attempt(host, keyFile="")
+    said = attempt(host, keyFile="", privateKey="canary-key")
+    assert "has no private key to log in with" in said
+    assert "canary" not in said
+
+
+def test_the_key_may_be_text(host: Sshd, tmp_path: Path) -> None:
+    key = host.key_file.read_text()
+    for file in ("", str(tmp_path / "nowhere")):
+        with service() as dashboard:
+            found = stack(host, dashboard, {"keyFile": file, "privateKey": key})
+            assert key.splitlines()[1] not in repr(found)
+            with opened(found) as through:
+                assert get(through.outputs.dashboard_url).startswith(b"/ at")
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+    """An SSH agent; takes private keys."""
+    path = tmp_path / "agent"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(path.exists, "the agent")
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        yield lambda key: subprocess.run(["ssh-add", "-q", key], check=True)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_the_agent_holds_the_key(host: Sshd, agent: Callable[[Path], None], tmp_path: Path) -> None:
+    for number in range(8):  # more than the host lets anybody try
+        Sshd.new_key(tmp_path / f"other-{number}")
+        agent(tmp_path / f"other-{number}")
+    assert "has a passphrase, and no SSH agent" in _locked(host)
+    agent(tmp_path / "unlocked")
+    with service() as dashboard, opened(stack(host, dashboard)) as through:
+        assert get(through.outputs.dashboard_url).startswith(b"/ at")
+
+
+def _locked(host: Sshd) -> str:
+    """Puts a passphrase on the host's key; what is said then."""
+    unlocked = host.key_file.with_name("unlocked")
+    unlocked.touch(mode=0o600)
+    unlocked.write_text(host.key_file.read_text())
+    command = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", host.key_file]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return attempt(host)
+
+
+def test_the_agent_is_asked_where_the_stack_names_no_key(
+    host: Sshd, agent: Callable[[Path], None]
+) -> None:
+    agent(host.key_file)
+    with service() as dashboard, opened(stack(host, dashboard, {"keyFile": ""})) as through:
+        assert get(through.outputs.dashboard_url).startswith(b"/ at")
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_host_that_is_not_reached_is_named(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.stop()
+    where = rf"{host.user}@127.0.0.1:{host.port}"
+    said = attempt(host)
+    assert said.startswith(f"cannot reach {where} within 10 s (Connection refused)")
+    assert "make refresh STACK=lambda" in said
+    assert "cannot reach" in attempt(host, host="no-such-host.invalid")
+    monkeypatch.setattr(tunnel, "CONNECT_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", host.port)):  # listens, and says nothing
+        assert attempt(host).startswith(f"cannot reach {where} within 0.5 s (no answer)")
+
+
+def test_a_service_that_is_away_is_said_once(host: Sshd) -> None:
+    said: list[str] = []
+    with service() as dashboard:
+        pass
+    with opened(stack(host, dashboard), said) as through:
+        for _ in range(3):
+            with pytest.raises(ConnectionError):
+                get(through.outputs.dashboard_url)
+    there = dashboard.removeprefix("http://")
+    [line] = said
+    assert line.startswith(f"tunnel: nothing answers at {there} on {host.user}@127.0.0.1")
+    assert "refused" in line
+    assert "make up STACK=lambda" in line
+
+
+def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    with (
+        Sshd(tmp_path, "AllowTcpForwarding no") as host,
+        service() as dashboard,
+        opened(stack(host, dashboard), said) as through,
+        pytest.raises(ConnectionError),
+    ):
+        get(through.outputs.dashboard_url)
+    assert re.search(
+        r"may not forward to 127.0.0.1:\d+: it takes `AllowTcpForwarding yes`", said[0]
+    )
+
+
+@pytest.mark.usefixtures("threads")
+def test_an_address_that_is_none_is_named(host: Sshd) -> None:
+    with (
+        service() as dashboard,
+        pytest.raises(ClientError, match="grafana_url of the stack's outputs is no http address"),
+        opened(stack(host, dashboard, grafanaUrl="nowhere")),
+    ):
+        pass
+
+
+# `train tunnel`
+
+
+@contextmanager
+def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    path = tmp_path / "outputs.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(found))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training", "tunnel", "--outputs", path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=REPOSITORY,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: Path) -> None:
+    values: dict[str, Any] = dict.fromkeys(outputs.TEXTS, "")
+    with service() as dashboard:
+        values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": []}
+        with command(tmp_path, values | {"ssh": access(host)}) as process:
+            lines = [process.stdout.readline().strip() for _ in range(3)]
+            assert lines[0].split("\t") == ["service", "here", "there"]
+            name, here, there = lines[1].split("\t")
+            assert (name, there) == ("Ray dashboard", dashboard)
+            assert lines[2] == f"through {host.user}@127.0.0.1:{host.port}; Ctrl-C ends it"
+            assert get(here).startswith(b"/ at")
+            host.cut()
+            assert "lost the connection" in process.stdout.readline()
+            assert "is back" in process.stdout.readline()
+            assert get(here).startswith(b"/ at")
+            process.send_signal(way)
+            rest = process.stdout.read().strip()
+            code = process.wait(DEADLINE_S)
+            assert not listens(here)
+    if way is signal.SIGINT:
+        assert (code, rest) == (130, "tunnel closed")
+    else:
+        assert (code, rest) == (-signal.SIGTERM, "")
+    wait_until(lambda: not host.connections(), "the connection's end")
+
+
+def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
+    values: dict[str, Any] = dict.fromkeys(outputs.TEXTS, "")
+    values |= {"stack": "lambda", "dashboardUrl": "http://127.0.0.1:1", "nodes": []}
+    with command(tmp_path, values | {"ssh": access(host)}) as process:
+        for _ in range(3):
+            process.stdout.readline()
+        host.stop()
+        Sshd.new_key(tmp_path / "host_key")
+        host.start()
+        rest = process.stdout.read()
+        assert process.wait(DEADLINE_S) == 1
+    assert "given up: the host key of" in rest
+    assert "Traceback" not in rest
+
+
+# Every command by itself
+
+COUNTING = """
+import time
+for i in range(80):
+    print(f"line {i}", flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> str:
+    """Path of a job that logs for eight seconds."""
+    script = tmp_path / "work" / "job.py"
+    script.parent.mkdir()
+    script.write_text(COUNTING)
+    return str(script)
+
+
+@pytest.fixture
+def away(cluster: Any, host: Sshd) -> Iterator[Any]:
+    """The cluster, as somebody sees it who reaches it by SSH alone."""
+    here = cluster.outputs_file
+    ends = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
+    cluster.outputs_file = cluster.write_outputs("away.json", ssh=access(host), expiresAt=ends)
+    yield cluster
+    cluster.outputs_file.unlink()
+    cluster.outputs_file = here
+
+
+def forwarded(host: Sshd, url: str) -> int:
+    """How often the host was asked to connect to an address."""
+    address, _, port = url.removeprefix("http://").partition(":")
+    return host.log.read_text().count(f", target {address} port {port}\n")
+
+
+@pytest.mark.timeout(400)
+def test_a_training_goes_through(away: Any, host: Sshd) -> None:
+    small = ["--epochs", "1", "--max-images", "48", "--batch-size", "24"]
+    result = away.train("submit", "alexnet", "--name", "far", "--", *small, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    said = result.stdout.splitlines()
+    assert re.match(r"Job submission server address: http://127.0.0.1:\d+$", said[0])
+    assert said[0] != f"Job submission server address: {away.outputs['dashboardUrl']}"
+    assert "Training completed after 1 epochs: s3://ray/far" in said
+    assert re.match(r"warning: stack 'dev' ends itself at .* UTC, in \d+ min: ", result.stderr)
+    assert result.stderr.count("\n") == 1
+    for name in ("dashboardUrl", "objectStoreEndpoint"):
+        assert forwarded(host, away.outputs[name]), name
+    [row] = json.loads(away.train("runs", "--json").stdout)[:1]
+    assert row["run"] == "far"
+    wait_until(lambda: not host.connections(), "the connection's end")
+
+
+def test_a_command_takes_its_tunnel_along(away: Any, host: Sshd, counting: str) -> None:
+    failed = away.train("status", "no-such-job")
+    assert failed.returncode == 1
+    assert "no job and no run of this cluster is called 'no-such-job'" in failed.stderr
+    wait_until(lambda: not host.connections(), "the connection's end")
+
+    process = away.popen("submit", counting)
+    try:
+        for line in process.stdout:
+            if line == "line 3\n":
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stdout.read()
+        assert process.wait(DEADLINE_S) == 130
+    finally:
+        process.kill()
+    job_id = re.findall(r"stop it: train stop (\S+)", rest)[0]
+    wait_until(lambda: not host.connections(), "the connection's end")
+    assert f"job {job_id}: STOPPED" in away.train("stop", job_id).stdout
+
+
+def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None:
+    process = away.popen("submit", counting, "--name", "cut-off")
+    seen = ""
+    try:
+        for line in process.stdout:
+            seen += line
+            if line in {"line 5\n", "line 30\n"}:
+                assert host.cut()
+        assert process.wait(DEADLINE_S) == 0, seen + process.stderr.read()
+        said = process.stderr.read()
+    finally:
+        process.kill()
+    numbers = [int(n) for n in re.findall(r"^line (\d+)$", seen, re.MULTILINE)]
+    assert numbers == list(range(80))  # F28: every line once
+    assert said.count("tunnel: lost the connection") == 2, said
+    assert said.count("is back") == 2, said

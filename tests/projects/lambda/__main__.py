@@ -1,0 +1,91 @@
+"""What a stack on Lambda Cloud declares, as small as it gets."""
+
+import pulumi
+
+from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud.resources import (
+    Account,
+    Active,
+    Choice,
+    FileSystem,
+    FirewallRuleset,
+    Instance,
+    SshKey,
+)
+
+config = pulumi.Config()
+ttl = config.require_int("ttlHours")
+account = Account("account")
+choice = Choice(
+    "choice",
+    {
+        "stackId": account.stackId,
+        "candidates": config.require_object("candidates"),
+        "count": config.require_int("count"),
+        "maxHourlyCost": config.require_int("maxHourlyCost"),
+        "budget": 0,
+        "ttlHours": ttl,
+        "needFirewall": True,
+    },
+)
+key = SshKey(
+    "key",
+    {
+        "stackId": account.stackId,
+        "name": "test-ssh-010",
+        "keyFile": config.require("keyFile"),
+    },
+)
+rulesets = FirewallRuleset(
+    "ruleset",
+    {
+        "stackId": account.stackId,
+        "regions": choice.regions,
+        "rules": [
+            {
+                "protocol": "tcp",
+                "sourceNetwork": cidr,
+                "firstPort": 22,
+                "lastPort": 22,
+                "description": "SSH",
+            }
+            for cidr in config.require_object("cidrs")
+        ],
+    },
+)
+mounts = {}
+if system := config.get("fileSystem"):
+    mounted = FileSystem("data", {"name": system, "region": "us-east-1", "keep": True})
+    mounts = {"/data": mounted.id}
+instances = [
+    Instance(
+        f"node-{node}",
+        {
+            "stackId": account.stackId,
+            "name": f"rented-{node}",
+            "node": node,
+            "choices": choice.choices,
+            "sshKeyName": key.name,
+            "hostname": f"rented-{node}",
+            "tags": identity.tags(
+                project=pulumi.get_project(), stack=pulumi.get_stack(), owner=identity.owner()
+            ),
+            "userData": "#cloud-config\n# canary-user-data\n",
+            "firewallRulesetIds": rulesets.ids,
+            "fileSystemMounts": mounts,
+            "ttlHours": ttl,
+        },
+    )
+    for node in range(config.require_int("count"))
+]
+active = Active(
+    "active",
+    {
+        "instanceIds": [instance.id for instance in instances],
+        "timeoutMinutes": float(config.require("timeoutMinutes")),
+    },
+)
+pulumi.export("addresses", active.addresses)
+pulumi.export("hourlyCost", choice.hourlyCost)
+pulumi.export("regions", [instance.region for instance in instances])
+pulumi.export("sshKey", key.privateKey)

@@ -1,0 +1,323 @@
+"""The client with answers made by hand: what it makes of them, and what it never tells."""
+
+import contextlib
+import email.utils
+import json
+import logging
+import time
+import traceback
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.hosts.lambda_cloud.client import Client
+from infra.hosts.lambda_cloud.errors import (
+    AccountError,
+    InsufficientCapacityError,
+    InvalidApiKeyError,
+    InvalidParametersError,
+    LambdaError,
+    LostReplyError,
+    NotFoundError,
+    RateLimitedError,
+    RedirectedError,
+    ServerError,
+    UnreachableError,
+)
+from infra.hosts.lambda_cloud.model import FirewallRule, LaunchRequest, SshKey
+
+KEY = "canary-key-0123456789"
+REQUEST = LaunchRequest(
+    region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="node-0"
+)
+RULE = FirewallRule(protocol="tcp", source_network="10.0.0.0/8", description="", port_range=(1, 2))
+# Every endpoint, with what makes it send something.
+CALLS = {
+    "instance_types": lambda client: client.instance_types(),
+    "instances": lambda client: client.instances(),
+    "instance": lambda client: client.instance("i"),
+    "launch": lambda client: client.launch(REQUEST),
+    "terminate": lambda client: client.terminate(["i"]),
+    "restart": lambda client: client.restart(["i"]),
+    "rename": lambda client: client.rename("i", "n"),
+    "ssh_keys": lambda client: client.ssh_keys(),
+    "add_ssh_key": lambda client: client.add_ssh_key("n", "k"),
+    "delete_ssh_key": lambda client: client.delete_ssh_key("i"),
+    "file_systems": lambda client: client.file_systems(),
+    "create_file_system": lambda client: client.create_file_system("n", "r"),
+    "delete_file_system": lambda client: client.delete_file_system("i"),
+    "firewall_rulesets": lambda client: client.firewall_rulesets(),
+    "firewall_ruleset": lambda client: client.firewall_ruleset("i"),
+    "create_firewall_ruleset": lambda client: client.create_firewall_ruleset("n", "r", [RULE]),
+    "update_firewall_ruleset": lambda client: client.update_firewall_ruleset("i", [RULE], "n"),
+    "delete_firewall_ruleset": lambda client: client.delete_firewall_ruleset("i"),
+    "images": lambda client: client.images(),
+}
+EVERY_CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+TYPE = {"name": "gpu_1x_a10", "price_cents_per_hour": 75}
+MACHINE = {
+    "id": "i-1",
+    "status": "active",
+    "ssh_key_names": ["key"],
+    "file_system_names": [],
+    "region": {"name": "us-east-1", "description": ""},
+    "instance_type": TYPE,
+    "actions": {},
+}
+
+
+def answering(status=200, body=b"", headers=None, seen=None):
+    """A client that always gets the same answer; requests are added to `seen`."""
+
+    def answer(request):
+        if seen is not None:
+            seen.append(request)
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return httpx.Response(status, content=content, headers=headers)
+
+    return Client(KEY, transport=httpx.MockTransport(answer))
+
+
+def failing(error):
+    def fail(request):
+        raise error
+
+    return Client(KEY, transport=httpx.MockTransport(fail))
+
+
+def without(key):
+    return {name: value for name, value in MACHINE.items() if name != key}
+
+
+# Each would be a KeyError, a TypeError or worse somewhere later.
+BAD_BODIES = {
+    "nothing": b"",
+    "an HTML page": b"<html><body>502 Bad Gateway</body></html>",
+    "half of it": json.dumps({"data": [MACHINE]}).encode()[:40],
+    "no UTF-8": b'{"data": "\xff\xfe"}',
+    "nesting without end": b"[" * 100_000,
+    "a number": 7,
+    "null": None,
+    "a list": [MACHINE],
+    "no data": {"instances": []},
+    "an error in a success": {"error": {"code": "global/internal-error", "message": "m"}},
+    "null for data": {"data": None},
+    "an object for a list": {"data": {"0": MACHINE}},
+    "a text for an instance": {"data": ["i-1"]},
+    "no id": {"data": [without("id")]},
+    "a number for an id": {"data": [MACHINE | {"id": 1}]},
+    "no status": {"data": [without("status")]},
+    "null for a status": {"data": [MACHINE | {"status": None}]},
+    "no region": {"data": [without("region")]},
+    "a text for a region": {"data": [MACHINE | {"region": "us-east-1"}]},
+    "no type": {"data": [without("instance_type")]},
+    "no price": {"data": [MACHINE | {"instance_type": {"name": "gpu_1x_a10"}}]},
+    "true for a price": {
+        "data": [MACHINE | {"instance_type": TYPE | {"price_cents_per_hour": True}}]
+    },
+    "a number for an address": {"data": [MACHINE | {"ip": 2130706433}]},
+    "an object for tags": {"data": [MACHINE | {"tags": {"a": "b"}}]},
+    "a tag without a value": {"data": [MACHINE | {"tags": [{"key": "a"}]}]},
+    "a number among key names": {"data": [MACHINE | {"ssh_key_names": [1]}]},
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
+def test_an_answer_that_is_not_of_the_api_is_a_typed_error(body):  # F6
+    with pytest.raises(ServerError, match=r"GET https://\S+/instances: status 200 ") as caught:
+        answering(200, body).instances()
+    assert caught.value.status == 200
+
+
+@EVERY_CALL
+@pytest.mark.parametrize(
+    "body", [b"<html>", {"data": 3}, {"data": None}], ids=["html", "3", "null"]
+)
+def test_no_endpoint_takes_any_answer(call, body):  # F6
+    with pytest.raises(ServerError):
+        call(answering(200, body))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+FIELDS = sorted([*MACHINE, "ip", "private_ip", "name", "tags", "hostname", "firewall_rulesets"])
+
+
+@given(
+    name=st.sampled_from(sorted(CALLS)),
+    status=st.sampled_from([200, 201, 204, 301, 400, 401, 404, 418, 429, 500]),
+    body=st.binary(max_size=50)
+    | JSON
+    | JSON.map(lambda data: {"data": data})
+    | JSON.map(lambda error: {"error": error}),
+)
+def test_whatever_the_answer_only_typed_errors_come_out(name, status, body):  # F6
+    with contextlib.suppress(LambdaError):
+        CALLS[name](answering(status, body))
+
+
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4))
+def test_an_instance_is_whole_or_an_error(changes):  # F6
+    try:
+        (machine,) = answering(200, {"data": [MACHINE | changes]}).instances()
+    except ServerError:
+        return
+    texts = (machine.id, machine.name, machine.ip, machine.private_ip, machine.status)
+    assert all(isinstance(text, str) for text in texts)
+    assert all(isinstance(text, str) for pair in machine.tags.items() for text in pair)
+
+
+def test_an_unknown_status_and_a_null_address_are_no_errors():  # F6
+    body = {"data": MACHINE | {"status": "hibernating", "ip": None, "tags": None}}
+    machine = answering(200, body).instance("i-1")
+    assert (machine.status, machine.ip, machine.tags) == ("hibernating", "", {})
+
+
+def test_the_token_of_the_notebook_server_is_dropped():
+    secrets = {"jupyter_token": "canary-token", "jupyter_url": "https://x/?token=canary-token"}
+    machine = answering(200, {"data": MACHINE | secrets}).instance("i-1")
+    assert "canary-token" not in repr(machine)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (401, "global/invalid-api-key", InvalidApiKeyError),
+        (403, "global/account-inactive", AccountError),
+        (404, "global/object-does-not-exist", NotFoundError),
+        (400, "instance-operations/launch/insufficient-capacity", InsufficientCapacityError),
+        (500, "global/internal-error", ServerError),
+    ],
+)
+def test_an_error_has_the_words_of_the_api(status, code, expected):
+    error = {"code": code, "message": "What it is.", "suggestion": "What to do."}
+    with pytest.raises(
+        expected, match=r"POST .*/launch: \d+ \S+: What it is. What to do."
+    ) as caught:
+        answering(status, {"error": error}).launch(REQUEST)
+    assert caught.value.status == status
+    assert caught.value.code == code
+    assert caught.value.message == "What it is."
+    assert caught.value.suggestion == "What to do."
+
+
+def test_a_404_of_something_in_between_is_not_taken_for_deleted():
+    with pytest.raises(ServerError, match="404"):
+        answering(404, b"<html>no such host</html>").delete_file_system("i")
+
+
+@pytest.mark.parametrize(
+    ("header", "low", "high"),
+    [("7", 7, 7), ("0.25", 0.25, 0.25), ("-3", 0, 0), ("date", 50, 61)],
+)
+def test_retry_after_is_seconds_or_a_date(header, low, high):  # F4
+    if header == "date":
+        header = email.utils.formatdate(time.time() + 60, usegmt=True)
+    with pytest.raises(RateLimitedError) as caught:
+        answering(429, b"", {"Retry-After": header}).instances()
+    assert low <= caught.value.retry_after <= high
+
+
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "soon"}, {"Retry-After": "nan"}])
+def test_a_retry_after_that_says_nothing_is_none(headers):  # F4
+    with pytest.raises(RateLimitedError) as caught:
+        answering(429, b"", headers).instances()
+    assert caught.value.retry_after is None
+
+
+@EVERY_CALL
+def test_a_redirect_is_not_followed_and_its_host_named(call):
+    seen = []
+    headers = {"Location": "https://user:pw@cloud.example.com/api/v1/x?key=1"}
+    with pytest.raises(RedirectedError, match=r"LAMBDA_API_URL=https://cloud\.example\.com$"):
+        call(answering(301, b"", headers, seen))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("headers", [{}, {"Location": "http://["}])
+def test_a_redirect_to_nowhere_is_an_error_as_well(headers):
+    with pytest.raises(RedirectedError, match="302"):
+        answering(302, b"", headers).instances()
+
+
+def test_what_was_not_sent_is_told_from_what_was_lost():  # F5
+    for error in (httpx.ConnectError("refused"), httpx.ConnectTimeout("slow")):
+        with pytest.raises(UnreachableError, match="no connection"):
+            failing(error).launch(REQUEST)
+    for error in (
+        httpx.ReadTimeout("slow"),
+        httpx.ReadError(""),
+        httpx.WriteError("gone"),
+        httpx.RemoteProtocolError("no answer"),
+    ):
+        with pytest.raises(LostReplyError, match="look before you repeat it"):
+            failing(error).launch(REQUEST)
+
+
+@pytest.mark.parametrize("ids", [[], ["a", "b"], [1]])
+def test_a_launch_gives_one_id_or_an_error(ids):
+    with pytest.raises(ServerError):
+        answering(200, {"data": {"instance_ids": ids}}).launch(REQUEST)
+
+
+@pytest.mark.parametrize("id_", ["", "../ssh-keys", "a/b", "a?b", "a b", "ü", "a\n"])
+def test_what_is_no_id_gets_into_no_path(id_):  # F39
+    seen = []
+    client = answering(200, {"data": {}}, seen=seen)
+    for call in (client.instance, client.delete_ssh_key, client.delete_file_system):
+        with pytest.raises(InvalidParametersError):
+            call(id_)
+    assert seen == []
+
+
+@EVERY_CALL
+def test_the_key_is_sent_and_never_told(call, caplog):  # F35
+    caplog.set_level(logging.DEBUG)
+    seen = []
+    told = []
+    # A server that repeats what it was sent, with the key.
+    echo = {"error": {"code": "global/x", "message": f"bad key {KEY}", "suggestion": KEY}}
+    for status, body, headers in (
+        (400, echo, {}),
+        (500, f"Authorization: Bearer {KEY}".encode(), {}),
+        (200, f"<html>{KEY}</html>".encode(), {}),
+        (302, b"", {"Location": f"https://x/?{KEY}"}),
+        (302, b"", {"Location": f"https://{KEY}/"}),
+    ):
+        client = answering(status, body, headers, seen)
+        with pytest.raises(LambdaError) as caught:
+            call(client)
+        told += ["".join(traceback.format_exception(caught.value)), repr(caught.value)]
+        told += [repr(vars(caught.value)), repr(client), str(client)]
+    assert all(request.headers["Authorization"] == f"Bearer {KEY}" for request in seen)
+    assert len(seen) == 5
+    assert KEY not in "".join(told) + caplog.text
+
+
+@pytest.mark.parametrize("key", ["", " ", f"{KEY}\n", f"{KEY} x", f"{KEY}ü", f"{KEY}\r\nX: y"])
+def test_a_key_that_no_header_can_carry_is_refused_untold(key):  # F1
+    with pytest.raises(InvalidApiKeyError) as caught:
+        Client(key)
+    assert KEY not in str(caught.value)
+
+
+def test_an_error_is_one_short_line():
+    text = "first\nsecond\x1b[31m" + "x" * 5000
+    with pytest.raises(LambdaError) as caught:
+        answering(400, {"error": {"code": "global/x", "message": text}}).instances()
+    assert str(caught.value).isprintable()
+    assert "first second" in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_secrets_of_requests_and_answers_are_in_no_repr():
+    request = LaunchRequest(
+        region="r", instance_type="t", ssh_key_name="k", name="n", user_data="canary-data"
+    )
+    key = SshKey(id="i", name="n", public_key="p", private_key="canary-private")
+    assert "canary" not in repr(request) + repr(key)

@@ -1,0 +1,278 @@
+"""Pacing on a clock that only tests move: no test here waits."""
+
+import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from infra.hosts.lambda_cloud import pacing
+from infra.hosts.lambda_cloud.client import Client
+from infra.hosts.lambda_cloud.errors import (
+    InvalidApiKeyError,
+    LambdaError,
+    LostReplyError,
+    RateLimitedError,
+    ServerError,
+    UnreachableError,
+)
+from infra.hosts.lambda_cloud.model import LaunchRequest
+from infra.hosts.lambda_cloud.pacing import Pace, Paced
+
+REQUEST = LaunchRequest(
+    region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="node-0"
+)
+LAUNCH = "/api/v1/instance-operations/launch"
+OK = {"data": []}
+RATE_LIMITED = {"error": {"code": "global/rate-limited", "message": "Slow down."}}
+
+
+class Clock:
+    """Time that passes when somebody sleeps.
+
+    `seen` is what the calling thread read last, thus when it was let go: others may have slept
+    since.
+    """
+
+    def __init__(self):
+        self.now = 1000.0
+        self.slept = []
+        self._lock = threading.Lock()
+        self._threads = threading.local()
+
+    def __call__(self):
+        self._threads.seen = self.now
+        time.sleep(0)  # no wait: lets another thread in where nothing keeps it out
+        return self._threads.seen
+
+    @property
+    def seen(self):
+        return self._threads.seen
+
+    def sleep(self, seconds):
+        assert seconds >= 0
+        with self._lock:
+            self.slept.append(seconds)
+            self.now += seconds
+
+
+class Cloud:
+    """An API by script of statuses, (status, headers) and exceptions; after it all is well."""
+
+    def __init__(self, *script, jitter=0.0, scale=1.0):
+        self.clock = Clock()
+        self.journal = []
+        self._script = list(script)
+        self._lock = threading.Lock()
+        self.pace = Pace(scale=scale, clock=self.clock, jitter=lambda: jitter)
+        self.client = Client("key", transport=httpx.MockTransport(self._answer))
+        self.account = Paced(self.client, self.pace, self.clock.sleep)
+
+    def _answer(self, request):
+        with self._lock:
+            self.journal.append((self.clock.seen, request.url.path))
+            step = self._script.pop(0) if self._script else 200
+        if isinstance(step, Exception):
+            raise step
+        status, headers = step if isinstance(step, tuple) else (step, {})
+        if status == 429:
+            return httpx.Response(429, json=RATE_LIMITED, headers=headers)
+        if status != 200:
+            return httpx.Response(status, text="<html>", headers=headers)
+        content = {"data": {"instance_ids": ["i"]}} if request.url.path == LAUNCH else OK
+        return httpx.Response(200, json=content)
+
+    def times(self, path=None):
+        return [time for time, seen in self.journal if path in (None, seen)]
+
+    def gaps(self, path=None):
+        times = sorted(self.times(path))  # threads arrive in any order
+        return [round(after - before, 6) for before, after in itertools.pairwise(times)]
+
+
+def test_the_first_request_does_not_wait():
+    cloud = Cloud()
+    cloud.account.instances()
+    assert cloud.clock.slept == []
+
+
+def test_requests_of_all_threads_keep_both_bounds():  # F4
+    cloud = Cloud()
+    with ThreadPoolExecutor(16) as threads:
+        launches = [threads.submit(cloud.account.launch, REQUEST) for _ in range(8)]
+        reads = [threads.submit(cloud.account.instances) for _ in range(40)]
+    assert [each.result() for each in launches] == ["i"] * 8
+    assert [each.result() for each in reads] == [[]] * 40
+    assert len(cloud.journal) == 48
+    assert min(cloud.gaps()) >= 1.0
+    assert min(cloud.gaps(LAUNCH)) >= 12.0
+
+
+def test_reads_go_on_between_launches():
+    cloud = Cloud()
+    cloud.account.launch(REQUEST)
+    for _ in range(5):
+        cloud.account.instances()
+    assert cloud.times()[-1] - cloud.times()[0] < 6
+
+
+def test_no_more_is_waited_than_the_bounds_ask_for():
+    cloud = Cloud()
+    for _ in range(4):
+        cloud.account.launch(REQUEST)
+    assert max(cloud.gaps()) < 12.5
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.5, 1.0])
+def test_retry_after_is_obeyed_with_bounded_jitter(jitter):  # F4
+    cloud = Cloud((429, {"Retry-After": "7"}), jitter=jitter)
+    assert cloud.account.instances() == []
+    (gap,) = cloud.gaps()
+    assert 7.5 <= gap <= 8.0
+
+
+def test_without_retry_after_the_wait_doubles_up_to_a_bound():  # F4
+    cloud = Cloud(*[429] * 7, jitter=1.0)
+    cloud.account.instances()
+    assert cloud.gaps() == [1.05, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_refused_launch_is_launched_again_a_slot_later():  # F4
+    cloud = Cloud((429, {"Retry-After": "3"}))
+    assert cloud.account.launch(REQUEST) == "i"
+    assert len(cloud.journal) == 2
+    assert min(cloud.gaps()) >= 12.0
+
+
+def test_a_refused_read_holds_back_the_other_threads_too():  # F4
+    cloud = Cloud((429, {"Retry-After": "9"}))
+    cloud.account.instances()
+    cloud.account.launch(REQUEST)
+    assert cloud.times()[1] - cloud.times()[0] >= 9
+    assert len(cloud.journal) == 3
+
+
+def test_a_launch_that_is_held_back_does_not_hold_reads():
+    clock = Clock()
+    pace = Pace(scale=1.0, clock=clock)
+    pace.hold(60, launch=True)
+    pace.wait(clock.sleep)
+    assert clock.slept == []
+
+
+def test_after_the_budget_it_gives_up_and_says_why():  # F4
+    cloud = Cloud(*[429] * 1000)
+    with pytest.raises(RateLimitedError, match="something else uses the account") as caught:
+        cloud.account.instances()
+    assert caught.value.status == 429
+    assert caught.value.code == "global/rate-limited"
+    assert sum(cloud.gaps()) <= pacing.BUDGET_SECONDS
+    assert len(cloud.journal) < 20
+
+
+def test_a_retry_after_beyond_the_budget_is_not_waited_for():  # F4
+    cloud = Cloud((429, {"Retry-After": "86400"}))
+    with pytest.raises(RateLimitedError):
+        cloud.account.instances()
+    assert cloud.clock.slept == []
+
+
+def test_time_in_the_queue_does_not_count_towards_the_budget():  # F4
+    cloud = Cloud(*[200] * 20, 429)
+    for _ in range(21):
+        cloud.account.launch(REQUEST)
+    assert cloud.times()[-1] - cloud.times()[0] > pacing.BUDGET_SECONDS
+
+
+@pytest.mark.parametrize("fault", [500, 502, httpx.ReadError("reset"), httpx.ReadTimeout("slow")])
+def test_reads_are_repeated_after_a_fault_a_few_times(fault):  # F6
+    cloud = Cloud(fault, fault, fault)
+    assert cloud.account.instances() == []
+    assert len(cloud.journal) == 4
+    with pytest.raises((ServerError, LostReplyError)):
+        Cloud(fault, fault, fault, fault).account.instances()
+
+
+@pytest.mark.parametrize("fault", [500, 502, httpx.ReadError("reset"), httpx.ReadTimeout("slow")])
+def test_what_changes_something_is_never_repeated_after_a_fault(fault):  # F5
+    for call in (
+        lambda account: account.launch(REQUEST),
+        lambda account: account.terminate(["i"]),
+        lambda account: account.add_ssh_key("n"),
+        lambda account: account.create_file_system("n", "r"),
+    ):
+        cloud = Cloud(fault)
+        with pytest.raises((ServerError, LostReplyError)):
+            call(cloud.account)
+        assert len(cloud.journal) == 1
+
+
+def test_what_was_never_sent_is_sent_again():
+    cloud = Cloud(httpx.ConnectError("refused"))
+    assert cloud.account.launch(REQUEST) == "i"
+    cloud = Cloud(*[httpx.ConnectError("refused")] * 4)
+    with pytest.raises(UnreachableError):
+        cloud.account.launch(REQUEST)
+    assert len(cloud.journal) == 4
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_not_tried_again(status):  # F1
+    cloud = Cloud(*[status] * 9)
+    with pytest.raises(LambdaError):
+        cloud.account.instance_types()
+    assert len(cloud.journal) == 1
+
+
+def test_every_method_of_the_client_is_paced():
+    def public(kind):
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert public(Client) - {"close"} == public(Paced)
+
+
+def test_the_scale_comes_from_the_environment_when_a_request_goes_out(monkeypatch):
+    clock = Clock()
+    account = Paced(
+        Client("key", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=OK))),
+        Pace(clock=clock),
+        clock.sleep,
+    )
+    monkeypatch.setenv("TRAINYARD_LAMBDA_PACE", "0.01")
+    account.instances()
+    account.instances()
+    assert sum(clock.slept) == pytest.approx(0.01, abs=0.001)
+    monkeypatch.delenv("TRAINYARD_LAMBDA_PACE")
+    account.instances()
+    assert sum(clock.slept) == pytest.approx(1.06, abs=0.01)
+
+
+@pytest.mark.parametrize("value", ["", "fast", "0", "-1", "nan", "inf"])
+def test_a_scale_that_is_none_is_refused(monkeypatch, value):
+    monkeypatch.setenv("TRAINYARD_LAMBDA_PACE", value)
+    with pytest.raises(LambdaError, match=f"TRAINYARD_LAMBDA_PACE='{value}'"):
+        Pace().wait(time.sleep)
+
+
+def test_the_key_error_of_a_call_is_the_clients_own():
+    with pytest.raises(InvalidApiKeyError):
+        Paced(Client(""), Pace(scale=1.0))
+
+
+@pytest.mark.parametrize("call", [lambda api: api.launch(REQUEST), lambda api: api.instances()])
+def test_a_wait_that_is_canceled_sends_nothing_and_lets_others_go_on(call):  # F11
+    class CanceledError(Exception):
+        pass
+
+    def canceled(seconds):
+        raise CanceledError
+
+    cloud = Cloud()
+    cloud.account.launch(REQUEST)
+    with pytest.raises(CanceledError):
+        call(Paced(cloud.client, cloud.pace, canceled))
+    assert len(cloud.journal) == 1
+    cloud.account.launch(REQUEST)
+    assert min(cloud.gaps()) >= 12
