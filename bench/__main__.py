@@ -19,6 +19,7 @@ MODULES = (
     "p1_p3_cold_up_and_destroy",
     "p1_p3_docker",
     "p2_no_op_up",
+    "p4_p12_lambda",
     "p5_submit",
     "p6_throughput",
 )

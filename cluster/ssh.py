@@ -103,7 +103,12 @@ def read_key(path: Path) -> str:
         text = file.read()
     try:
         asyncssh.import_private_key(text)
-    except asyncssh.KeyEncryptionError:
+    except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
+        # A missing passphrase has no type of its own.
+        if "Passphrase" not in str(error):
+            raise SshError(
+                f"SSH key {path} is no private key that can be read", lasting=True
+            ) from None
         if not os.environ.get("SSH_AUTH_SOCK"):
             raise SshError(
                 f"SSH key {path} has a passphrase and no SSH agent runs: "
@@ -111,8 +116,6 @@ def read_key(path: Path) -> str:
                 lasting=True,
             ) from None
         return ""
-    except asyncssh.KeyImportError:
-        raise SshError(f"SSH key {path} is no private key that can be read", lasting=True) from None
     return text
 
 
@@ -171,7 +174,7 @@ def copy(connection: Connection, source: Path, destination: str, *, mode: int) -
         async with _connected(connection) as client, client.start_sftp_client() as files:
             draft = f"{destination}.new"
             try:
-                await files.put(str(source), draft)
+                await files.put(str(source.resolve()), draft)  # not a link to it
                 await files.chmod(draft, mode)
                 await files.posix_rename(draft, destination)
             except asyncssh.SFTPError as error:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from engine import command_schema
+from engine.assets import by_hash
 from engine.errors import EngineError, UnsupportedError
 from engine.providers import WORK, Diff, Live
 from engine.values import Properties
@@ -113,7 +114,8 @@ class CommandProvider:
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> Diff:
         """See Provider. Anything that differs is a change."""
-        return Diff(replaces=["triggers"] if olds.get("triggers") != news.get("triggers") else [])
+        differ = by_hash(olds.get("triggers")) != by_hash(news.get("triggers"))
+        return Diff(replaces=["triggers"] if differ else [])
 
     def create(self, news: Properties) -> Live:
         """See Provider."""

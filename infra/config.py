@@ -5,7 +5,7 @@ made, and all of them are told in one message.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -270,7 +270,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         bound = "does nothing with grafana = 'false'"
         reader.fault("grafanaAnonymousViewer", "true", bound, "set it to false, or grafana to true")
     _check_accelerator(reader, values["accelerator"], head, worker)
-    _check_hosts(reader, machines, count)
+    _check_hosts(reader, values, machines, count)
     _check_folders(reader, values["state_dir"], values["data_dir"])
     _check_ports(reader, ports, machines or count)
     keys = sorted({_camel(field.name) for field in fields(Settings)} | {API_KEY})
@@ -396,7 +396,7 @@ def _machines(reader: Reader, values: Mapping[str, Any]) -> int:
     return values["lambda_cloud"].instances if values["lambda_cloud"] else hosts
 
 
-def _check_hosts(reader: Reader, machines: int, workers: int) -> None:
+def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, workers: int) -> None:
     """Check what goes together with other machines, or only with them."""
     if not machines:
         for key, text in ONLY_FOR_HOSTS.items():
@@ -410,6 +410,21 @@ def _check_hosts(reader: Reader, machines: int, workers: int) -> None:
     if reader.raw.get("objectStore") == "directory" and machines > 1:
         bound = f"a folder of one machine is none of the other {machines - 1}"
         reader.fault("objectStore", "directory", bound, "set objectStore to auto or minio")
+    if values["owner"] and not values["lambda_cloud"]:
+        reader.fault("owner", values["owner"], "is a tag of rented machines", "remove owner")
+    if not values["start_ray"]:
+        _check_launcher(reader, values["hosts"])
+
+
+def _check_launcher(reader: Reader, hosts: Sequence[host_settings.Host]) -> None:
+    """Check what Ray's own launcher can log in to: its cluster file has one user and no port."""
+    if len({host.user for host in hosts}) > 1:
+        users = ", ".join(sorted({host.user for host in hosts}))
+        bound = f"`ray up` logs in to all hosts as one user, and they have {users}"
+        reader.fault("startRay", "false", bound, "give them one user, or set startRay to true")
+    if ports := sorted({host.port for host in hosts} - {host_settings.SSH_PORT}):
+        bound = f"`ray up` logs in at port 22 only, and hosts have {', '.join(map(str, ports))}"
+        reader.fault("startRay", "false", bound, "move their SSH servers, or set startRay to true")
 
 
 def _check_folders(reader: Reader, state: Path, data: Path) -> None:

@@ -17,9 +17,9 @@ SSH_PORT = 22
 ADDRESS = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]+", re.ASCII
 )
-USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 HOST_KEY = re.compile(r"(?:ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]+=*")
-PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9._-]+)+")
+PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 TYPE = re.compile(r"[a-z0-9_]{1,64}")
 REGION = re.compile(r"[a-z0-9-]{1,32}")
@@ -86,11 +86,24 @@ def hosts(reader: Reader) -> tuple[Host, ...]:
     if len(given) > MAX_HOSTS:
         reader.fault(key, len(given), f"must be at most {MAX_HOSTS} machines", "remove some")
     found = tuple(_host(reader, f"{key}[{i}]", value) for i, value in enumerate(given[:MAX_HOSTS]))
-    places = [(host.address, host.port, host.user) for host in found]
+    places = [(host.address, host.port) for host in found]
     for index, place in enumerate(places):
-        if place in places[:index]:
+        if place[0] and place in places[:index]:
             reader.fault(f"{key}[{index}]", place[0], "is listed twice", "remove one of them")
+        elif len(found) > 1:
+            _check_among(reader, f"{key}[{index}].privateAddress", found, index)
     return found
+
+
+def _check_among(reader: Reader, key: str, found: tuple[Host, ...], index: int) -> None:
+    """Check what the other hosts reach one by."""
+    address = found[index].private_address
+    if ":" in address:
+        bound = "must be a name or an IPv4 address where there are several hosts"
+        reader.fault(key, address, bound, f"set {key} to one")
+    elif address and address in [host.private_address for host in found[:index]]:
+        bound = "is that of another host, and each needs one of its own"
+        reader.fault(key, address, bound, f"set {key} to what the other hosts reach it by")
 
 
 def _host(reader: Reader, key: str, value: Any) -> Host:
@@ -116,12 +129,14 @@ def _host(reader: Reader, key: str, value: Any) -> Host:
         private_address=_text(
             reader,
             f"{key}.privateAddress",
-            {"privateAddress": address, **fields},
+            fields,
             ADDRESS,
             "must be an address that the other hosts reach it by",
             "",
-        ),
-        gpus=_whole(reader, f"{key}.gpus", fields, 0, 64, -1) if "gpus" in fields else None,
+        )
+        if "privateAddress" in fields
+        else address,
+        gpus=_whole(reader, f"{key}.gpus", fields, 0, 64, 0) if "gpus" in fields else None,
     )
 
 
@@ -156,7 +171,10 @@ def lambda_cloud(reader: Reader) -> LambdaCloud | None:
             reader.fault(f"{key}.fileSystems.{name}", name, bound, "choose such a name")
         if not isinstance(path, str) or not PLAIN_PATH.fullmatch(path):
             bound = "must be an absolute path of letters, digits and . _ -"
-            reader.fault(f"{key}.fileSystems.{name}", path, bound, "write /home/ubuntu/data")
+            reader.fault(f"{key}.fileSystems.{name}", path, bound, "write one such as /mnt/data")
+        elif list(systems.values()).count(path) > 1:
+            bound = "is where another file system is mounted"
+            reader.fault(f"{key}.fileSystems.{name}", path, bound, "choose another path")
     return LambdaCloud(
         instances=_whole(reader, f"{key}.instances", fields, 1, MAX_HOSTS, 1),
         candidates=tuple(
@@ -197,7 +215,10 @@ def ssh_key_file(reader: Reader) -> Path | None:
     text = reader.text("sshKeyFile")
     if not text:
         return None
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:  # ~somebody, who is no user of this machine
+        path = Path(text)
     reader.check_path("sshKeyFile", str(path))
     return path
 
@@ -253,8 +274,8 @@ def _whole(
     reader: Reader, key: str, fields: Mapping[str, Any], low: int, high: int, default: int
 ) -> int:
     value = fields.get(key.rpartition(".")[2], default)
-    inside = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    if value != default and not inside:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not (low <= value <= high or value == default):
         bound = f"must be a whole number from {low} to {high}"
         reader.fault(key, value, bound, f"set {key} within it")
         return default

@@ -106,6 +106,8 @@ def hosts(settings: Settings) -> Place:
     expires_at: pulumi.Input[str] = ""
     key_file = settings.ssh_key_file
     if settings.lambda_cloud:
+        # What is missing is told before anything is rented.
+        found = tools.for_hosts(settings.object_store, has_minio=False, hosts=settings.on_hosts)
         fleet = lambda_hosts.Fleet("lambda", settings, base=base)
         machines, expires_at, key_file = fleet.machines, fleet.expires_at, fleet.key_file
     else:
@@ -115,11 +117,12 @@ def hosts(settings: Settings) -> Place:
             base=base,
             python_environment=settings.python_environment,
         )
+        found = tools.for_hosts(
+            settings.object_store, has_minio=bool(machines[0].minio), hosts=len(machines)
+        )
     head = machines[0]
-    found = tools.for_hosts(settings.object_store, has_minio=bool(head.minio))
     if not head.prometheus:
         pulumi.log.warn(f"Monitoring is off: {head.name} has no prometheus on its PATH")
-    data = str(settings.data_dir).replace("~", head.home, 1)
     runtime = HostsRuntime(
         "hosts",
         HostsRuntimeArgs(
@@ -128,7 +131,7 @@ def hosts(settings: Settings) -> Place:
             ray=versions.RAY,
             links_ray=not settings.start_ray,
             folder=str(settings.state_dir),
-            data=data,
+            data=str(settings.data_dir),
             keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
             minio=found.paths.get("minio"),
@@ -150,7 +153,7 @@ def hosts(settings: Settings) -> Place:
             for machine in machines
         ],
         ssh=_access(head, settings),
-        data=data,
+        data=head.path(str(settings.data_dir)),
         expires_at=expires_at,
         launched=None
         if settings.start_ray

@@ -80,7 +80,7 @@ class RayLauncher(pulumi.ComponentResource):
             pulumi.Output.all(
                 addresses=addresses,
                 starts=starts,
-                host=launched.machines[0].host,
+                host=launched.machines[0].connection["host"],
                 user=launched.machines[0].connection["user"],
             ).apply(lambda known: cluster_file(key_file=launched.key_file, **known))
         )

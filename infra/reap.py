@@ -28,7 +28,14 @@ from infra.hosts.lambda_cloud.errors import LambdaError
 from infra.hosts.lambda_cloud.pacing import Paced
 
 ROOT = Path(__file__).parents[1]
-TYPE = "pulumi-python:dynamic/lambda:"
+# Types of resources, as states have them; HOLDING have the ids of things in the account.
+ACCOUNT = "pulumi-python:dynamic/lambda:Account"
+RENTED = "pulumi-python:dynamic/lambda:Instance"
+HOLDING = {
+    RENTED,
+    "pulumi-python:dynamic/lambda:SshKey",
+    "pulumi-python:dynamic/lambda:FirewallRuleset",
+}
 IN_STATE = "in state"
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
 INSTANCE = "instance"
@@ -230,7 +237,8 @@ def _destroy(stack: Stack, folder: Path) -> bool:
         print(f"{stack.project}/{stack.name}: of another project; name its folder with -C")  # noqa: T201
         return True
     command = [sys.executable, "-m", "engine.launch", "destroy", "-s", stack.name]
-    return subprocess.run(command, cwd=folder, check=False, stdout=sys.stderr).returncode != 0
+    # Its output goes to the standard error (2): the standard output is the report's.
+    return subprocess.run(command, cwd=folder, check=False, stdout=2).returncode != 0
 
 
 def _project(folder: Path) -> tuple[str, str]:
@@ -309,15 +317,15 @@ def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any]]:
 def _stack(project: str, name: str, deployment: Any) -> Stack:
     pending = deployment.get("pending_operations") or []
     resources = deployment.get("resources") or []
-    ours = [entry for entry in resources if entry.get("type", "").startswith(TYPE)]
     ids: set[str] = set()
     expiries = []
     mark = ""
-    for entry in ours:
+    for entry in resources:
         outputs = entry.get("outputs", {})
-        ids |= {entry.get("id", ""), *outputs.get("ids", {}).values()}
-        mark = outputs["stackId"] if entry["type"] == f"{TYPE}Account" else mark
-        if entry["type"] == f"{TYPE}Instance" and outputs.get("ttlHours"):
+        if entry["type"] in HOLDING:
+            ids |= {entry.get("id", ""), *outputs.get("ids", {}).values()}
+        mark = outputs["stackId"] if entry["type"] == ACCOUNT else mark
+        if entry["type"] == RENTED and outputs.get("ttlHours"):
             launched = datetime.fromisoformat(outputs["launchedAt"])
             expiries.append(launched + timedelta(hours=float(outputs["ttlHours"])))
     return Stack(

@@ -55,17 +55,25 @@ def find(object_store: str) -> Tools:
     return Tools(paths=paths)
 
 
-def for_hosts(object_store: str, *, has_minio: bool) -> Tools:
+def for_hosts(object_store: str, *, has_minio: bool, hosts: int) -> Tools:
     """Find the MinIO of this machine for hosts that have none.
 
     Args:
         object_store: the setting objectStore.
         has_minio: whether the head's host has one of its own.
+        hosts: how many there are.
 
     Raises:
-        pulumi.RunError: minio is asked for and cannot be had.
+        pulumi.RunError: minio is asked for or needed, and cannot be had.
     """
-    return Tools(paths={"minio": "minio"} if has_minio else _minio(object_store))
+    theirs = has_minio and object_store != "directory"
+    found = Tools(paths={"minio": "minio"} if theirs else _minio(object_store))
+    if hosts > 1 and not found.minio:
+        raise pulumi.RunError(
+            f"{hosts} hosts need an object store, for a folder of one is none of the others: "
+            f"on this machine, {HAVE_MINIO}"
+        )
+    return found
 
 
 def _minio(object_store: str) -> dict[str, pulumi.Input[str]]:

@@ -57,6 +57,10 @@ class Machine:
         """Folder of the Python environment."""
         return self.python_environment or f"{self.base}/{ENVIRONMENT}"
 
+    def path(self, text: str) -> str:
+        """Return an absolute path there; `~` is the home folder of its user."""
+        return f"{self.home}{text[1:]}" if text.startswith("~/") else text
+
     @property
     def host(self) -> dict[str, pulumi.Input[Any]]:
         """Property `host` of what is put there."""

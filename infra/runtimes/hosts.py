@@ -31,7 +31,7 @@ class HostsRuntimeArgs:
         ray: version of Ray that has to be there.
         links_ray: whether a login on a machine is to find Ray.
         folder: runtime folder of each machine, absolute; removed with the stack.
-        data: data folder of each machine, absolute.
+        data: data folder of each machine, absolute or below `~/`.
         keep_data: whether the data folders outlive the stack.
         identifier: name of this stack's supervisords.
         minio: path of MinIO on this machine, for machines that have none; None to do without.
@@ -81,7 +81,7 @@ class HostsRuntime(pulumi.ComponentResource):
             options = machine.options(self, [ready])
             data = Data(
                 f"{name}-{machine.name}-data",
-                {"folder": args.data, "keep": args.keep_data, **there},
+                {"folder": machine.path(args.data), "keep": args.keep_data, **there},
                 options,
             )
             daemon = Daemon(
@@ -137,7 +137,8 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:
         """Return the path at which a service finds one of its volumes."""
-        folder = self._args.data if volume.keep else self._args.folder
+        machine = self._args.machines[self._index(service)]
+        folder = machine.path(self._args.data) if volume.keep else self._args.folder
         return f"{folder}/{service}/{volume.name}"
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> Program:

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 SETTINGS = Path("/etc/trainyard/ttl.json")
@@ -65,7 +65,8 @@ def warn(left: float) -> int:
 def say(text: str) -> None:
     """Tell whoever is logged in, and the log."""
     with LOG.open("a") as log:
-        log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+        now = datetime.now(timezone.utc)  # noqa: UP017 (machines with Python 3.10 have no UTC)
+        log.write(f"{now.isoformat(timespec='seconds')} {text}\n")
     try:
         subprocess.run(["wall", text], check=False)
     except OSError:

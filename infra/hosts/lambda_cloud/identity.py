@@ -17,7 +17,7 @@ SPEC = "trainyard:spec"  # digest of what the instance was launched with
 
 NAME_LIMIT = 64
 TAG_LIMIT = 128
-_NAME = re.compile(r"trainyard-[A-Za-z0-9-]+?-([0-9a-f]{8})(?:-[a-z0-9-]+)?")
+_NAME = re.compile(r"trainyard-(?:[A-Za-z0-9-]*-)?([0-9a-f]{8})(?:-[a-z0-9-]+)?")
 _COMMENT = re.compile(r"trainyard:([0-9a-f]{8})(?:\s|$)")
 
 

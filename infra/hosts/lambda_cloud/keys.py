@@ -121,14 +121,16 @@ def _content(path: Path) -> bytes | None:
     except OSError as error:
         what = "is a symbolic link" if path.is_symlink() else f"cannot be read ({error.strerror})"
         raise KeyFileError(f"{path} {what}; name the private key's own file in keyFile") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise KeyFileError(f"{path} is no file; name the private key's own file in keyFile")
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
             raise KeyFileError(f"{path} has mode {mode:04o}; others may use it: chmod 600 {path}")
-        return file.read(SIZE_LIMIT)
+        return os.read(descriptor, SIZE_LIMIT)
+    finally:
+        os.close(descriptor)
 
 
 def _public_beside(path: Path) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pulumi import dynamic
+from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 from infra.cancellation import Cancellation, hear_host
@@ -512,7 +513,8 @@ def _holds_unknown(value: Any) -> bool:
         return any(map(_holds_unknown, value.values()))
     if isinstance(value, list):
         return any(map(_holds_unknown, value))
-    return bool(value == rpc.UNKNOWN)
+    # Pulumi's host of dynamic providers has an object for it, the embedded engine its sentinel.
+    return isinstance(value, Unknown) or bool(value == rpc.UNKNOWN)
 
 
 def _failure(error: LambdaError) -> dynamic.CheckFailure:
@@ -616,11 +618,15 @@ def _encoded(rules: Sequence[FirewallRule]) -> list[Props]:
 
 
 def _order(props: Props) -> machines.Order:
+    picks = [Pick.of_props(each) for each in props["choices"]]
+    if props["fileSystemMounts"]:
+        # File systems are where the first choice is, and instances mount those of their region.
+        picks = [pick for pick in picks if pick.region == picks[0].region]
     return machines.Order(
         name=props["name"],
         stack_id=props["stackId"],
         node=int(props["node"]),
-        picks=[Pick.of_props(each) for each in props["choices"]],
+        picks=picks,
         ssh_key_name=props["sshKeyName"],
         hostname=props["hostname"],
         user_data=props["userData"],

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
+
+from tests.fakes.machines import Machines, NoMachinesError
+from training.client.outputs import StackOutputs
 
 ROOT = Path(__file__).resolve().parents[3]
 PORTS = (
@@ -205,3 +209,38 @@ def stack(minio_on_path: Path) -> Iterator[Stack]:
     finally:
         stack.kill()
         shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def guests(minio_on_path: Path) -> Iterator[Machines]:
+    """Machines to be booted; they and their network are gone afterwards."""
+    try:
+        machines = Machines()
+    except NoMachinesError as error:
+        pytest.skip(str(error))
+    with machines:
+        yield machines
+
+
+@pytest.fixture(scope="session")
+def settled() -> Callable[..., list[dict[str, Any]]]:
+    """Wait until the cluster of some outputs has so many living nodes; they are returned."""
+
+    def nodes(dashboard: str, token: str) -> list[dict[str, Any]]:
+        request = urllib.request.Request(
+            f"{dashboard}/api/v0/nodes?filter_keys=state&filter_predicates=%3D&filter_values=ALIVE",
+            headers={"Authorization": f"Bearer {token}"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]["result"]
+        return found
+
+    def wait(outputs: StackOutputs, count: int) -> list[dict[str, Any]]:
+        def check() -> Any:
+            found = nodes(outputs.dashboard_url, outputs.ray_token)
+            return found if len(found) == count else None
+
+        found: list[dict[str, Any]] = _wait_for(check, 90)
+        return found
+
+    return wait

@@ -1,6 +1,7 @@
 """Machines of tests are what they claim to be, and leave nothing."""
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import sys
@@ -59,23 +60,36 @@ def listens(ip, port=22, seconds=BOOT_SECONDS):
             return
 
 
-def state():
-    """What machines could leave on this one."""
+def left(number):
+    """What there is, on this machine, of the machines on a network; others have theirs."""
 
     def lines(*command):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return set(done.stdout.splitlines())
 
+    def ours(found):
+        names = (f"tym{number}", f"10.77.{number}.", f"10.78.{number}.")
+        return {line for line in found if any(name in line for name in names)}
+
+    groups = {str(path) for path in Path("/sys/fs/cgroup").glob("**/tym*")}
     return {
-        "links": {path.name for path in Path("/sys/class/net").glob("tym*")},
-        "rules": {line for line in lines("iptables-save") if "10.77." in line or "10.78." in line},
-        "routes": {line for line in lines("ip", "route") if "tym" in line},
-        "namespaces": lines("ip", "netns", "list"),
-        "mounts": set(Path("/proc/self/mountinfo").read_text().splitlines()),
-        "folders": set(FOLDERS.glob("tym*")),
-        "groups": set(Path("/sys/fs/cgroup").glob("**/tym*")),
-        "processes": {line for line in lines("ps", "-eo", "args") if "tym" in line},
+        "links": ours(path.name for path in Path("/sys/class/net").iterdir()),
+        "rules": ours(lines("iptables-save")),
+        "routes": ours(lines("ip", "route")),
+        "mounts": ours(Path("/proc/self/mountinfo").read_text().splitlines()),
+        "folders": ours(path.name for path in FOLDERS.iterdir()),
+        "control groups": ours(groups),
+        "processes": ours(lines("ps", "-eo", "args")),
     }
+
+
+def networks_of_processes():
+    """The network namespace of each process."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.add((process / "ns/net").readlink())
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -183,43 +197,49 @@ def test_a_docker_engine_runs_containers_in_a_machine(machines):
 
 
 def test_what_is_destroyed_is_gone(possible):
-    before = state()
     with Machines() as machines:
+        number = machines.network.number
         ip, _ = machines.boot("i-1", "", "", user_data(), LOGIN, docker=True)
         machines.boot("i-2", "", "", user_data(), LOGIN)
         ssh(ip, "setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
+        assert all(left(number)[kind] for kind in ("links", "rules", "routes", "folders"))
+        own = machines.path("i-1", "/proc/1/ns/net").readlink()
+        assert own in networks_of_processes()
         machines.destroy("i-1")
+        assert own not in networks_of_processes()
         assert not (machines.folder / "i-1").exists()
         with pytest.raises(OSError):  # noqa: PT011 - as above
             listens(ip, seconds=0)
         machines.destroy("i-1")  # and again is no error
     machines.close()
-    assert state() == before
+    assert not any(left(number).values()), left(number)
 
 
 def test_machines_end_with_their_maker_and_the_next_one_sweeps(possible):
     """Killed, so that it can do nothing about it."""
-    before = state()
     program = (
         "from tests.fakes.machines import Machines; import time; machines = Machines();"
-        "print(*machines.boot('i-1')); print(machines.folder, flush=True); time.sleep(1000)"
+        "print(machines.network.number, *machines.boot('i-1'), flush=True);"
+        "print(machines.path('i-1', '/proc/1/ns/net').readlink(), flush=True); time.sleep(1000)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as maker:
         try:
-            ip, folder = maker.stdout.readline().split()[0], maker.stdout.readline().strip()
+            number, ip, _ = maker.stdout.readline().split()
+            own = Path(maker.stdout.readline().strip())
             listens(ip)
             with Machines() as others:  # does not take what is in use
-                assert others.folder != Path(folder)
+                assert others.network.number != int(number)
                 listens(ip)
         finally:
             maker.kill()
-    assert Path(folder).exists()
     deadline = time.monotonic() + BOOT_SECONDS
-    while state()["processes"] != before["processes"] and time.monotonic() < deadline:
+    while own in networks_of_processes() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert state()["processes"] == before["processes"]
-    with Machines():
-        pass
-    assert state() == before
+    assert own not in networks_of_processes()
+    with Machines() as machines:
+        swept = left(number)
+        if machines.network.number != int(number):
+            assert not any(swept.values()), swept
+    assert not any(left(number).values()), left(number)

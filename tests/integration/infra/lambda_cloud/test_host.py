@@ -75,7 +75,7 @@ def test_the_host_ends_a_wait_when_it_is_canceled(rented, cloud, host):  # F11
 @pytest.mark.pulumi
 @pytest.mark.timeout(240)
 def test_one_ctrl_c_ends_an_up_of_the_cli(rented, cloud, pulumi_cli, tmp_path):  # F11
-    environment = dict(os.environ)
+    environment = os.environ | {"PULUMI_PYTHON_CMD": sys.executable}
     (tmp_path / "backend").mkdir()
     pulumi_cli(rented.project, environment, "dev", "stack init")
     pulumi_cli(rented.project, environment, "dev", "up", "--yes")

@@ -1,0 +1,262 @@
+"""What can be wrong with a host that is reached by SSH, on real sshds with real keys."""
+
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pulumi
+import pytest
+
+from cluster import ssh
+from cluster.ssh import CommandError, Connection, SshError
+from infra import host_settings
+from infra.host_settings import Host
+from infra.hosts import ssh_hosts
+from tests.fakes.machines import Machines, NoMachinesError, root
+
+pytestmark = pytest.mark.integration
+SECONDS = 30
+PASSPHRASE = "a passphrase"
+CANARY = "/tmp/canary"
+HOME = "/home/ubuntu"
+INJECTIONS = (
+    "$(touch /tmp/canary)",
+    "`touch /tmp/canary`",
+    "x; touch /tmp/canary",
+    "-oX\ny",
+    "ü'\"",
+)
+
+
+def key_pair(folder, name, passphrase=""):
+    """A private key's file, and its public half."""
+    path = folder / name
+    command = ("ssh-keygen", "-q", "-t", "ed25519", "-C", "", "-N", passphrase, "-f", path)
+    subprocess.run(command, check=True)
+    return path, path.with_suffix(".pub").read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """Keys that log in: one as it is, one with a passphrase."""
+    folder = tmp_path_factory.mktemp("keys")
+    return key_pair(folder, "plain"), key_pair(folder, "locked", PASSPHRASE)
+
+
+@pytest.fixture(scope="module")
+def machines():
+    try:
+        with Machines() as machines, root.held(root.PACKAGES):
+            yield machines
+    except NoMachinesError as error:
+        pytest.skip(str(error))
+
+
+def booted(machines, keys, folder, name, **options):
+    """The connection to a new machine, which is done with its first boot."""
+    (plain, public), (_, locked) = keys
+    host_key, host_public = key_pair(folder, f"{name}-host-key")
+    private = "".join(f"    {line}\n" for line in host_key.read_text().splitlines())
+    user_data = (
+        f"#cloud-config\nssh_keys:\n  ed25519_private: |\n{private}"
+        f"  ed25519_public: {host_public}\nssh_authorized_keys: ['{locked}']\n"
+    )
+    ip, _ = machines.boot(name, "", name, user_data, public, **options)
+    machines.wait(name)
+    connection = Connection(
+        host=ip, user="ubuntu", host_key=host_public, private_key=ssh.read_key(plain)
+    )
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            ssh.run(connection, "true", seconds=SECONDS)
+        except SshError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return connection
+
+
+@pytest.fixture(scope="module")
+def host(machines, keys, tmp_path_factory):
+    return booted(machines, keys, tmp_path_factory.mktemp("host"), "host")
+
+
+def as_setting(connection):
+    return Host(
+        address=connection.host,
+        user=connection.user,
+        host_key=connection.host_key,
+        port=connection.port,
+        private_address=connection.host,
+        gpus=None,
+    )
+
+
+def look(connections, key_file):
+    """What a preview does with hosts."""
+    hosts = [as_setting(connection) for connection in connections]
+    return ssh_hosts.machines(hosts, key_file, base=".trainyard/test", python_environment="")
+
+
+# F38
+def test_another_host_key_is_refused_before_anything_is_sent(host, machines, tmp_path):
+    _, other = key_pair(tmp_path, "other")
+    with pytest.raises(SshError, match="does not show the host key") as refused:
+        ssh.run(replace(host, host_key=other), f"touch {CANARY}", seconds=SECONDS)
+    assert refused.value.lasting
+    assert not machines.path("host", CANARY).exists()
+
+
+# F38
+def test_a_host_whose_key_changes_is_refused_and_its_own_is_trusted_again(machines, keys, tmp_path):
+    """Somebody takes the place of a machine at its address."""
+    connection = booted(machines, keys, tmp_path, "replaced")
+    restart = (
+        "kill $(cat /run/sshd.pid); while [ -e /run/sshd.pid ]; do sleep 0.05; done; /usr/sbin/sshd"
+    )
+    own = "/etc/ssh/ssh_host_ed25519_key"
+    machines.exec("replaced", f"mv {own} ~/own; ssh-keygen -q -t ed25519 -N '' -f {own}; {restart}")
+    for use in (
+        lambda: ssh.run(connection, f"touch {CANARY}", seconds=SECONDS),
+        lambda: ssh.copy(connection, Path(__file__), CANARY, mode=0o600),
+        lambda: ssh.forwarded(connection, "127.0.0.1", 22).__enter__(),
+    ):
+        with pytest.raises(SshError, match="another machine answers at that address"):
+            use()
+    assert not machines.path("replaced", CANARY).exists()
+    machines.exec("replaced", f"mv ~/own {own}; {restart}")
+    assert ssh.run(connection, "hostname", seconds=SECONDS).strip() == "replaced"
+
+
+# F38
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o610])
+def test_a_key_that_others_could_read_is_not_used(keys, tmp_path, mode):
+    key = tmp_path / "key"
+    key.write_text(keys[0][0].read_text())
+    key.chmod(mode)
+    with pytest.raises(SshError, match=f"has mode {mode:04o}.*chmod 600 {key}"):
+        ssh.read_key(key)
+    key.chmod(0o600)
+    assert ssh.read_key(key)
+
+
+# F38
+def test_a_link_in_the_place_of_a_key_is_not_followed(keys, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(keys[0][0])
+    with pytest.raises(SshError, match=f"SSH key {link}: Too many levels of symbolic links"):
+        ssh.read_key(link)
+
+
+def test_a_file_that_is_no_key_is_named(tmp_path):
+    key = tmp_path / "key"
+    with pytest.raises(SshError, match=f"SSH key {key}: No such file or directory"):
+        ssh.read_key(key)
+    key.write_text("not a key")
+    key.chmod(0o600)
+    with pytest.raises(SshError, match="is no private key"):
+        ssh.read_key(key)
+
+
+# F38
+def test_a_key_with_a_passphrase_needs_an_agent(host, keys, tmp_path, monkeypatch):
+    locked = keys[1][0]
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with pytest.raises(SshError, match=f"has a passphrase and no SSH agent.*ssh-add {locked}"):
+        ssh.read_key(locked)
+
+    socket = tmp_path / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL) as agent:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not socket.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+            by_agent = replace(host, private_key=ssh.read_key(locked))
+            with pytest.raises(SshError, match="does not let any key of the SSH agent in"):
+                ssh.run(by_agent, "true", seconds=SECONDS)  # which has none yet
+            ask = tmp_path / "ask"
+            ask.write_text(f"#!/bin/sh\necho {PASSPHRASE}\n")
+            ask.chmod(0o700)
+            monkeypatch.setenv("SSH_ASKPASS", str(ask))
+            monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force")
+            subprocess.run(["ssh-add", "-q", locked], check=True)
+            assert ssh.run(by_agent, "id -un", seconds=SECONDS).strip() == "ubuntu"
+        finally:
+            agent.terminate()
+
+
+def test_a_wrong_user_is_told_from_a_host_that_does_not_answer(host):
+    with pytest.raises(SshError, match="is 'ubunto' the right user") as refused:
+        ssh.run(replace(host, user="ubunto"), "true", seconds=SECONDS)
+    assert refused.value.lasting
+
+
+def test_a_host_that_does_not_answer(host, machines, monkeypatch):
+    monkeypatch.setattr(ssh, "CONNECT_SECONDS", 1.0)
+    with pytest.raises(SshError, match=r"cannot be reached by SSH.*Connect call failed"):
+        ssh.run(replace(host, port=23), "true", seconds=SECONDS)
+    machines.cut("host")
+    try:
+        with pytest.raises(SshError, match="cannot be reached by SSH") as unreachable:
+            ssh.run(host, "true", seconds=SECONDS)
+    finally:
+        machines.heal("host")
+    assert not unreachable.value.lasting
+
+
+def test_a_command_that_does_not_end_is_given_up(host):
+    started = time.monotonic()
+    with pytest.raises(SshError, match="did not finish within 2 s"):
+        ssh.run(host, "sleep 1000", seconds=2)
+    assert time.monotonic() - started < SECONDS
+
+
+def test_all_that_hosts_lack_is_in_one_message(host, machines, keys, tmp_path):
+    """One without Python, one with a full disk, one that lets nobody in."""
+    bare = booted(machines, keys, tmp_path, "bare", without=("python3*",))
+    full = booted(machines, keys, tmp_path, "full", disk_mib=200)
+    wrong = replace(host, user="nobody-here")
+    with pytest.raises(pulumi.RunError) as refused:
+        look([bare, full, wrong], keys[0][0])
+    faults = str(refused.value)
+    assert f"ubuntu@{bare.host} has no python3" in faults
+    assert f"ubuntu@{full.host} has" in faults
+    assert f"MiB free in {HOME}" in faults
+    assert f"nobody-here@{host.host} does not let this key in" in faults
+
+
+def test_a_file_that_does_not_fit_leaves_nothing_in_its_place(machines, keys, tmp_path):
+    full = booted(machines, keys, tmp_path, "no-room", disk_mib=32)
+    large = tmp_path / "large"
+    large.write_bytes(bytes(64 * 1024 * 1024))
+    with pytest.raises(SshError, match=f"does not take {HOME}/large"):
+        ssh.copy(full, large, f"{HOME}/large", mode=0o600)
+    assert not machines.path("no-room", f"{HOME}/large").exists()
+
+
+def test_a_command_that_fails_shows_its_last_lines(host):
+    with pytest.raises(CommandError, match=r"status 3.*\n  on the way\n  and why"):
+        ssh.run(host, "echo on the way; echo and why >&2; exit 3", seconds=SECONDS)
+
+
+# F39
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_names_are_never_run(host, machines, text, monkeypatch, tmp_path):
+    """As an address, a user or a path: no setting takes it, and no shell would see it."""
+    assert not host_settings.ADDRESS.fullmatch(text)
+    assert not host_settings.USER.fullmatch(text)
+    assert not host_settings.PLAIN_PATH.fullmatch(text)
+    monkeypatch.chdir(tmp_path)
+    for wrong in (replace(host, host=text), replace(host, user=text)):
+        with pytest.raises((SshError, ValueError)):
+            ssh.run(wrong, "true", seconds=SECONDS)
+    file = tmp_path / "file"
+    file.write_text("content")
+    path = f"{HOME}/{text.replace('/', '_')}"
+    ssh.copy(host, file, path, mode=0o600)
+    assert machines.path("host", path).read_text() == "content"
+    assert not machines.path("host", CANARY).exists()
+    assert not Path(CANARY).exists()

@@ -1,0 +1,156 @@
+"""A whole stack on two machines that are there already: up, a job, drift, destroy."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.machines import Machines
+from training.client import outputs as contract
+from training.client.tunnel import Tunnel
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+HOSTS = ("stack-a", "stack-b")
+TRAIN = str(Path(sys.executable).parent / "train")
+FOLDERS = "ls -d /tmp/trainyard-* /home/ubuntu/.trainyard /home/ubuntu/*.tar.gz 2>/dev/null || true"
+SERVICES = "pgrep -fa 'supervisord|raylet|gcs_server|minio|prometheus' || true"
+
+
+@pytest.fixture(scope="module")
+def on_hosts(
+    guests: Machines,
+    boot_host: Callable[..., Any],
+    declare_on_hosts: Callable[..., Any],
+) -> Iterator[Any]:
+    stack = declare_on_hosts([boot_host(name) for name in HOSTS], keepData=False)
+    try:
+        stack.engine("up", "--yes")
+        yield stack
+        stack.engine("destroy", "--yes")
+        for name in HOSTS:  # F20, A41
+            assert guests.exec(name, FOLDERS).stdout == ""
+            assert guests.exec(name, SERVICES).stdout == ""
+    finally:
+        for name in HOSTS:
+            guests.destroy(name)
+
+
+@pytest.fixture
+def outputs_file(on_hosts: Any, tmp_path: Path) -> Path:
+    path = tmp_path / "outputs.json"
+    path.write_text(json.dumps(on_hosts.outputs()))
+    path.chmod(0o600)
+    return path
+
+
+def test_a_second_up_and_a_refresh_change_nothing(on_hosts: Any) -> None:  # F20
+    assert " same (" in on_hosts.engine("up", "--yes", "--expect-no-changes").stdout
+    assert " same (" in on_hosts.engine("refresh", "--yes", "--expect-no-changes").stdout
+
+
+def test_a_job_uses_both_machines_from_here(
+    on_hosts: Any, outputs_file: Path, settled: Callable[..., Any]
+) -> None:  # A21, C1, C5
+    outputs = contract.read(None, outputs_file)
+    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+        nodes = settled(tunnel.outputs, 3)
+    addresses = {host["privateAddress"] for host in on_hosts.settings["hosts"]}
+    assert {node["node_ip"] for node in nodes} == addresses
+    done = subprocess.run(
+        [
+            *(TRAIN, "submit", "alexnet", "--name", "both", "--outputs", str(outputs_file), "--"),
+            *("--epochs", "1", "--max-images", "128", "--workers", "2"),
+        ],
+        env=on_hosts.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Training completed after 1 epochs: s3://ray/both" in done.stdout
+    # Each machine had a part of it: Ray writes the address of a line that is not the driver's own.
+    ranks = [host for host in addresses if f"ip={host}" in done.stdout]
+    assert ranks, done.stdout
+
+
+def test_only_what_others_need_is_open_to_them(on_hosts: Any, guests: Machines) -> None:  # F33
+    ports = on_hosts.settings
+    head = on_hosts.settings["hosts"][0]
+    for port, address, answers in (
+        (ports["objectStorePort"], head["privateAddress"], True),
+        (ports["objectStorePort"], head["address"], False),
+        (ports["dashboardPort"], head["privateAddress"], False),
+        (ports["dashboardPort"], head["address"], False),
+        (ports["prometheusPort"], head["privateAddress"], False),
+    ):
+        command = f"timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}'"
+        done = guests.exec("stack-b", command, check=False)
+        assert (done.returncode == 0) == answers, (address, port)
+
+
+def test_no_secret_on_a_command_line(on_hosts: Any, guests: Machines) -> None:  # F35
+    outputs = on_hosts.outputs()
+    for name in HOSTS:
+        lines = guests.exec(name, "ps -eo args").stdout
+        assert outputs["rayToken"] not in lines
+        assert outputs["secretKey"] not in lines
+    said = "".join(on_hosts.said)
+    assert outputs["rayToken"] not in said
+    assert "OPENSSH PRIVATE KEY" not in said
+    state = next((on_hosts.project.parent / "backend").rglob("test.json")).read_text()
+    assert "OPENSSH PRIVATE KEY" not in state
+    assert outputs["rayToken"] not in state
+
+
+def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Machines) -> None:
+    # As after a reboot: everything of the stack on that machine is gone, and nothing else.
+    guests.exec("stack-b", "pkill -KILL -u ubuntu; true", check=False)
+    drift = on_hosts.engine("refresh", "--yes").stdout
+    assert "hosts-host-1-supervisor" in drift
+    assert "hosts-host-0-supervisor" not in drift.replace("same", "")
+    again = on_hosts.engine("up", "--yes").stdout
+    assert "2 create" in again, again
+    on_hosts.engine("up", "--yes", "--expect-no-changes")
+
+
+def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
+    on_hosts: Any, guests: Machines
+) -> None:
+    address = on_hosts.settings["hosts"][1]["address"]
+    guests.cut("stack-b")
+    try:
+        for command in ("preview", "refresh"):
+            arguments = [command] if command == "preview" else [command, "--yes"]
+            done = on_hosts.engine(*arguments, check=False)
+            assert done.returncode == 1
+            assert f"ubuntu@{address} cannot be reached by SSH" in done.stdout + done.stderr
+    finally:
+        guests.heal("stack-b")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((address, 22), timeout=1).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    on_hosts.engine("up", "--yes", "--expect-no-changes")
+
+
+def test_the_cli_takes_over_and_changes_nothing(
+    on_hosts: Any, pulumi_cli: Callable[..., str]
+) -> None:
+    if not shutil.which("pulumi-resource-command"):
+        pytest.skip("pulumi-resource-command is not on PATH")
+    run = pulumi_cli
+    run(on_hosts.project, on_hosts.environment, "test", "preview", "--expect-no-changes")
+
+
+test_the_cli_takes_over_and_changes_nothing.pytestmark = [pytest.mark.pulumi]  # type: ignore[attr-defined]

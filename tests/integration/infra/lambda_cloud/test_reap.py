@@ -1,0 +1,123 @@
+"""`python -m infra.reap` on a real account and real states."""
+
+import json
+
+import pytest
+
+from infra import reap
+from infra.hosts.lambda_cloud import identity
+
+pytestmark = pytest.mark.integration
+
+MINE = {identity.OWNER: identity.owner(), identity.ID: "0a1b2c3d", identity.STACK: "lost"}
+
+
+@pytest.fixture
+def reaped(rented, capsys):
+    """Run the command; its exit code and what it printed."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = reap.main(["-C", str(rented.project), *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def _verdicts(text):
+    return {found["id"]: found["verdict"] for found in json.loads(text)["findings"]}
+
+
+def test_every_instance_gets_its_verdict(rented, cloud, reaped):
+    rented.done("up")
+    account = cloud.account
+    lost = account.add_instance("lost", tags=MINE)
+    theirs = account.add_instance("theirs", tags=MINE | {identity.OWNER: "ann@lab"})
+    stranger = account.add_instance("stranger")
+    cloud.journal.clear()
+    code, text, _ = reaped("--json")
+    assert code == 1
+    expected = dict.fromkeys(rented.recorded(), "in state")
+    expected |= {lost.id: "orphan", theirs.id: "other owner", stranger.id: "not ours"}
+    expected |= dict.fromkeys((*account.ssh_keys, *account.rulesets), "in state")
+    assert _verdicts(text) == expected
+    assert json.loads(text)["orphansHourlyCost"] == 0.75
+    assert rented.posts() == []  # a look changes nothing
+    code, text, _ = reaped()
+    assert code == 1
+    assert "1 orphaned instance(s) of" in text
+    assert "0.75 $/h" in text
+
+
+def test_end_ends_orphans_of_the_owner_and_nothing_else(rented, cloud, reaped):
+    rented.done("up")
+    cloud.account.terminate_seconds = 0.2
+    lost = cloud.account.add_instance("lost", tags=MINE)
+    theirs = cloud.account.add_instance("theirs", tags=MINE | {identity.OWNER: "ann@lab"})
+    code, _, err = reaped("--end")
+    assert code == 0
+    assert f"Terminated instance {lost.id}" in err
+    assert lost.id not in cloud.account.instances  # it waited
+    assert rented.live() == rented.recorded() | {theirs.id}
+    assert reaped()[0] == 0
+    assert reaped("--owner", "ann@lab")[0] == 1
+
+
+def test_what_an_up_is_launching_is_no_orphan(rented, cloud, reaped):  # F12
+    rented.declare(count=1)
+    cloud.faults.delay("launch", 600, commit=True)
+    process = rented.start("up")
+    rented.wait_for(lambda: cloud.account.launched)
+    rented.kill(process)
+    code, text, _ = reaped("--end", "--json")
+    assert code == 0
+    assert _verdicts(text)[cloud.account.launched[0]] == "under way"
+    assert rented.live() == set(cloud.account.launched)
+
+
+def test_a_state_that_cannot_be_read_ends_nothing(rented, cloud, reaped):  # F15
+    rented.done("up")
+    good = rented.state_file.read_bytes()
+    id_ = min(rented.recorded()).encode()
+    for bad in (b"", good[:1000], good.replace(id_, id_[:-1] + bytes([id_[-1] ^ 1]))):
+        rented.state_file.write_bytes(bad)
+        code, _, err = reaped("--end")
+        assert code == 1
+        assert str(rented.state_file) in err
+        assert "Nothing was ended" in err
+    rented.state_file.unlink()
+    code, _, err = reaped("--end")
+    assert code == 1
+    assert "is missing, but there are copies of it" in err
+    assert len(rented.live()) == 2
+    rented.state_file.write_bytes(good)
+    assert reaped()[0] == 0
+
+
+def test_expired_stacks_are_destroyed(rented, reaped, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))  # the embedded engine, whatever is installed
+    rented.done("up")
+    assert reaped("--expired")[0] == 0
+    assert len(rented.live()) == 2
+    rented.declare(ttlHours=1)
+    rented.done("up")
+    state = rented.state_file
+    document = json.loads(state.read_text())
+    for entry in document["checkpoint"]["latest"]["resources"]:
+        if "launchedAt" in entry.get("outputs", {}):
+            entry["outputs"]["launchedAt"] = "2026-01-01T00:00:00+00:00"
+    document.pop("sha256")
+    state.write_text(json.dumps(document))
+    _, text, _ = reaped()
+    assert "stack rented/dev is past its time" in text
+    assert reaped("--expired")[0] == 0
+    assert rented.live() == set()
+    assert rented.resources() == []
+
+
+def test_no_key(reaped, monkeypatch):  # F1
+    monkeypatch.delenv("LAMBDA_API_KEY")
+    code, _, err = reaped()
+    assert code == 1
+    assert "LAMBDA_API_KEY" in err

@@ -1,0 +1,135 @@
+"""Key files: what is made is for one user; what others can touch is refused."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from infra.hosts.lambda_cloud import keys
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / ".ssh" / "key.pem"
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o777])
+def test_a_new_file_is_for_its_user_only(path, mask):  # A10, F38
+    before = os.umask(mask)
+    try:
+        if mask == 0o777:
+            path.parent.mkdir()
+            path.parent.chmod(0o700)
+        keys.write(path, keys.generate())
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_what_is_written_is_read_again(path):
+    pair = keys.generate()
+    keys.write(path, pair)
+    assert keys.read(path) == pair
+    done = subprocess.run(
+        ["ssh-keygen", "-y", "-f", path], capture_output=True, text=True, check=True
+    )
+    assert keys.same(done.stdout, pair.public)
+
+
+def test_no_file_is_no_key(path):
+    assert keys.read(path) is None
+
+
+def test_a_file_that_is_there_is_not_written_over(path):  # F38
+    path.parent.mkdir()
+    path.write_text("precious")
+    with pytest.raises(keys.KeyFileError, match="cannot be made"):
+        keys.write(path, keys.generate())
+    assert path.read_text() == "precious"
+
+
+def test_a_link_is_not_followed(path, tmp_path):  # F38
+    target = tmp_path / "target"
+    path.parent.mkdir()
+    path.symlink_to(target)
+    with pytest.raises(keys.KeyFileError):
+        keys.write(path, keys.generate())
+    assert not target.exists()
+    keys.write(target, keys.generate())
+    with pytest.raises(keys.KeyFileError, match="is a symbolic link"):
+        keys.read(path)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_a_file_that_others_can_use_is_refused(path, mode):  # F38
+    keys.write(path, keys.generate())
+    path.chmod(mode)
+    with pytest.raises(keys.KeyFileError, match=f"has mode {mode:04o}; others may use it"):
+        keys.read(path)
+
+
+def test_a_folder_is_no_key(path):
+    path.mkdir(parents=True, mode=0o700)
+    with pytest.raises(keys.KeyFileError, match="name the private key's own file"):
+        keys.read(path)
+
+
+@pytest.mark.parametrize("content", ["", "no key", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"])
+def test_what_is_no_key_is_refused(path, content):
+    path.parent.mkdir()
+    path.write_text(content)
+    path.chmod(0o600)
+    with pytest.raises(keys.KeyFileError, match="is no private key that SSH can use"):
+        keys.read(path)
+
+
+@pytest.mark.parametrize(
+    "form", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8, PrivateFormat.OpenSSH]
+)
+def test_rsa_keys_of_every_form_are_read(path, form):
+    key = generate_private_key(65537, 2048)
+    path.parent.mkdir()
+    path.write_bytes(key.private_bytes(Encoding.PEM, form, NoEncryption()))
+    path.chmod(0o600)
+    assert keys.read(path).public.startswith("ssh-rsa ")
+
+
+@pytest.mark.parametrize("arguments", [["-t", "ed25519"], ["-t", "rsa", "-m", "PEM"]])
+def test_a_key_with_a_passphrase_needs_its_public_half(path, arguments):
+    path.parent.mkdir()
+    subprocess.run(["ssh-keygen", "-q", "-N", "secret", "-f", path, *arguments], check=True)
+    public = path.with_name("key.pem.pub")
+    line = public.read_text().strip()
+    public.unlink()
+    with pytest.raises(keys.KeyFileError, match="has a passphrase"):
+        keys.read(path)
+    public.write_text(f"{line}\n")
+    assert keys.read(path) == keys.KeyPair(public=line, private="")
+
+
+def test_only_the_same_key_is_removed(path):
+    pair = keys.generate()
+    keys.write(path, pair)
+    assert not keys.remove(path, keys.generate().private)
+    assert path.exists()
+    assert keys.remove(path, pair.private)
+    assert not path.exists()
+    assert not keys.remove(path, pair.private)
+
+
+def test_comments_do_not_make_another_key():
+    assert keys.same("ssh-ed25519 AAAA me", "ssh-ed25519 AAAA trainyard:0a1b2c3d generated")
+    assert not keys.same("ssh-ed25519 AAAA", "ssh-ed25519 AAAB")
+
+
+def test_no_private_key_in_a_representation():  # F35
+    pair = keys.generate()
+    assert pair.private not in repr(pair)

@@ -1,0 +1,303 @@
+"""Waits on a clock that only tests move, and an account of a few lines: no test here waits."""
+
+from dataclasses import replace
+
+import pytest
+
+from infra.cancellation import CanceledError, Cancellation
+from infra.hosts.lambda_cloud import identity, machines
+from infra.hosts.lambda_cloud.choice import Pick
+from infra.hosts.lambda_cloud.errors import (
+    InsufficientCapacityError,
+    InvalidApiKeyError,
+    LostReplyError,
+    NotFoundError,
+    ServerError,
+)
+from infra.hosts.lambda_cloud.model import Machine
+
+PICK = Pick(
+    instance_type="gpu_1x_a10",
+    region="us-east-1",
+    price=0.75,
+    gpus=1,
+    gpu_description="A10",
+    vcpus=30,
+    memory_mib=204800,
+)
+WEST = replace(PICK, region="us-west-1")
+ORDER = machines.Order(
+    name="node-0", stack_id="0a1b2c3d", node=0, picks=[PICK, WEST], ssh_key_name="key"
+)
+
+
+class Time:
+    def __init__(self):
+        self.now = 0.0
+        self.then = lambda: None
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.then()
+
+    def clock(self):
+        return machines.Clock(sleep=self.sleep, now=lambda: self.now, scale=1.0)
+
+
+class Account:
+    """Instances by id; what goes wrong is in lists, one entry a call."""
+
+    def __init__(self):
+        self.held = {}
+        self.launches = []
+        self.terminate_errors = []
+        self.launch_errors = []
+        self.status = "active"
+
+    def instances(self):
+        return list(self.held.values())
+
+    def instance(self, id_):
+        if id_ not in self.held:
+            raise NotFoundError("no such instance")
+        return self.held[id_]
+
+    def launch(self, request):
+        self.launches.append(request)
+        error, made = self.launch_errors.pop(0) if self.launch_errors else (None, True)
+        id_ = f"id-{len(self.launches)}"
+        if made:
+            self.add(id_, request.region, dict(request.tags), request.instance_type)
+        if error:
+            raise error
+        return id_
+
+    def add(self, id_, region="us-east-1", tags=None, type_="gpu_1x_a10", status="booting"):
+        self.held[id_] = Machine(
+            id=id_,
+            name=id_,
+            ip="",
+            private_ip="",
+            status=status,
+            region=region,
+            instance_type=type_,
+            hostname=id_,
+            tags=tags or {},
+            ssh_key_names=(),
+            firewall_ruleset_ids=(),
+            price_cents_per_hour=75,
+        )
+
+    def terminate(self, ids):
+        if self.terminate_errors:
+            raise self.terminate_errors.pop(0)
+        for id_ in ids:
+            if self.held.pop(id_, None) is None:
+                raise NotFoundError("no such instance")
+
+    def instance_types(self):
+        return {}
+
+    def set(self, id_, **fields):
+        self.held[id_] = replace(self.held[id_], **fields)
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def account():
+    return Account()
+
+
+def test_a_lost_reply_is_looked_up_before_a_second_launch(account, time):  # F5
+    account.launch_errors = [(LostReplyError("lost"), True)]
+    id_, pick = machines.launch(account, ORDER, time.clock())
+    assert (id_, pick) == ("id-1", PICK)
+    assert len(account.launches) == 1
+
+
+def test_an_instance_that_shows_late_is_found(account, time):  # F5
+    account.launch_errors = [(ServerError("bad gateway"), False)]
+    tags = dict(ORDER.request(PICK).tags)
+    looks = machines.POLL_SECONDS * (machines.LOOKS - 1)
+    time.then = lambda: time.now >= looks and account.add("late", tags=tags)
+    assert machines.launch(account, ORDER, time.clock())[0] == "late"
+    assert len(account.launches) == 1
+
+
+def test_a_launch_is_sent_twice_at_most(account, time):  # F5
+    account.launch_errors = [(LostReplyError("lost"), False), (LostReplyError("again"), False)]
+    with pytest.raises(LostReplyError, match="again"):
+        machines.launch(account, ORDER, time.clock())
+    assert len(account.launches) == 2
+    assert time.now >= machines.LOOKS * machines.POLL_SECONDS
+
+
+def test_an_error_of_the_request_is_not_repeated(account, time):
+    account.launch_errors = [(InvalidApiKeyError("no"), False)]
+    with pytest.raises(InvalidApiKeyError):
+        machines.launch(account, ORDER, time.clock())
+    assert len(account.launches) == 1
+
+
+def test_the_next_pick_is_tried_when_the_first_has_no_room(account, time):  # F3
+    account.launch_errors = [(InsufficientCapacityError("full"), False)]
+    assert machines.launch(account, ORDER, time.clock()) == ("id-2", WEST)
+    # The next instance goes where the first one is, though there may be room again.
+    second = replace(ORDER, name="node-1", node=1)
+    assert machines.launch(account, second, time.clock())[1] == WEST
+
+
+def test_two_left_of_one_node_become_one(account, time):  # F12
+    tags = dict(ORDER.request(PICK).tags)
+    account.add("one", tags=tags)
+    account.add("two", tags=tags)
+    assert machines.launch(account, ORDER, time.clock())[0] == "one"
+    assert set(account.held) == {"one"}
+    assert account.launches == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ssh_key_name": "other"},
+        {"user_data": "other"},
+        {"hostname": "other"},
+        {"rulesets": {"us-east-1": "other", "us-west-1": "other"}},
+        {"file_system_mounts": {"/data": "other"}},
+        {"picks": [WEST]},
+    ],
+)
+def test_what_an_older_program_launched_is_ended(account, time, changed):  # F12
+    account.add("old", tags=dict(ORDER.request(PICK).tags))
+    id_, _ = machines.launch(account, replace(ORDER, **changed), time.clock())
+    assert set(account.held) == {id_} != {"old"}
+
+
+def test_another_name_does_not_make_it_another_instance(account, time):
+    account.add("old", tags=dict(ORDER.request(PICK).tags))
+    assert machines.launch(account, replace(ORDER, name="renamed"), time.clock())[0] == "old"
+
+
+def test_other_stacks_and_strangers_are_left_alone(account, time):
+    tags = dict(ORDER.request(PICK).tags)
+    account.add("other", tags=tags | {identity.ID: "ffffffff"})
+    account.add("stranger")
+    machines.launch(account, ORDER, time.clock())
+    assert {"other", "stranger"} < set(account.held)
+
+
+def test_user_data_is_in_no_representation():  # F35
+    assert "canary" not in repr(replace(ORDER, user_data="canary"))
+
+
+def test_terminate_is_tried_every_30_s_for_15_min(account, time):  # F9
+    account.add("a")
+    account.terminate_errors = [ServerError("try again in 60 seconds")] * 100
+    with pytest.raises(machines.MachineError, match="kept in the state"):
+        machines.terminate(account, ["a"], time.clock())
+    assert 14 * 60 <= time.now <= 15 * 60
+    assert 100 - len(account.terminate_errors) == 31
+    assert "a" in account.held
+
+
+def test_a_wrong_key_is_not_tried_again(account, time):  # F1
+    account.add("a")
+    account.terminate_errors = [InvalidApiKeyError("no")] * 2
+    with pytest.raises(InvalidApiKeyError):
+        machines.terminate(account, ["a"], time.clock())
+    assert len(account.terminate_errors) == 1
+
+
+def test_terminate_waits_until_it_is_gone(account, time):  # A43
+    account.add("a")
+    account.terminate = lambda _: account.set("a", status="terminating")
+    time.then = lambda: time.now >= 60 and account.held.clear()
+    machines.terminate(account, ["a"], time.clock())
+    assert time.now >= 60
+
+
+def test_one_that_never_ends_is_told(account, time):
+    account.add("a", status="terminating")
+    account.terminate = lambda _: None
+    with pytest.raises(machines.MachineError, match="still billed"):
+        machines.terminate(account, ["a"], time.clock())
+
+
+def _up(account, id_):
+    account.set(id_, status="active", ip="198.51.100.7")
+
+
+def test_active_needs_an_address_too(account, time):  # F6
+    account.add("a", status="active")
+    time.then = lambda: time.now >= 100 and _up(account, "a")
+    found = machines.await_active(account, ["a"], 1800, time.clock())
+    assert found["a"].ip == "198.51.100.7"
+    assert time.now >= 100
+
+
+def test_booting_is_told_now_and_then(account, time, capsys):  # A16
+    account.add("a")
+    time.then = lambda: time.now >= 300 and _up(account, "a")
+    machines.await_active(account, ["a"], 1800, time.clock())
+    told = capsys.readouterr().err.count("Instance a in booting status")
+    assert told == 10
+
+
+@pytest.mark.parametrize("status", ["booting", "hibernating"])
+def test_a_late_one_is_ended_at_the_deadline(account, time, status):  # F6, F7
+    account.add("a", status=status)
+    account.add("b")
+    _up(account, "b")
+    with pytest.raises(machines.MachineError) as caught:
+        machines.await_active(account, ["a", "b"], 1800, time.clock())
+    assert f"instance a ({status}) did not become active after 30 min" in str(caught.value)
+    assert "Run up with --refresh" in str(caught.value)
+    assert 1800 <= time.now <= 1800 + machines.POLL_SECONDS
+    assert set(account.held) == {"b"}
+
+
+@pytest.mark.parametrize("status", ["unhealthy", "preempted", "terminated", None])
+def test_a_dead_one_fails_at_once(account, time, status):  # F7
+    account.add("b")
+    if status:
+        account.add("a", status=status)
+    with pytest.raises(machines.MachineError, match="instance a "):
+        machines.await_active(account, ["a", "b"], 1800, time.clock())
+    assert time.now <= machines.POLL_SECONDS
+    assert "b" in account.held
+
+
+def test_an_instance_that_the_list_lacks_at_first_is_waited_for(account, time):
+    account.add("a")
+    account.instances = lambda: list(account.held.values()) if time.now >= 20 else []
+    time.then = lambda: time.now >= 30 and _up(account, "a")
+    assert set(machines.await_active(account, ["a"], 1800, time.clock())) == {"a"}
+
+
+def test_an_outage_is_waited_out_until_the_deadline(account, time):
+    account.add("a")
+
+    def broken():
+        raise ServerError("503")
+
+    account.instances = broken
+    with pytest.raises(ServerError):
+        machines.await_active(account, ["a"], 600, time.clock())
+    assert time.now >= 600
+
+
+def test_a_wait_is_canceled(account):  # F11
+    account.add("a")
+    cancellation = Cancellation()
+    cancellation.cancel()
+    clock = machines.Clock(sleep=cancellation.sleep, scale=1.0)
+    with pytest.raises(CanceledError, match="run up again to go on, or destroy"):
+        machines.await_active(account, ["a"], 1800, clock)
+    with pytest.raises(CanceledError):
+        machines.launch(account, ORDER, clock)
+    assert account.launches == []
+    assert "a" in account.held

@@ -1,0 +1,114 @@
+"""What is compared and checked without an account; the rest is in the integration tests."""
+
+import base64
+
+import dill
+import pytest
+from pulumi.dynamic.dynamic import serialize_provider
+from pulumi.runtime import rpc
+
+from infra.hosts.lambda_cloud import providers
+
+CHOICE = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
+INPUTS = {
+    "stackId": "0a1b2c3d",
+    "name": "node-0",
+    "node": 0,
+    "choices": [CHOICE],
+    "sshKeyName": "key",
+    "hostname": "node-0",
+    "tags": {},
+    "userData": "",
+    "firewallRulesetIds": {"us-east-1": "r"},
+    "fileSystemMounts": {},
+    "ttlHours": 8,
+}
+OUTPUTS = INPUTS | CHOICE | {"firewallRulesetId": "r", "healthy": True}
+
+
+def _diff(olds=None, **news):
+    return providers.InstanceProvider().diff("id", OUTPUTS | (olds or {}), INPUTS | news)
+
+
+def test_nothing_changed():
+    assert not _diff().changes
+
+
+@pytest.mark.parametrize("news", [{"name": "other"}, {"ttlHours": 9}])
+def test_changes_in_place(news):
+    diff = _diff(**news)
+    assert diff.changes
+    assert diff.replaces == []
+
+
+@pytest.mark.parametrize("news", [{"tags": {"trainyard:owner": "ann"}}, {"userData": "other"}])
+def test_what_counts_from_the_next_launch_on(news):
+    assert not _diff(**news).changes
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"sshKeyName": "other"},
+        {"sshKeyName": rpc.UNKNOWN},
+        {"hostname": "other"},
+        {"fileSystemMounts": {"/data": "f"}},
+        {"choices": [CHOICE | {"region": "us-west-1"}]},
+        {"firewallRulesetIds": {"us-east-1": "other"}},
+        {"firewallRulesetIds": {}},
+    ],
+)
+def test_what_needs_another_instance(news):
+    diff = _diff(**news)
+    assert diff.replaces == list(news)
+    assert diff.delete_before_replace
+
+
+def test_an_ill_one_is_replaced():
+    assert _diff({"healthy": False}).replaces == ["healthy"]
+
+
+@pytest.mark.parametrize("key", ["choices", "firewallRulesetIds"])
+def test_what_a_preview_does_not_know_replaces_nothing(key):
+    assert not _diff(**{key: rpc.UNKNOWN}).changes
+
+
+def test_more_choices_do_not_move_it():
+    assert not _diff(choices=[CHOICE | {"region": "us-west-1"}, CHOICE]).changes
+
+
+@pytest.mark.parametrize(
+    "text", ["$(touch /tmp/pwn)", "a;b", "a\nb", "../x", "ü", "x" * 65, "", "-x", '"']
+)
+def test_names_that_a_shell_could_misread(text):  # F39
+    check = providers.InstanceProvider().check
+    assert check({}, INPUTS | {"name": text}).failures[0].property == "name"
+    assert check({}, INPUTS | {"hostname": text}).failures[0].property == "hostname"
+    assert check({}, INPUTS).failures == []
+
+
+def test_user_data_has_a_bound():
+    failures = providers.InstanceProvider().check({}, INPUTS | {"userData": "ü" * 500_001}).failures
+    assert [failure.property for failure in failures] == ["userData"]
+    assert "1000002 bytes; the API takes at most 1000000" in failures[0].reason
+
+
+@pytest.mark.parametrize("name", ["1data", "data_1", "x" * 61, ""])
+def test_names_of_file_systems(name):
+    failures = providers.FileSystemProvider().check({}, {"name": name}).failures
+    assert [failure.property for failure in failures] == ["name"]
+
+
+ALL = [
+    each
+    for each in vars(providers).values()
+    if isinstance(each, type) and issubclass(each, providers.dynamic.ResourceProvider)
+]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_provider_is_recorded_by_its_name_alone(kind):  # F35
+    pickled = base64.b64decode(serialize_provider(kind()))
+    assert len(pickled) < 100
+    assert isinstance(dill.loads(pickled), kind)
+    assert not kind.serialize_as_secret_always

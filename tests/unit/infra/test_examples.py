@@ -1,0 +1,67 @@
+"""The committed stacks on other machines, as a user takes them to change them."""
+
+import ipaddress
+import re
+from pathlib import Path
+
+import asyncssh
+import pytest
+import yaml
+
+from infra import config
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTATION = ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: nobody's machine is called
+
+
+@pytest.fixture
+def read(settings, host):
+    """Text and settings of a committed stack."""
+
+    def read(stack):
+        text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
+        given = yaml.safe_load(text)["config"]
+        assert all(key.startswith("trainyard:") for key in given)
+        raw = settings(**{key.removeprefix("trainyard:"): value for key, value in given.items()})
+        return text, config.parse(raw, host, stack)
+
+    return read
+
+
+@pytest.mark.parametrize("stack", ["hosts", "lambda"])
+def test_an_example_holds_no_secret(read, stack):
+    text, _ = read(stack)
+    assert not re.search(r"(?i)password|secret:|token|accesskey|apikey:|PRIVATE KEY", text)
+
+
+def test_the_example_of_hosts_is_valid_and_calls_nobody(read):
+    _, settings = read("hosts")
+    assert settings.on_hosts == len(settings.hosts) == 1
+    assert not settings.workers  # the host's own CPUs and GPUs decide
+    (machine,) = settings.hosts
+    assert ipaddress.ip_address(machine.address) in DOCUMENTATION
+    # One that is no key would be the error in place of the machine that does not answer.
+    assert asyncssh.import_public_key(machine.host_key).get_algorithm() == "ssh-ed25519"
+
+
+def test_the_example_of_lambda_has_bounds_and_an_end(read):
+    _, settings = read("lambda")
+    cloud = settings.lambda_cloud
+    assert cloud is not None
+    assert settings.on_hosts == cloud.instances == 1
+    assert cloud.max_hourly_cost
+    assert cloud.ttl_hours
+    # Were it more, it would refuse nothing that the bound of an hour lets through.
+    assert cloud.budget < cloud.max_hourly_cost * cloud.ttl_hours
+    assert cloud.candidates
+
+
+@pytest.mark.parametrize("stack", ["hosts", "lambda"])
+def test_what_an_example_has_in_comments_is_valid_too(stack, settings, host):
+    """A user takes the mark of the comment away, and nothing else."""
+    text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
+    whole = re.sub(r"(?m)^( +)# (?=[\w:]+: |trainyard:\w+:$|  - )", r"\1", text)
+    given = yaml.safe_load(whole)["config"]
+    assert len(given) > len(yaml.safe_load(text)["config"])
+    raw = settings(**{key.removeprefix("trainyard:"): value for key, value in given.items()})
+    assert config.parse(raw, host, stack)
