@@ -16,7 +16,7 @@ from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException, S3Error
 from minio.minioadmin import MinioAdmin
 
-from cluster.ssh import Connection, forwarded
+from cluster.ssh import Connection, SshError, forwarded
 
 STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
 RETRY_SECONDS = 0.2
@@ -37,7 +37,7 @@ def has_bucket(props: dict[str, Any]) -> bool:
     try:
         with _reached(props) as reached:
             return _client(reached, retries=0).bucket_exists(bucket_name=props["bucket"])
-    except (urllib3.exceptions.HTTPError, S3Error):
+    except (urllib3.exceptions.HTTPError, S3Error, SshError):
         return False
 
 
@@ -56,7 +56,7 @@ def has_user(props: dict[str, Any], key: str) -> bool:
     try:
         with _reached(props) as reached:
             user = json.loads(_admin(reached, retries=0).user_info(key))
-    except (urllib3.exceptions.HTTPError, MinioAdminException):
+    except (urllib3.exceptions.HTTPError, MinioAdminException, SshError):
         return False
     return bool(user.get("policyName") == key)
 
@@ -67,16 +67,17 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
     Returns:
         False if MinIO does not answer: one that is gone has neither.
     """
-    with _reached(props) as reached:
-        admin = _admin(reached, retries=0)
-        for remove in (admin.user_remove, admin.policy_remove):
-            try:
-                remove(key)
-            except urllib3.exceptions.HTTPError:
-                return False
-            except MinioAdminException as error:
-                if "NoSuch" not in str(error):
-                    raise
+    try:
+        with _reached(props) as reached:
+            admin = _admin(reached, retries=0)
+            for remove in (admin.user_remove, admin.policy_remove):
+                try:
+                    remove(key)
+                except MinioAdminException as error:
+                    if "NoSuch" not in str(error):
+                        raise
+    except (urllib3.exceptions.HTTPError, SshError):
+        return False
     return True
 
 

@@ -3,6 +3,8 @@
 The machine's host key is always known beforehand and nothing else is trusted: neither the user's
 known_hosts nor the first key that answers. Each call makes a connection of its own, so that nothing
 is left open when a provider's process ends.
+
+asyncssh takes a third of a second to import, which a stack of this machine alone does without.
 """
 
 import asyncio
@@ -10,12 +12,10 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
-
-import asyncssh
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS = 10.0
@@ -85,15 +85,17 @@ def read_key(path: Path) -> str:
     Raises:
         SshError: there is no such file, it is no key, or others could read it.
     """
+    import asyncssh  # noqa: PLC0415
+
     try:
         # What a link names may change after it was looked at.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), errors="replace")
     except OSError as error:
         raise SshError(
             f"SSH key {path}: {error.strerror}; name the file of a private key", lasting=True
         ) from None
-    with os.fdopen(descriptor) as file:
-        mode = os.fstat(descriptor).st_mode
+    with file:
+        mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode) or mode & PRIVATE:
             raise SshError(
                 f"SSH key {path} has mode {stat.S_IMODE(mode):04o}, and others could read it: "
@@ -119,12 +121,6 @@ def read_key(path: Path) -> str:
     return text
 
 
-def public_key(private_key: str) -> str:
-    """Return the public half of a private key's text, without a comment."""
-    key = asyncssh.import_private_key(private_key)
-    return " ".join(key.export_public_key().decode().split()[:2])
-
-
 def run(connection: Connection, command: str, *, stdin: str = "", seconds: float) -> str:
     """Run a command in the shell of the machine's user, and return what it printed.
 
@@ -135,16 +131,24 @@ def run(connection: Connection, command: str, *, stdin: str = "", seconds: float
         seconds: it may take.
 
     Raises:
-        SshError: the machine cannot be reached, or the time is over.
+        SshError: the machine cannot be reached, the connection broke, or the time is over.
         CommandError: the command ended with another status than 0.
     """
 
     async def call() -> str:
         async with _connected(connection) as client:
-            done = await client.run(command, input=stdin, check=False)
+            # What it prints may be cut anywhere, or no text at all.
+            done = await client.run(command, input=stdin, check=False, errors="replace")
+        if done.exit_status is None:
+            raise SshError(
+                f"the connection to {connection.name} broke before the command there ended: look "
+                "at the network and the machine, and run again"
+            )
         if done.exit_status != 0:
             lines = f"{done.stdout}{done.stderr}".rstrip().splitlines()[-LAST_LINES:]
-            end = f"status {done.exit_status}" if done.exit_status is not None else "a signal"
+            end = f"status {done.exit_status}"
+            if done.exit_signal is not None:
+                end = f"signal {done.exit_signal[0]}"
             text = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
             raise CommandError(
                 f"a command on {connection.name} ended with {end}. Its last lines:\n{text}"
@@ -169,15 +173,25 @@ def copy(connection: Connection, source: Path, destination: str, *, mode: int) -
     Raises:
         SshError: the machine cannot be reached, or the file cannot be written there.
     """
+    import asyncssh  # noqa: PLC0415
+
+    async def put(files: Any) -> None:
+        draft = f"{destination}.new"
+        try:
+            await files.put(str(source.resolve()), draft)  # not a link to it
+            await files.chmod(draft, mode)
+            await files.posix_rename(draft, destination)
+        except asyncssh.Error:
+            with contextlib.suppress(asyncssh.Error):
+                await files.remove(draft)
+            raise
 
     async def call() -> None:
-        async with _connected(connection) as client, client.start_sftp_client() as files:
-            draft = f"{destination}.new"
+        async with _connected(connection) as client:
             try:
-                await files.put(str(source.resolve()), draft)  # not a link to it
-                await files.chmod(draft, mode)
-                await files.posix_rename(draft, destination)
-            except asyncssh.SFTPError as error:
+                async with client.start_sftp_client() as files:
+                    await put(files)
+            except asyncssh.Error as error:
                 raise SshError(
                     f"{connection.name} does not take {destination}: {error.reason}", lasting=True
                 ) from None
@@ -221,7 +235,9 @@ def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def _connected(connection: Connection) -> Any:
+async def _connected(connection: Connection) -> AsyncIterator[Any]:
+    import asyncssh  # noqa: PLC0415
+
     name = connection.name
     try:
         known = [asyncssh.import_public_key(connection.host_key)]
@@ -231,26 +247,24 @@ async def _connected(connection: Connection) -> Any:
             f"`ssh-keyscan {connection.host}` without the name",
             lasting=True,
         ) from None
-    options: dict[str, Any] = {}
-    if connection.private_key:
-        key = asyncssh.import_private_key(connection.private_key)
-        options = {"client_keys": [key], "agent_path": None}
     try:
-        client = await asyncio.wait_for(
-            asyncssh.connect(
-                connection.host,
-                connection.port,
-                username=connection.user,
-                known_hosts=(known, [], []),
-                # The user's own settings could lead elsewhere, or forward what must not be.
-                config=None,
-                server_host_key_algs=_algorithms(known[0]),
-                keepalive_interval=KEEPALIVE_SECONDS,
-                connect_timeout=CONNECT_SECONDS,
-                **options,
-            ),
-            CONNECT_SECONDS,
-        )
+        async with _login_keys(connection) as keys:
+            client = await asyncio.wait_for(
+                asyncssh.connect(
+                    connection.host,
+                    connection.port,
+                    username=connection.user,
+                    known_hosts=(known, [], []),
+                    client_keys=keys,
+                    agent_path=None,
+                    # The user's own settings could lead elsewhere, or forward what must not be.
+                    config=None,
+                    server_host_key_algs=_algorithms(known[0]),
+                    keepalive_interval=KEEPALIVE_SECONDS,
+                    connect_timeout=CONNECT_SECONDS,
+                ),
+                CONNECT_SECONDS,
+            )
     except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed) as error:
         raise SshError(
             f"{name} does not show the host key {known[0].get_fingerprint()} ({error.reason}): "
@@ -273,6 +287,33 @@ async def _connected(connection: Connection) -> Any:
         ) from None
     async with client:
         yield client
+
+
+@contextlib.asynccontextmanager
+async def _login_keys(connection: Connection) -> AsyncIterator[list[Any]]:
+    """Yield the key of the connection, else those of the SSH agent; never another file's."""
+    import asyncssh  # noqa: PLC0415
+
+    if connection.private_key:
+        yield [asyncssh.import_private_key(connection.private_key)]
+        return
+    try:
+        agent = await asyncssh.connect_agent()
+        keys = await agent.get_keys()
+    except (OSError, ValueError):
+        raise SshError(
+            f"no key to log in to {connection.name} with: no SSH agent answers. Set sshKeyFile, or "
+            'start one: eval "$(ssh-agent)"; ssh-add',
+            lasting=True,
+        ) from None
+    async with agent:
+        if not keys:
+            raise SshError(
+                f"{connection.name} does not let any key of the SSH agent in, which has none: "
+                "ssh-add one, or set sshKeyFile",
+                lasting=True,
+            )
+        yield list(keys)
 
 
 def _algorithms(key: Any) -> list[str]:

@@ -144,6 +144,8 @@ def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
     runtime, ports = args.launched.runtime, args.ports
     machine = args.launched.machines[index]
     environment = ray_node.environment(NODE, runtime, args.storage, has_dataset=False)
+    # Workers are all started alike: they get what the first of them has.
+    environment |= runtime.environment(machine)
     flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)
     if index == 0:
         environment |= ray_head.head_environment(ports, args.prometheus_url) | AUTOSCALER

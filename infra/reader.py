@@ -15,6 +15,7 @@ from typing import Any
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 SECRET_NAME = re.compile(r"TOKEN|PASSW|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
 SECRET_PAIR = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]", re.IGNORECASE)
+NOT_SHOWN = "(not shown)"
 CREDENTIALS = re.compile(r"://[^/@\s]+@")  # in an address, before the host
 
 
@@ -34,13 +35,15 @@ class Reader:
         """Note a fault; a value that looks like a secret is not shown."""
         shown = value if isinstance(value, str) else json.dumps(value)
         if SECRET_NAME.search(key) or SECRET_PAIR.search(shown) or CREDENTIALS.search(shown):
-            shown = "(not shown)"
+            shown = NOT_SHOWN
         self.faults.append(f"{key} = {shown!r}: {bound}; {action}")
 
     def unknown(self, key: str, value: object, name: str, known: Collection[str]) -> None:
         """Note a name that does not exist, with the one that may have been meant."""
         near = difflib.get_close_matches(name, known, n=1)
         action = f"remove it, or use one of {', '.join(known)}"
+        if near and SECRET_NAME.search(near[0]):
+            value = NOT_SHOWN
         self.fault(key, value, "no such setting", f"did you mean {near[0]}?" if near else action)
 
     def text(self, key: str) -> str:

@@ -31,7 +31,7 @@ cd "$base/{agent}"
 # `ray down` calls the ray that a login finds.
 LINK = """\
 mkdir -p "$HOME/.local/bin"
-ln -sfn "{python}/ray" "$HOME/.local/bin/ray"
+ln -sfn {ray} "$HOME/.local/bin/ray"
 """
 MAKE = """\
 if ! [ -x "$base/uv/bin/uv" ]; then
@@ -54,10 +54,11 @@ CHECK = """\
 import sys
 found = sys.version_info[:2]
 if found != {version}:
-    sys.exit(f"error: Python {{found[0]}}.{{found[1]}} of {python}: {wanted} is needed, as here")
+    sys.exit(f"error: {{sys.executable}} is Python {{found[0]}}.{{found[1]}}, and the machine that "
+             "the stack is brought up from has {wanted}: jobs need the same on both")
 import psutil, ray, socket, supervisor, torch
 if ray.__version__ != "{ray}":
-    sys.exit(f"error: Ray {{ray.__version__}} of {python}: {ray} is needed, as here")
+    sys.exit(f"error: {{sys.executable}} has Ray {{ray.__version__}}, and {ray} is needed")
 if {head}:
     try:
         socket.create_connection({head}, timeout=10).close()
@@ -147,7 +148,10 @@ class Environment(pulumi.ComponentResource):
                     machine, ray, gpus=known[0], head=known[1], links_ray=links_ray
                 )
             ),
-            delete=REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine)),
+            # A rented machine takes all of it along, and may be gone before this could be run.
+            delete=None
+            if machine.part_of
+            else REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine)),
             # Another archive has another name, and with another machine all of it is to be done.
             triggers=[machine.identity, archive.name],
             opts=pulumi.ResourceOptions.merge(
@@ -175,9 +179,9 @@ def install_script(
     if not machine.python_environment:
         script += MAKE.format(**values)
     if links_ray:
-        script += LINK.format(python=f"{machine.environment}/bin")
+        script += LINK.format(ray=shlex.quote(f"{machine.environment}/bin/ray"))
     return script + CHECK.format(
-        python=machine.python,
+        python=shlex.quote(machine.python),
         version=tuple(sys.version_info[:2]),
         wanted=PYTHON,
         ray=ray,

@@ -196,18 +196,25 @@ class Fleet(pulumi.ComponentResource):
             "privateKey": pulumi.Output.secret(key.privateKey),
             "instanceId": instance.id,
         }
+        # The API leaves it out where there is no private network.
+        address = addresses.apply(lambda known: known["privateIp"] or known["ip"])
         name = f"host-{index}"
         reachable = Reachable(
             f"lambda-{name}",
-            {"host": connection, "machine": instance.id, "timeoutMinutes": timeout},
+            {
+                "host": connection,
+                "machine": instance.id,
+                "address": address,
+                "timeoutMinutes": timeout,
+            },
             pulumi.ResourceOptions(parent=self, deleted_with=instance),
         )
         return Machine(
             name=name,
             identity=instance.id,
             connection=connection,
-            # The API leaves it out where there is no private network.
-            address=addresses.apply(lambda known: known["privateIp"] or known["ip"]),
+            address=address,
+            interface=reachable.interface,
             home=cloud_init.HOME,
             base=f"{cloud_init.HOME}/{base}",
             python_environment=python_environment,

@@ -22,6 +22,7 @@ class Machine:
         connection: what `cluster.ssh.Connection.of` takes, the key to log in a secret; with
             instanceId for a rented one.
         address: that the other machines of the stack reach it by.
+        interface: network interface that the address is on, "" where nothing tells.
         home: absolute home folder of its user.
         base: absolute folder of what the stack puts there, beside state and data.
         python_environment: absolute folder of an environment with Ray that is there, "" for one
@@ -36,6 +37,7 @@ class Machine:
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]
     address: pulumi.Input[str]
+    interface: pulumi.Input[str]
     home: str
     base: str
     python_environment: str

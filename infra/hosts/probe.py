@@ -2,8 +2,8 @@
 
 import json
 import shlex
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cluster.ssh import Connection, SshError, run
 
@@ -27,6 +27,8 @@ if [ "$gpus" = 0 ]; then
   gpus=$(grep -ls '^simd_count [1-9]' /sys/class/kfd/kfd/topology/nodes/*/properties | wc -l)
 fi
 echo "gpus $gpus"
+ip -o -4 address show 2>/dev/null | awk '{sub("/.*", "", $4); print "address " $4, $2}'
+echo "outward $(ip -o -4 route show default 2>/dev/null | awk '{print $5; exit}')"
 """
 
 
@@ -45,6 +47,8 @@ class Facts:
         python3: path of Python, "" without one.
         minio: path of MinIO, "" without one.
         prometheus: path of Prometheus, "" without one.
+        interfaces: names of its network interfaces by IPv4 address.
+        outward: name of the one that leads to all other networks, "" where nothing tells.
     """
 
     cpus: int
@@ -57,11 +61,15 @@ class Facts:
     python3: str
     minio: str
     prometheus: str
+    interfaces: Mapping[str, str]
+    outward: str
 
-    def props(self) -> dict[str, Any]:
-        """Return what of it lasts, as properties of a resource; free space changes all the time."""
-        lasting = {key: value for key, value in asdict(self).items() if not key.startswith("free")}
-        return {_camel(key): value for key, value in lasting.items()}
+    def interface(self, address: str) -> str:
+        """Return the interface by which others reach an address of the machine, "" unknown.
+
+        An address that is none of its own is translated by a router on the way.
+        """
+        return self.interfaces.get(address, self.outward)
 
 
 def probe(connection: Connection) -> Facts:
@@ -81,7 +89,8 @@ def parse(printed: str, name: str) -> Facts:
         SshError: they are not complete.
     """
     lines = [line.partition(" ") for line in printed.splitlines()]
-    found = {key: value.strip() for key, _, value in lines}
+    addresses = [value.split() for key, _, value in lines if key == "address"]
+    found = {key: value.strip() for key, _, value in lines if key != "address"}
     try:
         return Facts(
             cpus=int(found["cpus"]),
@@ -94,6 +103,8 @@ def parse(printed: str, name: str) -> Facts:
             python3=found["python3"],
             minio=found["minio"],
             prometheus=found["prometheus"],
+            interfaces=dict(addresses),
+            outward=found["outward"],
         )
     except (KeyError, ValueError) as error:
         raise SshError(
@@ -134,8 +145,3 @@ def faults(facts: Facts, name: str, *, gpus: int | None, makes_environment: bool
             "install the driver"
         )
     return found
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

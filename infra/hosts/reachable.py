@@ -59,21 +59,23 @@ class Reachable(dynamic.Resource, module="host", name="Reachable"):
         cpus: logical CPUs.
         memoryMib: all of its memory.
         gpus: that its driver lists.
+        interface: network interface that others reach it by.
     """
 
     cpus: pulumi.Output[int]
     memoryMib: pulumi.Output[int]  # noqa: N815 (property names are camelCase in Pulumi states)
     gpus: pulumi.Output[int]
+    interface: pulumi.Output[str]
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare a wait from host, machine and timeoutMinutes."""
-        found = dict.fromkeys(("cpus", "memoryMib", "gpus"))
+        """Declare a wait from host, machine, address (for other machines) and timeoutMinutes."""
+        found = dict.fromkeys(("cpus", "memoryMib", "gpus", "interface"))
         super().__init__(ReachableProvider(), name, {**props, **found}, opts)
 
 
-def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, int]:
+def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, int | str]:
     connection = Connection.of(props["host"])
     started = time.monotonic()
     deadline = started + float(props["timeoutMinutes"]) * 60
@@ -102,4 +104,9 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
     faults = probe.faults(facts, connection.name, gpus=None, makes_environment=True)
     if faults:
         raise SshError("; ".join(faults))
-    return {"cpus": facts.cpus, "memoryMib": facts.memory_mib, "gpus": facts.gpus}
+    return {
+        "cpus": facts.cpus,
+        "memoryMib": facts.memory_mib,
+        "gpus": facts.gpus,
+        "interface": facts.interface(props["address"]),
+    }

@@ -91,6 +91,7 @@ def _machine(
             "privateKey": pulumi.Output.secret(connection.private_key),
         },
         address=host.private_address,
+        interface=facts.interface(host.private_address),
         home=facts.home,
         base=f"{facts.home}/{base}",
         python_environment=python_environment,

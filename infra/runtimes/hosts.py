@@ -150,7 +150,7 @@ class HostsRuntime(pulumi.ComponentResource):
             "folder": daemon.folder,
             "name": service.name,
             "command": [self._executable(service.program, machine), *service.arguments],
-            "environment": dict(service.environment),
+            "environment": {**service.environment, **self.environment(machine)},
             "files": dict(service.files),
             "secrets": pulumi.Output.secret(dict(service.secrets)),
             "folders": [self.volume(service.name, volume) for volume in service.volumes],
@@ -167,6 +167,14 @@ class HostsRuntime(pulumi.ComponentResource):
         return Program(
             f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(there, opts)
         )
+
+    def environment(self, machine: Machine) -> dict[str, pulumi.Input[str]]:
+        """Return what programs of a machine are told of its network.
+
+        Gloo would take the address of the machine's own name, which is a loopback one on Debian
+        and Ubuntu, and tell it to its peers on other machines.
+        """
+        return {} if len(self._args.machines) == 1 else {"GLOO_SOCKET_IFNAME": machine.interface}
 
     def place_files(
         self,

@@ -87,6 +87,7 @@ def test_help_of_every_command_line_works():
         ["-m", "engine", "up", "--help"],
         ["-m", "training", "--help"],
         ["-m", "bench", "--help"],
+        ["-m", "infra.reap", "--help"],
     ):
         done = subprocess.run(
             [sys.executable, *command], cwd=ROOT, check=False, capture_output=True

@@ -18,7 +18,11 @@ from infra.resource import difference
 
 CALL_SECONDS = 60.0
 FILE = "/etc/trainyard/ttl.json"
-WRITE = f"sudo install -d -m 700 /etc/trainyard && sudo sh -c 'umask 077; cat > {FILE}'"
+# In one step: the timer may look at any moment.
+WRITE = (
+    "sudo install -d -m 700 /etc/trainyard && "
+    f"sudo sh -c 'umask 077; cat > {FILE}.new && mv {FILE}.new {FILE}'"
+)
 
 
 class DeadlineProvider(dynamic.ResourceProvider):

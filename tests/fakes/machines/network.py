@@ -49,7 +49,10 @@ class Network:
 
     def make(self) -> None:
         """Make the bridge, and the ways between it and everything else."""
-        ip("link", "add", self.bridge, "mtu", _mtu(), "type", "bridge")
+        # With an address of its own: else it takes one of its cables', another whenever one is
+        # plugged in, and the machines go on sending to the last one.
+        mac = f"02:74:79:6d:00:{self.number:02x}"
+        ip("link", "add", self.bridge, "mtu", _mtu(), "address", mac, "type", "bridge")
         ip("address", "add", f"{self.gateway}/24", "dev", self.bridge)
         ip("address", "add", f"{self.public}.1/32", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")

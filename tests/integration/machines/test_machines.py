@@ -146,6 +146,15 @@ def test_machines_reach_each_other_and_this_one_only_public_addresses(machines):
         listens(addresses[0][1], seconds=0)
 
 
+def test_the_gateway_keeps_its_hardware_address(machines):
+    """Machines would go on sending to the old one, for half a minute."""
+    address = Path("/sys/class/net", machines.network.bridge, "address")
+    before = address.read_text()
+    for number in range(3):
+        machines.boot(f"i-{number}")
+        assert address.read_text() == before
+
+
 def test_a_machine_has_the_way_out_that_this_one_has(machines):
     machines.boot("i-1", "", "", user_data(), LOGIN)
     machines.wait("i-1")

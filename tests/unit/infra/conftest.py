@@ -1,12 +1,15 @@
 """Settings as an engine passes them on, a machine with nothing on it, and Pulumi's mocks."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
+from pulumi.runtime import mocks
 
 from infra.hosts.local import LocalHost
 
@@ -60,3 +63,42 @@ def put_program() -> Callable[[Path, str, str], Path]:
         return path
 
     return put
+
+
+@pytest.fixture
+def run(
+    settings: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    """Run the program under mocks and return what it exports, resolved."""
+
+    def run_program(**changes: object) -> dict[str, Any]:
+        chosen = {"runtime": "process"} | changes
+        raw = {f"trainyard:{key}": value for key, value in settings(**chosen).items()}
+        monkeypatch.setenv("PULUMI_CONFIG", json.dumps(raw))
+        exported: dict[str, Any] = {}
+        monkeypatch.setattr(pulumi, "export", exported.__setitem__)
+        resolved: dict[str, Any] = {}
+
+        @pulumi.runtime.test
+        def program() -> pulumi.Output[None]:
+            runpy.run_path(str(ROOT / "infra" / "__main__.py"), run_name="__main__")
+            return pulumi.Output.all(**exported).apply(resolved.update)
+
+        program()
+        return resolved
+
+    return run_program
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the program asked the engine for: the options of its resources are there."""
+    found: list[Any] = []
+    register = mocks.MockMonitor.RegisterResource
+
+    def record(self: mocks.MockMonitor, request: Any) -> Any:
+        found.append(request)
+        return register(self, request)
+
+    monkeypatch.setattr(mocks.MockMonitor, "RegisterResource", record)
+    return found

@@ -1,5 +1,6 @@
 """Settings: defaults, and every kind of bad value in one message."""
 
+import contextvars
 import json
 import re
 from collections.abc import Callable
@@ -12,13 +13,15 @@ import yaml
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pulumi.runtime import set_all_config
 
-from infra import config, container_settings
+from infra import config, container_settings, host_settings
 from infra.hosts.local import LocalHost
 
 ROOT = Path(__file__).resolve().parents[3]
 Settings = Callable[..., dict[str, str]]
 
+HOST = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"}
 PUBLISHED = {"allowedCidrs": ["192.0.2.0/24"], "publishAddress": "192.0.2.7"}
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": -1}, "from 1 to 64"),
@@ -140,6 +143,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 SENSIBLE = [
     *("true", "false", "docker", "process", "nvidia", "amd", "directory", "192.0.2.7", "/srv/a"),
     *('["192.0.2.0/24"]', '{"gpus": 2}', '{"url": "https://host/a.zip"}', '{"ray": "a/b:1"}'),
+    json.dumps([HOST]),
+    json.dumps([HOST | {"privateAddress": "10.0.0.4"}, HOST | {"address": "gpu2.lab"}]),
+    '{"instances": 3, "gpus": 1, "ttlHours": 2, "budget": 9.5, "fileSystems": {"a": "/mnt/a"}}',
+    '{"candidates": [{"type": "gpu_1x_a10"}, {"type": "gpu_8x_a100", "region": "us-east-1"}]}',
+    *("~/.ssh/id_ed25519", "~nobody-here/key", '["echo a"]', "/opt/conda", "somebody"),
 ]
 
 
@@ -147,6 +155,7 @@ def test_defaults_of_the_schema_are_valid_and_fit_the_machine(
     settings: Settings, host: LocalHost
 ) -> None:
     parsed = config.parse(settings(), host, "dev")
+    assert (parsed.on_hosts, parsed.lambda_cloud, parsed.hosts) == (0, None, ())
     assert len(parsed.workers) == 2
     assert parsed.workers[0].cpus == host.cpus / 2
     assert parsed.head.cpus == 0
@@ -197,7 +206,10 @@ def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalH
 
 
 FIELDS = [*config.NODE_FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
+FIELDS += [*host_settings.HOST_FIELDS, *host_settings.LAMBDA_FIELDS, "type", "region"]
 CROSS_CHECKED = ("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer")
+# What goes together with other machines, or only with them.
+CROSS_CHECKED += ("hosts", "workers", "objectStore", *config.ONLY_FOR_HOSTS)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
@@ -233,10 +245,32 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
         assert len(numbers) == len(set(numbers))
         assert all(1024 <= number <= 65535 for number in numbers)
         assert len(str(parsed.state_dir)) <= config.STATE_DIR_LIMIT
-        assert 1 <= len(parsed.workers) <= 64
-        assert bool(parsed.allowed_cidrs) == bool(parsed.publish_address)
-        if parsed.allowed_cidrs or parsed.accelerator != "none" or parsed.dataset:
+        assert 1 <= (parsed.on_hosts or len(parsed.workers)) <= 64
+        assert bool(parsed.on_hosts) != bool(parsed.workers)
+        rented = parsed.lambda_cloud is not None
+        assert rented or bool(parsed.allowed_cidrs) == bool(parsed.publish_address)
+        public = parsed.allowed_cidrs and not rented
+        if public or parsed.accelerator != "none" or parsed.dataset:
             assert parsed.runtime == "docker"
+        if parsed.on_hosts:
+            assert parsed.runtime == "process"
+            assert len(numbers) >= parsed.on_hosts + 1
+        else:
+            assert parsed.start_ray
+            assert parsed.ssh_key_file is None
+            assert parsed.setup_commands == ()
+            assert parsed.owner == parsed.python_environment == ""
+        for machine in parsed.hosts:
+            text = machine.address + machine.private_address + machine.user
+            assert re.fullmatch(r"[\w.:-]+", text, re.ASCII)
+            assert 1 <= machine.port <= 65535
+            assert machine.gpus is None or 0 <= machine.gpus <= 64
+        if rented:
+            cloud = parsed.lambda_cloud
+            assert bool(cloud.candidates) != bool(cloud.gpus)
+            assert cloud.ttl_hours or not cloud.budget
+            amounts = (cloud.max_hourly_cost, cloud.budget, cloud.ttl_hours)
+            assert all(0 <= amount <= 1e7 for amount in amounts)
         if parsed.accelerator != "none":
             assert all(node.gpus >= 1 and node.gpus % 1 == 0 for node in parsed.workers)
         if parsed.accelerator == "nvidia":
@@ -261,6 +295,23 @@ def test_reads_what_pulumi_passes_on(
         config.read(host)
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(raw))
     assert len(config.read(host).workers) == 3
+
+
+def test_an_api_key_in_the_clear_is_refused_and_not_shown(  # F35
+    settings: Settings, host: LocalHost
+) -> None:
+    changes = {"lambdaApiKey": "canary", "lambdaCloud": {"gpus": 1}}
+    raw = {f"project:{key}": value for key, value in settings(**changes).items()}
+
+    def read(secret_keys: list[str]) -> config.Settings:
+        set_all_config(raw, secret_keys)
+        return config.read(host)
+
+    with pytest.raises(pulumi.RunError, match=r"Make a new key.*--secret lambdaApiKey") as raised:
+        contextvars.copy_context().run(read, [])
+    assert "canary" not in str(raised.value)
+    parsed = contextvars.copy_context().run(read, ["project:lambdaApiKey"])
+    assert "canary" not in repr(parsed)
 
 
 def test_every_key_of_the_schema_is_documented_and_no_other(

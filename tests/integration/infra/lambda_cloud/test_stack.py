@@ -1,0 +1,205 @@
+"""The whole way on two rented machines: key, launch, SSH, Ray, a job, loss of one, the end.
+
+The cloud is the fake one; its instances are machines with their own cloud-init and sshd.
+"""
+
+import json
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.lambda_cloud import FakeCloud
+from tests.fakes.machines import Machines
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+TRAIN = str(Path(sys.executable).parent / "train")
+TTL_FILE = "/etc/trainyard/ttl.json"
+
+
+@dataclass(frozen=True)
+class Rented:
+    stack: Any
+    cloud: FakeCloud
+    guests: Machines
+    key_file: Path
+
+    def instances(self) -> list[Any]:
+        """The living ones, the head's first."""
+        found = [i for i in self.cloud.account.instances.values() if i.status == "active"]
+        return sorted(found, key=lambda instance: instance.name)
+
+
+@pytest.fixture(scope="module")
+def lambda_stack(guests: Machines, declare: Callable[..., Any]) -> Iterator[Rented]:
+    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    key_file = base / "keys" / "course.pem"
+    with FakeCloud(machines=guests) as cloud:
+        cloud.account.add_instance("of-somebody-else")
+        stack = declare(
+            base,
+            stateDir="",
+            dataDir="",
+            workers=2,
+            owner="teacher",
+            sshKeyFile=str(key_file),
+            allowedCidrs=["192.0.2.0/24"],
+            lambdaCloud={
+                "instances": 2,
+                "candidates": [
+                    {"type": "gpu_1x_h100_pcie", "region": "us-west-3"},
+                    {"type": "gpu_1x_a10", "region": "us-east-1"},
+                ],
+                "sshKeyName": "course",
+                "ttlHours": 8,
+                "budget": 20,
+            },
+        )
+        stack.environment.pop("SSH_AUTH_SOCK", None)
+        # A machine of namespaces takes seconds to go, so time is not scaled as elsewhere.
+        stack.environment.update(cloud.environment() | {"TRAINYARD_LAMBDA_PACE": "0.05"})
+        rented = Rented(stack, cloud, guests, key_file)
+        try:
+            preview = stack.engine("preview").stderr
+            assert not cloud.journal.of("launch")
+            assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in preview
+            stack.engine("up", "--yes")
+            yield rented
+            left = stack.engine("destroy", "--yes")
+            said = left.stdout + left.stderr
+            assert "Terminated instance" in said  # A41, A42
+            assert "the account holds nothing of stack test" in said  # A43
+            assert [i.name for i in rented.instances()] == ["of-somebody-else"]
+            assert not cloud.account.ssh_keys
+            assert not cloud.account.rulesets
+            assert not key_file.exists()
+            assert cloud.journal.problems == []
+        finally:
+            for identifier in list(cloud.account.instances):
+                guests.destroy(identifier)
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def test_key_instances_and_rules_are_as_declared(lambda_stack: Rented) -> None:
+    account, mine = lambda_stack.cloud.account, lambda_stack.instances()[1:]
+    assert [i.name for i in mine] == ["trainyard-test-0", "trainyard-test-1"]  # A12 to A14
+    assert {i.type for i in mine} == {"gpu_1x_a10"}
+    for index, instance in enumerate(mine):
+        assert instance.tags["trainyard:owner"] == "teacher"
+        assert instance.tags["trainyard:stack"] == "test"
+        assert instance.tags["trainyard:node"] == str(index)
+    assert [key["name"] for key in account.ssh_keys.values()] == ["course"]  # A7, A9
+    assert stat.S_IMODE(lambda_stack.key_file.stat().st_mode) == 0o600  # A10
+    (rules,) = [ruleset["rules"] for ruleset in account.rulesets.values()]
+    assert [(rule["source_network"], rule["port_range"]) for rule in rules] == [
+        ("192.0.2.0/24", [22, 22])
+    ]  # B2
+    said = "".join(lambda_stack.stack.said)
+    for text in ("Adding key name course", "Launching instance trainyard-test-0"):  # A8, A15
+        assert text in said
+
+
+def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) -> None:  # F35
+    key, stack = lambda_stack.cloud.api_key, lambda_stack.stack
+    assert key not in "".join(stack.said)
+    for path in (stack.project.parent / "backend").rglob("*"):
+        assert not path.is_file() or key not in path.read_text()
+    for instance in lambda_stack.instances()[1:]:
+        assert key not in instance.user_data
+        run = lambda_stack.guests.exec
+        assert key in run(instance.id, f"cat {TTL_FILE}").stdout
+        # Jobs run as this user: it is no admin, and reads neither that nor the user data.
+        for command in (
+            f"cat {TTL_FILE}",
+            "sudo -n true",
+            "cat /var/lib/cloud/instance/user-data*",
+        ):
+            assert run(instance.id, command, user="trainyard", check=False).returncode != 0
+        assert "docker" not in run(instance.id, "id trainyard").stdout
+
+
+def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:  # F20
+    launches = len(lambda_stack.cloud.journal.of("launch"))
+    lambda_stack.stack.engine("up", "--yes", "--expect-no-changes")
+    lambda_stack.stack.engine("refresh", "--yes", "--expect-no-changes")
+    assert len(lambda_stack.cloud.journal.of("launch")) == launches
+
+
+def submit(rented: Rented, tmp_path: Path, name: str, epochs: int) -> str:
+    path = tmp_path / "outputs.json"
+    path.write_text(json.dumps(rented.stack.outputs()))
+    path.chmod(0o600)
+    done = subprocess.run(
+        [
+            *(TRAIN, "submit", "alexnet", "--name", name, "--outputs", str(path), "--"),
+            *("--epochs", str(epochs), "--max-images", "32"),
+        ],
+        env=rented.stack.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_job_leaves_its_checkpoints_in_the_store(lambda_stack: Rented, tmp_path: Path) -> None:
+    assert "Training completed after 1 epochs: s3://ray/run" in submit(
+        lambda_stack, tmp_path, "run", 1
+    )
+    # Submitted again it goes on from there: the checkpoint was read back.
+    assert "Epoch: 002/002" in submit(lambda_stack, tmp_path, "run", 2)
+
+
+def test_a_vanished_instance_is_made_again_and_nothing_else(
+    lambda_stack: Rented, tmp_path: Path
+) -> None:  # F8
+    stack, (_, head, worker) = lambda_stack.stack, lambda_stack.instances()
+    lambda_stack.cloud.account.disappear(worker.id)
+    lambda_stack.guests.destroy(worker.id)
+    seen = stack.engine("refresh", "--yes").stdout
+    assert "lambda-instance-1" in seen
+    stack.engine("up", "--yes")
+    _, same, other = lambda_stack.instances()
+    assert same.id == head.id
+    assert other.id != worker.id
+    assert len(lambda_stack.cloud.journal.of("launch")) == 3
+    stack.engine("up", "--yes", "--expect-no-changes")
+    assert "Training completed" in submit(lambda_stack, tmp_path, "after", 1)
+
+
+def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:
+    worker = lambda_stack.instances()[2]
+    run, host = lambda_stack.guests.exec, lambda_stack.guests
+    settings = json.loads(run(worker.id, f"cat {TTL_FILE}").stdout)
+    assert settings["instanceId"] == worker.id
+    eight_hours = time.time() + 8 * 3600
+    assert eight_hours - 1800 < settings["deadline"] <= eight_hours
+    assert "trainyard-ttl" in run(worker.id, "cat /etc/cron.d/trainyard-ttl").stdout
+    # The fake cloud is on this machine's loopback, so the request is made from here.
+    path = host.path(worker.id, TTL_FILE)
+    path.write_text(json.dumps(settings | {"deadline": int(time.time()) + 240}))
+    run(worker.id, "/usr/local/sbin/trainyard-ttl")
+    assert "ends in 4 minutes" in run(worker.id, "cat /var/log/trainyard-ttl.log").stdout
+    path.write_text(json.dumps(settings | {"deadline": 0}))
+    init = str(path).split("/")[2]
+    done = subprocess.run(
+        ["nsenter", f"--target={init}", "--mount", "/usr/local/sbin/trainyard-ttl"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    deadline = time.monotonic() + 60
+    while worker in lambda_stack.instances():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,55 @@
+"""Files of keys, and what a connection is made of; the rest needs a real sshd."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.ssh import Connection, SshError, read_key
+
+ROOT = Path(__file__).resolve().parents[3]
+PROPS = {"host": "192.0.2.4", "user": "ada", "hostKey": "ssh-ed25519 AAAA", "port": 22.0}
+
+
+def test_a_connection_comes_out_of_a_resources_properties() -> None:
+    made = Connection.of({**PROPS, "agent": "/x", "instanceId": "i"})
+    assert made == Connection(host="192.0.2.4", user="ada", host_key="ssh-ed25519 AAAA")
+    assert made.name == "ada@192.0.2.4"
+    other = Connection.of({**PROPS, "port": 2222.0, "privateKey": "canary"})
+    assert (other.port, other.private_key) == (2222, "canary")
+    assert other.name == "ada@192.0.2.4:2222"
+    assert "canary" not in repr(other)  # F35
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o777])
+def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:  # F38
+    path = tmp_path / "key"
+    path.write_text("key")
+    path.chmod(mode)
+    with pytest.raises(SshError, match=f"mode {mode:04o}.*chmod 600 {path}") as raised:
+        read_key(path)
+    assert raised.value.lasting
+
+
+def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
+    path = tmp_path / "key"
+    with pytest.raises(SshError, match="No such file.*name the file of a private key"):
+        read_key(path)
+    for content in (b"", b"\xff\xfe\x00", b"ssh-ed25519 AAAA public"):
+        path.write_bytes(content)
+        path.chmod(0o600)
+        with pytest.raises(SshError, match="is no private key that can be read"):
+            read_key(path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(SshError, match="symbolic link"):
+        read_key(link)
+    with pytest.raises(SshError, match="Is a directory"):
+        read_key(tmp_path)
+
+
+def test_a_stack_of_this_machine_does_not_load_an_ssh_library() -> None:
+    modules = "infra.runtimes.process, cluster.minio_calls, infra.place"
+    script = f"import sys, {modules}; sys.exit('asyncssh' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

@@ -1,0 +1,469 @@
+"""Settings of stacks on other machines: what they mean, and every kind of bad value."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from infra import config, host_settings
+from infra.host_settings import Host, LambdaCloud
+from infra.hosts.local import LocalHost
+from infra.reader import Reader
+
+Settings = Callable[..., dict[str, str]]
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKx0bm90LWEtcmVhbC1rZXktYnV0LW9mLWl0cy1mb3Jt"
+ONE = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": KEY}
+TWO = ONE | {"address": "gpu-2.lab.example"}
+RENTED = {"gpus": 1}
+HOSTS = {"hosts": [ONE, TWO]}
+
+
+def _host(**fields: Any) -> dict[str, Any]:
+    return {"hosts": [ONE | fields]}
+
+
+def _rent(**fields: Any) -> dict[str, Any]:
+    return {"lambdaCloud": RENTED | fields}
+
+
+INJECTIONS = [  # F39
+    "$(touch x)",
+    "`touch x`",
+    "a;touch x",
+    "a b",
+    "a\nb",
+    "a'b",
+    'a"b',
+    "-oProxyCommand=x",
+    "../a",
+    "a/b",
+    "{x}",
+    "a\0",
+    "größe",
+    "a\u202eb",
+    "x" * 10_000,
+    "!!python/object:os.system",
+    "",
+    " ",
+    "%s",
+]
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("hosts", {"hosts": "192.0.2.4"}, "must be an array"),
+    ("hosts", {"hosts": {"address": "192.0.2.4"}}, "must be an array"),
+    ("hosts", {"hosts": [ONE | {"address": f"a{i}"} for i in range(65)]}, "at most 64"),
+    ("hosts[0]", {"hosts": ["192.0.2.4"]}, "must be an object"),
+    ("hosts[0].adress", _host(adress="a"), "did you mean address"),
+    ("hosts[0].user", {"hosts": [{"address": "a", "hostKey": KEY}]}, "a user's name"),
+    ("hosts[0].address", {"hosts": [{"user": "a", "hostKey": KEY}]}, "a host name or an IP"),
+    ("hosts[0].hostKey", {"hosts": [{"address": "a", "user": "b"}]}, "ssh-keyscan -t ed25519 a;"),
+    ("hosts[0].hostKey", _host(hostKey="AAAAC3NzaC1lZDI1NTE5"), "public host key"),
+    ("hosts[0].hostKey", _host(hostKey=f"192.0.2.4 {KEY}"), "leave out the name"),
+    ("hosts[0].hostKey", _host(hostKey=f"{KEY} comment"), "and the comment"),
+    ("hosts[0].hostKey", _host(hostKey=f"{KEY}\n"), "public host key"),
+    ("hosts[0].hostKey", _host(hostKey="ssh-dss AAAA"), "public host key"),
+    ("hosts[0].port", _host(port=0), "from 1 to 65535"),
+    ("hosts[0].port", _host(port=65536), "from 1 to 65535"),
+    ("hosts[0].port", _host(port="22"), "whole number"),
+    ("hosts[0].port", _host(port=22.5), "whole number"),
+    ("hosts[0].gpus", _host(gpus=-1), "from 0 to 64"),
+    ("hosts[0].gpus", _host(gpus=True), "whole number"),
+    ("hosts[0].gpus", _host(gpus=None), "whole number"),
+    ("hosts[1]", {"hosts": [ONE, ONE]}, "is listed twice"),
+    ("hosts[1]", {"hosts": [ONE, ONE | {"user": "other"}]}, "is listed twice"),
+    ("hosts[1].privateAddress", {"hosts": [ONE, ONE | {"port": 23}]}, "that of another host"),
+    (
+        "hosts[1].privateAddress",
+        {"hosts": [ONE | {"privateAddress": "10.0.0.4"}, TWO | {"privateAddress": "10.0.0.4"}]},
+        "that of another host",
+    ),
+    ("hosts[1].privateAddress", {"hosts": [ONE, ONE | {"address": "2001:db8::4"}]}, "IPv4"),
+    ("hosts", HOSTS | {"lambdaCloud": RENTED}, "two places for one stack"),
+    ("lambdaCloud", {"lambdaCloud": [1]}, "must be an object"),
+    ("lambdaCloud.gpu", _rent(gpu=1), "did you mean gpus"),
+    ("lambdaCloud", {"lambdaCloud": {"instances": 2}}, "either candidates or gpus"),
+    ("lambdaCloud", _rent(candidates=[{"type": "gpu_1x_a10"}]), "either candidates or gpus"),
+    ("lambdaCloud.gpus", _rent(gpus=65, candidates=[{"type": "gpu_1x_a10"}]), "from 1 to 64"),
+    ("lambdaCloud.instances", _rent(instances=0), "from 1 to 64"),
+    ("lambdaCloud.instances", _rent(instances=True), "whole number"),
+    ("lambdaCloud.instances", _rent(instances=65), "from 1 to 64"),
+    ("lambdaCloud.gpuMemoryGib", _rent(gpuMemoryGib=-40), "from 1 to 1024"),
+    ("lambdaCloud.candidates", {"lambdaCloud": {"candidates": "gpu_1x_a10"}}, "must be a list"),
+    ("lambdaCloud.candidates[0]", {"lambdaCloud": {"candidates": ["a10"]}}, "must be an object"),
+    (
+        "lambdaCloud.candidates[0].regoin",
+        {"lambdaCloud": {"candidates": [{"type": "gpu_1x_a10", "regoin": "x"}]}},
+        "did you mean region",
+    ),
+    (
+        "lambdaCloud.candidates[0].region",
+        {"lambdaCloud": {"candidates": [{"type": "gpu_1x_a10", "region": ""}]}},
+        "lowercase letters",
+    ),
+    (
+        "lambdaCloud.candidates[1].type",
+        {"lambdaCloud": {"candidates": [{"type": "gpu_1x_a10"}, {"region": "us-east-1"}]}},
+        "such as gpu_1x_a10",
+    ),
+    ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost=-1), "from 0 to 1e+06"),
+    ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost="2.50"), "must be a number"),
+    ("lambdaCloud.maxHourlyCost", _rent(maxHourlyCost=True), "must be a number"),
+    ("lambdaCloud.budget", _rent(budget=-0.5, ttlHours=1), "from 0 to"),
+    ("lambdaCloud.budget", _rent(budget=50), "needs ttlHours"),
+    ("lambdaCloud.ttlHours", _rent(ttlHours=-1), "from 0 to 8760"),
+    ("lambdaCloud.ttlHours", _rent(ttlHours=9000), "from 0 to 8760"),
+    ("lambdaCloud.ttlHours", {"lambdaCloud": '{"gpus": 1, "ttlHours": NaN}'}, "from 0 to 8760"),
+    ("lambdaCloud.sshKeyName", _rent(sshKeyName="../id"), "letters, digits"),
+    ("lambdaCloud.bootTimeoutMinutes", _rent(bootTimeoutMinutes=0), "from 1 to 180"),
+    ("lambdaCloud.bootTimeoutMinutes", _rent(bootTimeoutMinutes=200), "from 1 to 180"),
+    ("lambdaCloud.fileSystems", _rent(fileSystems=["data"]), "must be an object"),
+    ("lambdaCloud.fileSystems.1data", _rent(fileSystems={"1data": "/mnt"}), "after a letter"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "mnt"}), "absolute path"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/"}), "absolute path"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/mnt/../etc"}), "absolute path"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/a b"}), "absolute path"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": 1}), "absolute path"),
+    ("lambdaCloud.fileSystems.b", _rent(fileSystems={"a": "/x", "b": "/x"}), "another file system"),
+    # What only other machines use, where there are none.
+    ("sshKeyFile", {"sshKeyFile": "/srv/key"}, "neither hosts nor lambdaCloud is set"),
+    ("setupCommands", {"setupCommands": ["true"]}, "neither hosts nor lambdaCloud is set"),
+    ("pythonEnvironment", {"pythonEnvironment": "/opt/x"}, "neither hosts nor lambdaCloud is set"),
+    ("startRay", {"startRay": False}, "neither hosts nor lambdaCloud is set"),
+    ("owner", {"owner": "me"}, "neither hosts nor lambdaCloud is set"),
+    ("owner", HOSTS | {"owner": "me"}, "a tag of rented machines"),
+    ("sshKeyFile", HOSTS | {"sshKeyFile": "key"}, "must be an absolute path"),
+    ("sshKeyFile", HOSTS | {"sshKeyFile": "/srv/../key"}, "without '..'"),
+    ("sshKeyFile", HOSTS | {"sshKeyFile": "~nobody-here/key"}, "must be an absolute path"),
+    ("setupCommands", HOSTS | {"setupCommands": "true"}, "must be an array"),
+    ("setupCommands[1]", HOSTS | {"setupCommands": ["true", ""]}, "a command for the host's shell"),
+    ("setupCommands[0]", HOSTS | {"setupCommands": [["true"]]}, "a command for the host's shell"),
+    ("setupCommands[0]", HOSTS | {"setupCommands": ["a\0b"]}, "a command for the host's shell"),
+    ("pythonEnvironment", HOSTS | {"pythonEnvironment": "env"}, "must be an absolute path"),
+    ("startRay", HOSTS | {"startRay": "no"}, "true or false"),
+    (
+        "startRay",
+        {"hosts": [ONE, TWO | {"user": "me"}], "startRay": False},
+        "as one user, and they have me, ubuntu",
+    ),
+    ("startRay", {"hosts": [ONE | {"port": 2222}], "startRay": False}, "at port 22 only"),
+    ("workers", HOSTS | {"workers": 3}, "each of the 2 hosts has one worker"),
+    ("workers", _rent(instances=4) | {"workers": 3}, "each of the 4 hosts has one worker"),
+    ("objectStore", HOSTS | {"objectStore": "directory"}, "none of the other 1"),
+    # What only containers of this machine use.
+    ("hosts", HOSTS | {"runtime": "docker"}, "for runtime process only"),
+    ("lambdaCloud", _rent() | {"runtime": "docker"}, "for runtime process only"),
+    ("runtime", HOSTS | {"dataset": {"url": "https://x/y"}}, "no runtime can do it all"),
+    ("accelerator", HOSTS | {"runtime": "process", "accelerator": "nvidia"}, "docker only"),
+    ("images", _rent() | {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
+    (
+        "publishAddress",
+        _rent()
+        | {"runtime": "process", "allowedCidrs": ["192.0.2.0/24"], "publishAddress": "192.0.2.7"},
+        "docker only",
+    ),
+    # The hosts' firewall is their owner's.
+    (
+        "allowedCidrs",
+        HOSTS | {"runtime": "process", "allowedCidrs": ["192.0.2.0/24"]},
+        "docker only",
+    ),
+    ("runtime", HOSTS | {"allowedCidrs": ["192.0.2.0/24"]}, "allowedCidrs for docker only"),
+    ("allowedCidrs[0]", _rent() | {"allowedCidrs": ["0.0.0.0/0"]}, "not for everybody"),  # F33
+]
+BAD += [("hosts[0].address", _host(address=text), "a host name or an IP") for text in INJECTIONS]
+BAD += [("hosts[0].address", _host(address=value), "a host name or an IP") for value in (1, [])]
+BAD += [("hosts[0].user", _host(user=text), "a user's name") for text in INJECTIONS]
+BAD += [("hosts[0].user", _host(user="root;x"), "a user's name")]
+BAD += [("hosts[0].privateAddress", _host(privateAddress=text), "reach") for text in INJECTIONS]
+BAD += [("hosts[0].hostKey", _host(hostKey=text), "public host key") for text in INJECTIONS]
+BAD += [
+    ("lambdaCloud.candidates[0].type", {"lambdaCloud": {"candidates": [{"type": text}]}}, "name of")
+    for text in INJECTIONS
+]
+BAD += [
+    ("lambdaCloud.sshKeyName", _rent(sshKeyName=text), "at most 64 letters") for text in INJECTIONS
+]
+BAD += [
+    ("pythonEnvironment", HOSTS | {"pythonEnvironment": f"/opt/{text}"}, "absolute path")
+    for text in INJECTIONS
+    if text not in ("x" * 10_000, "a/b")
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "bound"), BAD, ids=[f"{i}-{case[0]}" for i, case in enumerate(BAD)]
+)
+def test_a_bad_setting_is_named_once_with_bound_and_action(  # F2 F39
+    settings: Settings, host: LocalHost, key: str, changes: dict[str, Any], bound: str
+) -> None:
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(**changes), host, "dev")
+    lines = [line for line in str(raised.value).splitlines() if line.startswith(f"  - {key} = ")]
+    assert len(lines) == 1, str(raised.value)
+    assert bound in lines[0]
+    assert re.search(r"; \w+", lines[0]), "no next action"
+
+
+def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> None:  # F2
+    changes = {
+        "hosts": [
+            {"address": "$(touch x)", "user": "root;x", "hostKey": "none", "port": 0},
+            ONE | {"gpus": -1},
+        ],
+        "setupCommands": [""],
+        "pythonEnvironment": "env",
+        "bucket": "Ray",
+    }
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(**changes), host, "lab")
+    message = str(raised.value)
+    assert "8 faults" in message, message
+    for key in ("address", "user", "hostKey", "port"):
+        assert f"- hosts[0].{key} = " in message
+    for key in ("hosts[1].gpus", "setupCommands[0]", "pythonEnvironment", "bucket"):
+        assert f"- {key} = " in message
+
+
+def test_a_host_is_read_with_what_is_left_out(settings: Settings, host: LocalHost) -> None:
+    given = [
+        ONE,
+        {
+            "address": "gpu-2.lab.example",
+            "user": "Jane.Doe",
+            "hostKey": KEY,
+            "port": 2222,
+            "privateAddress": "10.0.0.5",
+            "gpus": 2,
+        },
+    ]
+    parsed = config.parse(settings(hosts=given), host, "dev")
+    assert parsed.hosts == (
+        Host(
+            address="192.0.2.4",
+            user="ubuntu",
+            host_key=KEY,
+            port=22,
+            private_address="192.0.2.4",
+            gpus=None,
+        ),
+        Host(
+            address="gpu-2.lab.example",
+            user="Jane.Doe",
+            host_key=KEY,
+            port=2222,
+            private_address="10.0.0.5",
+            gpus=2,
+        ),
+    )
+    assert (parsed.runtime, parsed.on_hosts, parsed.workers) == ("process", 2, ())
+    agents = [p.number for p in parsed.ports(object_store=True, prometheus=True)][-3:]
+    assert agents == [27365, 27366, 27367]  # the head's, and one for each host's worker
+
+
+@pytest.mark.parametrize("address", ["2001:db8::4", "::1", "gpu1", "a.b-c.example", "10.0.0.1"])
+def test_addresses_that_are_taken(settings: Settings, host: LocalHost, address: str) -> None:
+    (found,) = config.parse(settings(**_host(address=address)), host, "dev").hosts
+    assert found.address == address
+
+
+def test_a_rented_machine_is_read_with_what_is_left_out(
+    settings: Settings, host: LocalHost
+) -> None:
+    least = config.parse(settings(lambdaCloud={"gpus": 1}), host, "dev").lambda_cloud
+    assert least == LambdaCloud(
+        instances=1,
+        candidates=(),
+        gpus=1,
+        gpu_memory_gib=0,
+        max_hourly_cost=0,
+        budget=0,
+        ttl_hours=0,
+        ssh_key_name="trainyard",
+        boot_timeout_minutes=30,
+        file_systems={},
+    )
+    everything = {
+        "instances": 3,
+        "candidates": [{"type": "gpu_1x_a10", "region": "us-east-1"}, {"type": "gpu_8x_a100"}],
+        "gpuMemoryGib": 0,
+        "maxHourlyCost": 2.5,
+        "budget": 60,
+        "ttlHours": 8,
+        "sshKeyName": "me@lab",
+        "bootTimeoutMinutes": 45,
+        "fileSystems": {"food-11": "/mnt/food-11"},
+    }
+    parsed = config.parse(settings(lambdaCloud=everything), host, "dev")
+    assert parsed.on_hosts == 3
+    assert parsed.lambda_cloud == LambdaCloud(
+        instances=3,
+        candidates=(
+            {"type": "gpu_1x_a10", "region": "us-east-1"},
+            {"type": "gpu_8x_a100", "region": ""},
+        ),
+        gpus=0,
+        gpu_memory_gib=0,
+        max_hourly_cost=2.5,
+        budget=60.0,
+        ttl_hours=8.0,
+        ssh_key_name="me@lab",
+        boot_timeout_minutes=45,
+        file_systems={"food-11": "/mnt/food-11"},
+    )
+
+
+def test_networks_of_rented_machines_need_no_address_of_this_one(  # A21
+    settings: Settings, host: LocalHost
+) -> None:
+    for runtime in ("auto", "process"):
+        changes = _rent() | {"allowedCidrs": ["192.0.2.0/24"], "runtime": runtime}
+        parsed = config.parse(settings(**changes), host, "dev")
+        assert (parsed.runtime, parsed.allowed_cidrs) == ("process", ("192.0.2.0/24",))
+        assert parsed.publish_address == ""
+
+
+def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:
+    changes = _host() | {"worker": {"memoryMib": 4096, "resources": {"tpu": 4}}}
+    worker = config.parse(settings(**changes), host, "dev").worker_on(32, 65536, 2)
+    assert (worker.cpus, worker.gpus, worker.memory_mib) == (32, 2, 4096)
+    assert worker.resources == {"tpu": 4}
+    # Sockets of a worker must fit wherever its stack is.
+    assert len(str(config.parse(settings(**_host()), host, "x" * 80).state_dir)) <= 25
+
+
+def test_folders_on_hosts_are_the_same_from_every_machine(
+    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def folders() -> tuple[Path, Path]:
+        parsed = config.parse(settings(**HOSTS), host, "lab")
+        return parsed.state_dir, parsed.data_dir
+
+    before = folders()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    assert folders() == before
+    assert str(before[1]) == "~/.local/share/trainyard/lab"
+
+
+def test_the_key_file_may_be_named_from_home(
+    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/srv/me")
+    changes = HOSTS | {"sshKeyFile": "~/.ssh/id_ed25519"}
+    parsed = config.parse(settings(**changes), host, "dev")
+    assert parsed.ssh_key_file == Path("/srv/me/.ssh/id_ed25519")
+    assert config.parse(settings(**HOSTS), host, "dev").ssh_key_file is None
+
+
+def test_every_field_of_the_quickstart_has_its_setting(  # C11
+    settings: Settings, host: LocalHost
+) -> None:
+    quickstart = {
+        "driver": {"private_key_file": "/srv/me/id_rsa_ubuntu"},
+        "ray_head": {"hostname_or_ip_address": "192.168.2.4", "client_server_port": 10002},
+        "worker": {
+            "user": "tuyen",
+            "hostname_or_ip_address": "192.168.2.4",
+            "ssh_port": 2222,
+            "base_dir": "/srv/git/ray-quickstart",
+            "setup_commands": [
+                "source ~/anaconda3/etc/profile.d/conda.sh",
+                "conda activate ray-quickstart",
+                "pipenv install --skip-lock",
+            ],
+        },
+    }
+    worker = quickstart["worker"]
+    changes = {
+        "hosts": [
+            {
+                "address": worker["hostname_or_ip_address"],
+                "user": worker["user"],
+                "port": worker["ssh_port"],
+                "hostKey": KEY,
+            }
+        ],
+        "sshKeyFile": quickstart["driver"]["private_key_file"],
+        "rayClientPort": quickstart["ray_head"]["client_server_port"],
+        "pythonEnvironment": worker["base_dir"],
+        "setupCommands": worker["setup_commands"],
+    }
+    parsed = config.parse(settings(**changes), host, "dev")
+    (found,) = parsed.hosts
+    assert (found.address, found.user, found.port) == ("192.168.2.4", "tuyen", 2222)
+    assert str(parsed.ssh_key_file) == "/srv/me/id_rsa_ubuntu"
+    assert parsed.ray_ports.client == 10002
+    assert parsed.python_environment == "/srv/git/ray-quickstart"
+    assert list(parsed.setup_commands) == worker["setup_commands"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hosts": [ONE | {"hostKey": "-----BEGIN OPENSSH PRIVATE KEY----- canary"}]},
+        {"hosts": [ONE | {"password": "canary"}]},
+        HOSTS | {"sshKeyFile": "-----BEGIN OPENSSH PRIVATE KEY----- canary"},
+        {"lambdaCloud": {"gpus": 1, "apiKey": "canary"}},
+        {"lambdaCloud": {"apiKey": "canary"}},
+        {"lambdaCloud": '{"gpus": 1, "lambdaApiKey": "canary"'},
+        {"lambdaApiKye": "canary", "workers": 0},
+        {"lambdaApiKey": "canary", "workers": 0},
+    ],
+)
+def test_a_value_that_may_be_a_secret_is_not_shown(  # F35
+    settings: Settings, host: LocalHost, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(**changes), host, "dev")
+    assert "canary" not in str(raised.value)
+
+
+# Values that are nearly right, so that whole lists of hosts are accepted now and then.
+TEXTS = st.sampled_from(["192.0.2.4", "gpu2", "root", "/opt/env", "a;b", "::1", KEY]) | st.text()
+NUMBERS = st.integers(-1, 70) | st.floats(allow_nan=True) | st.booleans() | st.none()
+HOST = st.fixed_dictionaries(
+    {"address": TEXTS, "user": st.just("root") | TEXTS, "hostKey": st.just(KEY) | TEXTS},
+    optional={"port": NUMBERS, "privateAddress": TEXTS, "gpus": NUMBERS, "x": NUMBERS},
+)
+CLOUD = st.dictionaries(
+    st.sampled_from(host_settings.LAMBDA_FIELDS),
+    NUMBERS
+    | TEXTS
+    | st.lists(st.dictionaries(st.sampled_from(["type", "region"]), TEXTS), max_size=2)
+    | st.dictionaries(TEXTS, TEXTS, max_size=2),
+)
+
+
+@given(hosts=st.lists(HOST, max_size=3), cloud=CLOUD)
+@hypothesis_settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_is_accepted_can_be_put_on_a_command_line(  # F39
+    settings: Settings, hosts: list[dict[str, Any]], cloud: dict[str, Any]
+) -> None:
+    reader = Reader(settings(hosts=json.dumps(hosts), lambdaCloud=json.dumps(cloud)))
+    plain = re.compile(r"[\w.:@/-]*", re.ASCII)
+    found = host_settings.hosts(reader)
+    rented = host_settings.lambda_cloud(reader)
+    for machine in found:
+        assert plain.fullmatch(machine.address + machine.user + machine.private_address)
+        assert not machine.address.startswith("-")
+        assert not machine.user.startswith("-")
+        assert 1 <= machine.port <= 65535
+    if rented is None:
+        assert cloud == {} or reader.faults
+    else:
+        assert plain.fullmatch(rented.ssh_key_name)
+        assert all(plain.fullmatch("".join(candidate.values())) for candidate in rented.candidates)
+    if not reader.faults:
+        assert len(found) == len(hosts)
+        if rented is not None:
+            assert plain.fullmatch("".join([*rented.file_systems, *rented.file_systems.values()]))
