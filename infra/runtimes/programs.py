@@ -190,10 +190,15 @@ class Files:
     def delete(self, id_: str, _props: Props) -> str:
         """Remove them, and end what still works in their folder: `ray down` forgets workers."""
         folder = Path(id_).parent
+        found: set[psutil.Process] = set()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if any(f"{folder}/" in word for word in process.cmdline()):
-                    process.kill()
+                    # Some children of Ray overwrite their command line: found by their parent.
+                    found |= {process, *process.children(recursive=True)}
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         shutil.rmtree(folder, ignore_errors=True)
         return ""
 

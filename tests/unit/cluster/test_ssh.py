@@ -34,7 +34,7 @@ def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> No
 
 def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
     path = tmp_path / "key"
-    with pytest.raises(SshError, match="No such file.*name the file of a private key"):
+    with pytest.raises(SshError, match=r"No such file.*name the file of a private key"):
         read_key(path)
     for content in (b"", b"\xff\xfe\x00", b"ssh-ed25519 AAAA public"):
         path.write_bytes(content)

@@ -19,6 +19,8 @@ import pytest
 
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
+from training.client import outputs as contract
+from training.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 TRAIN = str(Path(sys.executable).parent / "train")
@@ -133,10 +135,15 @@ def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:
     assert len(lambda_stack.cloud.journal.of("launch")) == launches
 
 
-def submit(rented: Rented, tmp_path: Path, name: str, epochs: int) -> str:
-    path = tmp_path / "outputs.json"
+def outputs_file(rented: Rented, folder: Path) -> Path:
+    path = folder / "outputs.json"
     path.write_text(json.dumps(rented.stack.outputs()))
     path.chmod(0o600)
+    return path
+
+
+def submit(rented: Rented, tmp_path: Path, name: str, epochs: int) -> str:
+    path = outputs_file(rented, tmp_path)
     done = subprocess.run(
         [
             *(TRAIN, "submit", "alexnet", "--name", name, "--outputs", str(path), "--"),
@@ -161,7 +168,7 @@ def test_a_job_leaves_its_checkpoints_in_the_store(lambda_stack: Rented, tmp_pat
 
 
 def test_a_vanished_instance_is_made_again_and_nothing_else(
-    lambda_stack: Rented, tmp_path: Path
+    lambda_stack: Rented, tmp_path: Path, settled: Callable[..., Any]
 ) -> None:  # F8
     stack, (_, head, worker) = lambda_stack.stack, lambda_stack.instances()
     lambda_stack.cloud.account.disappear(worker.id)
@@ -174,7 +181,9 @@ def test_a_vanished_instance_is_made_again_and_nothing_else(
     assert other.id != worker.id
     assert len(lambda_stack.cloud.journal.of("launch")) == 3
     stack.engine("up", "--yes", "--expect-no-changes")
-    assert "Training completed" in submit(lambda_stack, tmp_path, "after", 1)
+    outputs = contract.read(None, outputs_file(lambda_stack, tmp_path))
+    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+        settled(tunnel.outputs, 3)
 
 
 def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:

@@ -8,6 +8,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.hosts import bundle
@@ -53,13 +54,14 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
     there = tmp_path / "there"
     with tarfile.open(bundle.bundle()) as archive:
         archive.extractall(there, filter="data")
-    path = f"/proc/self/cwd{os.pathsep}{_packages()}"
+    # -S leaves out what makes this checkout a package of this environment.
+    packages = str(Path(psutil.__file__).parents[1])
 
     def agent(*arguments: str, request: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-S", *arguments],
             cwd=there,
-            env={"PYTHONPATH": path, "PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            env={"PYTHONPATH": packages, "PATH": os.environ["PATH"], "HOME": str(tmp_path)},
             input=request,
             capture_output=True,
             text=True,
@@ -75,16 +77,8 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
     assert (tmp_path / "data").is_dir()
     loaded = (
         "import sys, infra.runtimes.agent; "
-        "print([m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'infra'])"
+        "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'infra'])"
     )
     done = agent("-c", loaded, request="")
-    files = {Path(file).relative_to("/proc/self/cwd") for file in eval(done.stdout)}
-    in_archive = {Path(name) for name in bundle.FILES if name.endswith(".py")}
-    assert files == in_archive
-
-
-def _packages() -> str:
-    """The folder of this environment's packages; -S leaves out what makes the checkout one."""
-    import psutil
-
-    return str(Path(psutil.__file__).parents[1])
+    files = {str(Path(file).relative_to(there)) for file in done.stdout.split()}
+    assert files == {name for name in bundle.FILES if name.endswith(".py")}

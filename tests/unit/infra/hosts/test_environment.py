@@ -1,0 +1,247 @@
+"""The scripts that make a machine ready: valid shell, safe with odd paths, clear when they fail."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infra.hosts import environment
+from infra.hosts.environment import REMOVE, install_script
+from infra.hosts.machine import Machine
+
+ODD = 'a b\'s $(touch canary) "{x}" *'
+Put = Callable[[Path, str, str], Path]
+
+# What the environment on a host has, for a Python that finds it here.
+STUBS = {
+    "psutil": "",
+    "supervisor": "",
+    "ray": "import os; __version__ = os.environ.get('RAY', '2.60.0')",
+    "torch": """
+import os
+class Ones:
+    def __matmul__(self, other): return self
+    def sum(self): return float(os.environ.get('TOTAL', 256.0**3))
+def ones(*shape, device): return Ones()
+class cuda:
+    device_count = staticmethod(lambda: int(os.environ.get('DEVICES', '0')))
+    get_device_name = staticmethod(lambda index: 'A10')
+""",
+}
+
+
+def _machine(home: Path, **changes: Any) -> Machine:
+    values: dict[str, Any] = {
+        "name": "host-0",
+        "identity": "ada@host",
+        "connection": {},
+        "address": "10.0.0.4",
+        "interface": "",
+        "home": str(home),
+        "base": f"{home}/.trainyard/lab-dev",
+        "python_environment": "",
+        "cpus": 8,
+        "memory_mib": 32768,
+        "gpus": 0,
+        "minio": "",
+        "prometheus": "",
+    }
+    return Machine(**values | changes)
+
+
+def _script(home: Path, **changes: Any) -> str:
+    values: dict[str, Any] = {"gpus": 0, "head": None, "links_ray": False}
+    machine = {k: changes.pop(k) for k in list(changes) if k not in values}
+    return install_script(_machine(home, **machine), "2.60.0", **values | changes)
+
+
+@pytest.fixture
+def home(tmp_path: Path, put_program: Put) -> Path:
+    """A home folder of an odd name on a machine whose Python can make environments."""
+    home = tmp_path / ODD
+    home.mkdir()
+    stubs = tmp_path / "stubs"
+    stubs.mkdir()
+    for name, code in STUBS.items():
+        (stubs / f"{name}.py").write_text(code)
+    # In place of a Python, what uv would make of the lock.
+    python = put_program(tmp_path, "python", f'PYTHONPATH={stubs} exec {sys.executable} -S "$@"')
+    uv = put_program(
+        tmp_path,
+        "uv",
+        'echo "uv $1 $2" >> "$HOME/said"\n'
+        "for last; do :; done\n"
+        f'[ "$1" != venv ] || {{ mkdir -p "$last/bin"; cp {python} "$last/bin/python"; }}',
+    )
+    pip = put_program(tmp_path, "pip", f'echo pip >> "$HOME/said"; cp {uv} "$(dirname "$0")/uv"')
+    put_program(
+        tmp_path,
+        "python3",
+        f'for last; do :; done; mkdir -p "$last/bin"; cp {pip} "$last/bin/pip"; '
+        '[ ! -e "$HOME/no-venv" ]',
+    )
+    (tmp_path / "host.txt").write_text("ray==2.60.0\n")
+    archive = home / "lab-dev.tar.gz"
+    subprocess.run(["tar", "-czf", archive, "-C", tmp_path, "host.txt"], check=True)
+    return home
+
+
+@pytest.fixture
+def install(home: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the script as the machine's user would."""
+
+    def run(environment: dict[str, str] | None = None, **changes: Any) -> Any:
+        return subprocess.run(
+            ["/bin/sh", "-c", _script(home, **changes)],
+            cwd=home,
+            env={"HOME": str(home), "PATH": f"{home.parent}:/usr/bin:/bin", **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    return run
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"links_ray": True, "head": ("10.0.0.4", 22), "gpus": 8},
+    {"python_environment": "/opt/conda", "links_ray": True},
+]
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_the_scripts_are_posix_shell(changes: dict[str, Any]) -> None:
+    for home in (Path("/srv/ada"), Path(f"/srv/{ODD}")):
+        removal = _removal(home)
+        for script in (_script(home, **changes), removal):
+            subprocess.run(["/bin/sh", "-n"], input=script, text=True, check=True)
+            if checker := shutil.which("shellcheck"):
+                command = [checker, "--shell=sh", "--severity=warning", "-"]
+                done = subprocess.run(
+                    command, input=script, text=True, capture_output=True, check=False
+                )
+                assert done.returncode == 0, done.stdout
+
+
+def _removal(home: Path) -> str:
+    machine = _machine(home)
+    return REMOVE.format(
+        base=environment.shlex.quote(machine.base), archive=environment._archive_name(machine)
+    )
+
+
+def test_a_machine_is_made_ready_once_and_again(home: Path, install: Any) -> None:  # F39
+    done = install(links_ray=True)
+    assert done.returncode == 0, done.stderr
+    base = home / ".trainyard" / "lab-dev"
+    assert (base / "agent" / "host.txt").is_file()
+    assert (base.stat().st_mode & 0o777) == 0o700
+    assert (home / ".local/bin/ray").readlink() == base / "env" / "bin" / "ray"
+    said = (home / "said").read_text().splitlines()
+    assert said == ["pip", "uv venv --quiet", "uv pip sync"]
+    assert "installing the 1 packages" in done.stdout
+    # Once more, as after a change of the lock: what is there stays.
+    assert install(links_ray=True).returncode == 0
+    assert (home / "said").read_text().splitlines()[3:] == ["uv pip sync"]
+    assert list(home.parent.rglob("canary")) == []
+    # All of it goes.
+    command = ["/bin/sh", "-c", _removal(home)]
+    subprocess.run(command, env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=True)
+    assert not (home / ".trainyard").exists()
+    assert not (home / "lab-dev.tar.gz").exists()
+    assert not (home / ".local/bin/ray").is_symlink()
+
+
+def test_what_others_put_there_stays(home: Path, install: Any) -> None:
+    install()
+    (home / ".trainyard" / "other").mkdir()
+    (home / ".local" / "bin").mkdir(parents=True)
+    (home / ".local" / "bin" / "ray").symlink_to("/opt/conda/bin/ray")
+    command = ["/bin/sh", "-c", _removal(home)]
+    subprocess.run(command, env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=True)
+    assert (home / ".trainyard" / "other").is_dir()
+    assert (home / ".local" / "bin" / "ray").is_symlink()
+
+
+def test_a_python_that_makes_no_environments_is_told(home: Path, install: Any) -> None:
+    (home / "no-venv").touch()
+    done = install()
+    assert done.returncode == 1
+    assert "install the package python3-venv" in done.stderr
+
+
+@pytest.fixture
+def conda(home: Path) -> str:
+    """An environment of the user's own."""
+    folder = home.parent / "conda"
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy(home.parent / "python", folder / "bin" / "python")
+    return str(folder)
+
+
+def test_an_environment_of_the_users_is_used_as_it_is(home: Path, install: Any, conda: str) -> None:
+    done = install(python_environment=conda)
+    assert done.returncode == 0, done.stderr
+    assert not (home / "said").exists()
+    assert not (home / ".trainyard" / "lab-dev" / "env").exists()
+
+
+def test_another_ray_is_refused(install: Any, conda: str) -> None:
+    done = install({"RAY": "2.40.0"}, python_environment=conda)
+    assert done.returncode == 1
+    assert "has Ray 2.40.0, and 2.60.0 is needed" in done.stderr
+
+
+def test_another_python_is_refused(
+    install: Any, conda: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "sys", SimpleNamespace(version_info=(3, 99, 0)))
+    done = install(python_environment=conda)
+    found = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert done.returncode == 1
+    assert f" is Python {found}, and the machine that the stack is brought up from" in done.stderr
+
+
+def test_gpus_count_when_a_program_really_ran_on_them(install: Any, conda: str) -> None:
+    done = install({"DEVICES": "2"}, python_environment=conda, gpus=2)
+    assert done.returncode == 0, done.stderr
+    assert "2 GPUs compute: A10" in done.stdout
+
+
+def test_gpus_that_only_the_driver_lists_are_refused(install: Any, conda: str) -> None:
+    done = install({"DEVICES": "1"}, python_environment=conda, gpus=2)
+    assert done.returncode == 1
+    assert "PyTorch sees 1 of 2 GPUs: look at the driver" in done.stderr
+
+
+def test_a_gpu_that_computes_wrongly_is_refused(install: Any, conda: str) -> None:
+    done = install({"DEVICES": "1", "TOTAL": "1.0"}, python_environment=conda, gpus=1)
+    assert done.returncode == 1
+    assert "GPU 0 computes 1.0 in place of 16777216.0" in done.stderr
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_the_head_is_reached_or_it_is_said_why_not(
+    install: Any, conda: str, listener: socket.socket
+) -> None:
+    head = listener.getsockname()
+    done = install(python_environment=conda, head=head)
+    assert done.returncode == 0, done.stderr
+    listener.close()
+    done = install(python_environment=conda, head=head)
+    assert done.returncode == 1
+    assert f"not reached at 127.0.0.1 port {head[1]}" in done.stderr
+    assert "set privateAddress" in done.stderr

@@ -1,0 +1,142 @@
+"""How long a new machine is waited for, and what ends the wait."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.ssh import CommandError, SshError
+from infra.cancellation import CanceledError
+from infra.hosts import probe, reachable
+from infra.hosts.probe import Facts
+from infra.hosts.reachable import ReachableProvider
+
+PROPS = {
+    "host": {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22},
+    "machine": "i-1",
+    "address": "10.0.0.4",
+    "timeoutMinutes": 30,
+}
+FACTS = Facts(
+    cpus=30,
+    memory_mib=204800,
+    gpus=1,
+    machine="x86_64",
+    home="/srv/trainyard",
+    free_mib=10**6,
+    free_tmp_mib=10**6,
+    python3="/usr/bin/python3",
+    minio="",
+    prometheus="",
+    interfaces={"10.0.0.4": "eno1"},
+    outward="eth0",
+)
+REFUSED = SshError("trainyard@192.0.2.4 cannot be reached by SSH (refused)")
+NO_KEY = SshError("trainyard@192.0.2.4 does not let this key in", lasting=True)
+OTHER = SshError("trainyard@192.0.2.4 does not show the host key", lasting=True)
+
+
+class Machine:
+    """A machine that fails some logins; time passes by what is waited."""
+
+    def __init__(self):
+        self.failures = []
+        self.boot = None
+        self.now = 1000.0
+        self.commands = []
+        self.facts = FACTS
+
+    def run(self, _connection, command, *, seconds):
+        self.commands.append((command, seconds))
+        if command == "true" and self.failures:
+            raise self.failures.pop(0)
+        if command != "true" and self.boot is not None:
+            raise self.boot
+        return ""
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    made = Machine()
+    monkeypatch.setattr(reachable, "run", made.run)
+    monkeypatch.setattr(probe, "probe", lambda _: made.facts)
+    monkeypatch.setattr(reachable, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+@pytest.fixture
+def provider(machine):
+    provider = ReachableProvider()
+    provider.configure(SimpleNamespace(config={}))
+    provider._cancellation.sleep = machine.sleep
+    return provider
+
+
+def test_a_machine_that_comes_up_is_looked_at(provider, machine):
+    machine.failures = [REFUSED] * 5 + [NO_KEY] * 3  # its user comes after its sshd
+    made = provider.create(PROPS)
+    assert made.id == "i-1"
+    found = {key: made.outs[key] for key in ("cpus", "memoryMib", "gpus", "interface")}
+    assert found == {"cpus": 30, "memoryMib": 204800, "gpus": 1, "interface": "eno1"}
+    assert [command for command, _ in machine.commands[:-1]] == ["true"] * 9
+    # The first boot has what is left of the time.
+    command, seconds = machine.commands[-1]
+    assert "cloud-init status --wait" in command
+    assert seconds == 30 * 60 - 8
+
+
+def test_another_host_key_ends_the_wait_at_once(provider, machine):  # F38
+    machine.failures = [REFUSED, OTHER]
+    with pytest.raises(SshError, match="does not show the host key"):
+        provider.create(PROPS)
+    assert len(machine.commands) == 2
+
+
+@pytest.mark.parametrize("failure", [REFUSED, NO_KEY])
+def test_the_wait_ends_at_its_deadline(provider, machine, failure):  # F7
+    machine.failures = [failure] * 10_000
+    with pytest.raises(SshError, match=r"i-1 is on, but within 30 min: trainyard@192.0.2.4"):
+        provider.create(PROPS)
+    assert machine.now == pytest.approx(1000 + 30 * 60, abs=2)
+
+
+def test_long_waits_are_told_now_and_then(provider, machine, capsys):  # A16
+    machine.failures = [REFUSED] * 100
+    provider.create(PROPS)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 3
+    assert said[0].startswith("waiting for SSH of trainyard@192.0.2.4: 3")
+
+
+def test_ctrl_c_ends_the_wait(machine):  # F11
+    provider = ReachableProvider()
+    provider.configure(SimpleNamespace(config={}))
+    machine.failures = [REFUSED] * 10
+    provider.cancel()
+    with pytest.raises(CanceledError):
+        provider.create(PROPS)
+    assert len(machine.commands) == 1
+
+
+def test_a_first_boot_that_failed_is_told(provider, machine):
+    machine.boot = CommandError("a command ended with status 1. Its last lines:\n  no network")
+    with pytest.raises(SshError, match=r"first boot of trainyard@192.0.2.4 failed: (?s:.*)no netw"):
+        provider.create(PROPS)
+
+
+def test_a_machine_that_lacks_something_is_told(provider, machine):
+    machine.facts = Facts(**{**vars(FACTS), "python3": "", "free_mib": 100})
+    with pytest.raises(SshError, match=r"has no python3.*; .*100 MiB free"):
+        provider.create(PROPS)
+
+
+def test_another_address_of_the_machine_is_looked_at_again(provider):
+    olds = provider.create(PROPS).outs
+    news = {**PROPS, "host": PROPS["host"] | {"host": "192.0.2.5"}, "cpus": None}
+    difference = provider.diff("i-1", olds, news)
+    assert (difference.changes, difference.replaces) == (True, [])
+    assert provider.update("i-1", olds, news).outs["cpus"] == 30
+    assert provider.diff("i-1", olds, {**PROPS, "machine": "i-2"}).replaces == ["machine"]
+    assert provider.diff("i-1", olds, dict(PROPS)).changes is False

@@ -1,0 +1,123 @@
+"""Hosts that are there already: looked at side by side, refused together."""
+
+import threading
+
+import pulumi
+import pytest
+
+from cluster.ssh import SshError
+from infra.host_settings import Host
+from infra.hosts import probe, ssh_hosts
+from infra.hosts.host_key import HostKeyProvider
+from infra.hosts.probe import Facts
+
+FACTS = Facts(
+    cpus=8,
+    memory_mib=32768,
+    gpus=2,
+    machine="x86_64",
+    home="/srv/ada",
+    free_mib=10**6,
+    free_tmp_mib=10**6,
+    python3="/usr/bin/python3",
+    minio="/usr/bin/minio",
+    prometheus="",
+    interfaces={},
+    outward="eth0",
+)
+
+
+def _host(address, **changes):
+    values = {
+        "address": address,
+        "user": "ada",
+        "host_key": "ssh-ed25519 AAAA",
+        "port": 22,
+        "private_address": address,
+        "gpus": None,
+    }
+    return Host(**values | changes)
+
+
+def _machines(*hosts, key_file=None, python_environment=""):
+    return ssh_hosts.machines(
+        hosts, key_file, base=".trainyard/lab-dev", python_environment=python_environment
+    )
+
+
+def test_what_a_host_has_is_what_its_machine_offers(monkeypatch):
+    monkeypatch.setattr(probe, "probe", lambda _: FACTS)
+    first, second = _machines(
+        _host("192.0.2.4"), _host("192.0.2.5", port=2222, gpus=1, private_address="10.0.0.5")
+    )
+    assert (first.name, first.identity, first.address) == (
+        "host-0",
+        "ada@192.0.2.4",
+        "192.0.2.4",
+    )
+    assert (first.base, first.environment) == (
+        "/srv/ada/.trainyard/lab-dev",
+        "/srv/ada/.trainyard/lab-dev/env",
+    )
+    assert (first.cpus, first.memory_mib, first.gpus) == (8, 32768, 2)
+    assert (first.minio, first.prometheus) == ("/usr/bin/minio", "")
+    assert (second.name, second.identity) == ("host-1", "ada@192.0.2.5:2222")
+    assert (second.address, second.gpus) == ("10.0.0.5", 1)
+    assert second.path("~/data") == "/srv/ada/data"
+    assert second.path("/srv/a~b") == "/srv/a~b"
+    (own,) = _machines(_host("192.0.2.4"), python_environment="/opt/conda")
+    assert own.python == "/opt/conda/bin/python"
+
+
+def test_all_faults_of_all_hosts_are_told_at_once(monkeypatch):  # F2
+    def look(connection):
+        match connection.host:
+            case "away":
+                raise SshError("ada@away cannot be reached by SSH")
+            case "full":
+                return Facts(**{**vars(FACTS), "free_mib": 10, "free_tmp_mib": 5})
+            case _:
+                return FACTS
+
+    monkeypatch.setattr(probe, "probe", look)
+    with pytest.raises(pulumi.RunError) as raised:
+        _machines(_host("away"), _host("full"), _host("fine"), _host("cpu", gpus=4))
+    faults = [line for line in str(raised.value).splitlines() if line.startswith("  - ")]
+    assert len(faults) == 4
+    assert "ada@away cannot be reached" in faults[0]
+    assert "ada@full has 10 MiB free in /srv/ada" in faults[1]
+    assert "ada@full has 5 MiB free in /tmp" in faults[2]
+    assert "ada@cpu has 2 GPUs, and its setting gpus says 4" in faults[3]
+
+
+def test_hosts_are_looked_at_side_by_side(monkeypatch):
+    together = threading.Barrier(8, timeout=10)
+
+    def look(_):
+        together.wait()
+        return FACTS
+
+    monkeypatch.setattr(probe, "probe", look)
+    assert len(_machines(*(_host(f"h{i}") for i in range(8)))) == 8
+
+
+def test_the_key_file_is_read_once_for_all(monkeypatch, tmp_path):
+    text = HostKeyProvider().create({"name": "x"}).outs["privateKey"]
+    path = tmp_path / "id"
+    path.write_text(text)
+    path.chmod(0o600)
+    keys = []
+
+    def look(connection):
+        keys.append(connection.private_key)
+        return FACTS
+
+    monkeypatch.setattr(probe, "probe", look)
+    _machines(_host("a"), _host("b"), key_file=path)
+    _machines(_host("a"))  # the SSH agent's
+    assert keys == [text, text, ""]
+
+
+def test_a_key_file_that_cannot_be_used_names_the_setting(tmp_path):  # F38
+    with pytest.raises(pulumi.RunError, match=r"sshKeyFile: SSH key .*No such file"):
+        _machines(_host("a"), key_file=tmp_path / "none")

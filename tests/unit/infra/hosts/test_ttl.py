@@ -1,0 +1,195 @@
+"""The timer of a rented machine: warns, then ends it; run as cron runs it, against a local API."""
+
+import ast
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from infra.hosts import cloud_init
+
+# The script with other paths, and, as on machines with Python 3.10, a datetime without UTC.
+RUN = """
+import datetime, pathlib, runpy, sys
+if hasattr(datetime, "UTC"):
+    del datetime.UTC
+module = runpy.run_path(sys.argv[1])
+names = module["main"].__globals__
+for name, path in zip(("SETTINGS", "WARNED", "LOG"), sys.argv[2:]):
+    names[name] = pathlib.Path(path)
+sys.exit(module["main"]())
+"""
+
+
+class Api(http.server.ThreadingHTTPServer):
+    """Takes one request after the other; keeps them."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.status = 200
+        self.requests = []
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, dict(self.headers), json.loads(body)))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def api():
+    with Api() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class Machine:
+    """A rented machine with its timer."""
+
+    def __init__(self, folder, api, put_program):
+        self.settings = folder / "ttl.json"
+        self.log = folder / "log"
+        self._warned = folder / "warned"
+        self._api = api
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        self.wall = folder / "wall"
+        put_program(self._bin, "wall", f'echo "$1" >> {self.wall}')
+
+    def ends_in(self, minutes):
+        settings = {
+            "deadline": int(time.time() + minutes * 60),
+            "apiUrl": self._api.url,
+            "apiKey": "canary",
+            "instanceId": "i-1",
+        }
+        self.settings.write_text(json.dumps(settings))
+
+    def tick(self):
+        """One minute of cron; its exit status."""
+        done = subprocess.run(
+            [
+                *(sys.executable, "-I", "-c", RUN, cloud_init.SCRIPT),
+                *(self.settings, self._warned, self.log),
+            ],
+            env={"PATH": f"{self._bin}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        assert "canary" not in done.stdout + done.stderr  # cron mails it
+        return done.returncode
+
+    def said(self):
+        """What those who are logged in were told."""
+        return self.wall.read_text().splitlines() if self.wall.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path, api, put_program):
+    return Machine(tmp_path, api, put_program)
+
+
+def test_without_settings_nothing_happens(machine, api):
+    assert machine.tick() == 0
+    assert machine.said() == []
+    assert not machine.log.exists()
+    assert api.requests == []
+
+
+def test_each_bound_is_warned_of_once(machine, api):
+    for minutes, warnings in ((90, 0), (59.5, 1), (58, 1), (29.5, 2), (9.5, 3), (4.5, 4), (3, 4)):
+        machine.ends_in(minutes)
+        assert machine.tick() == 0
+        assert len(machine.said()) == warnings, minutes
+    assert machine.said()[1] in (
+        "this machine ends in 29 minutes; save what is to stay, or raise ttlHours",
+        "this machine ends in 30 minutes; save what is to stay, or raise ttlHours",
+    )
+    assert api.requests == []
+    lines = machine.log.read_text().splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith(time.strftime("%Y-%m-%dT", time.gmtime()))
+
+
+def test_a_deadline_that_is_put_off_is_warned_of_anew(machine):
+    machine.ends_in(4)
+    machine.tick()
+    machine.ends_in(600)
+    machine.tick()
+    machine.ends_in(4)
+    machine.tick()
+    assert len(machine.said()) == 2
+
+
+def test_at_the_deadline_the_machine_is_terminated(machine, api):
+    machine.ends_in(-1)
+    assert machine.tick() == 0
+    ((path, headers, body),) = api.requests
+    assert path == "/api/v1/instance-operations/terminate"
+    assert headers["Authorization"] == "Bearer canary"
+    assert headers["Content-Type"] == "application/json"
+    assert body == {"instance_ids": ["i-1"]}
+    assert machine.said() == ["the time of this machine is over: terminating it (200)"]
+    assert "canary" not in machine.log.read_text()  # F35
+
+
+@pytest.mark.parametrize("status", [401, 429, 500])
+def test_a_refused_end_is_tried_again(machine, api, status):
+    machine.ends_in(-1)
+    api.status = status
+    for _ in range(2):
+        assert machine.tick() == 1
+    assert machine.said()[-1] == (
+        f"this machine cannot be terminated ({status}); trying again in a minute"
+    )
+    api.status = 200
+    assert machine.tick() == 0
+    assert len(api.requests) == 3
+
+
+def test_an_api_that_is_away_is_tried_again(machine, api):
+    api.shutdown()
+    api.server_close()
+    machine.ends_in(-1)
+    assert machine.tick() == 1
+    assert "cannot be terminated" in machine.said()[-1]
+
+
+def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):
+    (machine.wall.parent / "bin" / "wall").unlink()
+    monkeypatch.setenv("PATH", "")
+    machine.ends_in(-1)
+    assert machine.tick() == 0
+    assert len(api.requests) == 1
+
+
+def test_it_runs_on_the_pythons_of_the_clouds_images():
+    """Ubuntu 22.04 has Python 3.10, and the standard library only."""
+    tree = ast.parse(cloud_init.SCRIPT.read_text(), feature_version=(3, 8))
+    modules = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module.partition(".")[0])
+    assert modules <= sys.stdlib_module_names

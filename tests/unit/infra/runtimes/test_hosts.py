@@ -1,0 +1,122 @@
+"""Where services of several machines go; the whole program is in test_place.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from cluster.service import Port, Service, Volume
+from infra.hosts.machine import Machine
+from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs, _ports
+
+AGENTS = [Port(number=27365 + i, setting="agentPort") for i in range(4)]
+PORTS = [Port(number=8265, setting="dashboardPort"), Port(number=6379, setting="gcsPort"), *AGENTS]
+
+
+def _machine(index: int, **changes: Any) -> Machine:
+    values: dict[str, Any] = {
+        "name": f"host-{index}",
+        "identity": f"ada@h{index}",
+        "connection": {
+            "host": f"h{index}",
+            "port": 22,
+            "user": "ada",
+            "hostKey": "ssh-ed25519 A",
+            "privateKey": "",
+        },
+        "address": f"10.0.0.{index}",
+        "interface": "eth0",
+        "home": f"/srv/u{index}",
+        "base": f"/srv/u{index}/.trainyard/x",
+        "python_environment": "",
+        "cpus": 8,
+        "memory_mib": 32768,
+        "gpus": 0,
+        "minio": "",
+        "prometheus": "",
+    }
+    return Machine(**values | changes)
+
+
+@pytest.fixture
+def within(recorded: Any) -> Callable[..., None]:
+    """Do something with a runtime, inside a program."""
+
+    def run(use: Callable[[HostsRuntime], None], machines: list[Machine], **changes: Any) -> None:
+        values: dict[str, Any] = {
+            "machines": machines,
+            "setup_commands": [],
+            "ray": "2.60.0",
+            "links_ray": False,
+            "folder": "/tmp/ty",
+            "data": "~/data",
+            "keep_data": True,
+            "identifier": "x",
+            "minio": None,
+            "ports": PORTS[: 3 + len(machines)],
+            "start_timeout": 120,
+        }
+
+        @pulumi.runtime.test
+        def program() -> None:
+            use(HostsRuntime("hosts", HostsRuntimeArgs(**values | changes)))
+
+        program()
+
+    return run
+
+
+def test_a_machine_has_the_ports_of_what_runs_there() -> None:
+    assert _ports(PORTS, 0) == {
+        "dashboardPort": [8265],
+        "gcsPort": [6379],
+        "agentPort": [27365, 27366],  # the head's and its own worker's
+    }
+    assert _ports(PORTS, 1) == {"agentPort": [27367]}
+    assert _ports(PORTS, 2) == {"agentPort": [27368]}
+
+
+def test_services_find_their_files_on_their_own_machine(within: Any) -> None:
+    def look(runtime: HostsRuntime) -> None:
+        data, temp = Volume(name="data", keep=True), Volume(name="ray")
+        assert runtime.volume("minio", data) == "/srv/u0/data/minio/data"
+        assert runtime.volume("ray-worker-1", data) == "/srv/u1/data/ray-worker-1/data"
+        assert runtime.volume("ray-worker-1", temp) == "/tmp/ty/ray-worker-1/ray"
+        assert runtime.file("ray-head", "ray-token") == "/tmp/ty/ray-head/files/ray-token"
+
+    within(look, [_machine(0), _machine(1)])
+
+
+def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
+    def several(runtime: HostsRuntime) -> None:
+        assert runtime.listen_address("minio") == "10.0.0.0"
+        for service in ("ray-head", "prometheus", "ray-worker-1"):
+            assert runtime.listen_address(service) == "127.0.0.1"
+        assert [runtime.node_address(i) for i in range(3)] == ["10.0.0.0", "10.0.0.0", "10.0.0.1"]
+
+    def single(runtime: HostsRuntime) -> None:
+        assert runtime.listen_address("minio") == "127.0.0.1"
+        assert [runtime.node_address(i) for i in range(2)] == ["127.0.0.2", "127.0.0.3"]
+
+    within(several, [_machine(0), _machine(1)])
+    within(single, [_machine(0)])
+
+
+def test_a_program_that_a_machine_lacks_is_named(within: Any) -> None:
+    def place(runtime: HostsRuntime) -> None:
+        with pytest.raises(ValueError, match="host-0 has no prometheus"):
+            runtime.place(
+                Service(name="prometheus", program="prometheus", arguments=[]),
+                pulumi.ResourceOptions(),
+            )
+
+    within(place, [_machine(0)])
+
+
+def test_another_machine_of_the_same_index_is_set_up_anew(within: Any, recorded: Any) -> None:
+    within(lambda _: None, [_machine(0, identity="i-1")])
+    commands = recorded.of_type("remote:Command")
+    (first,) = [args.inputs["triggers"] for args in commands.values()]
+    assert first[0] == "i-1"
+    assert first[1].startswith("agent-")  # and with another content of the agent
