@@ -404,6 +404,11 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
                 bound = "is for other machines only, and neither hosts nor lambdaCloud is set"
                 reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
         return
+    cloud = values["lambda_cloud"]
+    if not values["start_ray"] and cloud and cloud.ttl_hours:
+        # Whoever runs a job could then become the admin, who may read the account's API key.
+        bound = "copies the private key to the head, where ttlHours keeps the account's API key"
+        reader.fault("startRay", "false", bound, "remove lambdaCloud.ttlHours or startRay")
     if reader.raw.get("workers", "2") != "2" and workers != machines:
         bound = f"each of the {machines} hosts has one worker"
         reader.fault("workers", workers, bound, "remove workers")

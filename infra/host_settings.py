@@ -19,6 +19,8 @@ ADDRESS = re.compile(
 )
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 HOST_KEY = re.compile(r"(?:ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]+=*")
+# As the API takes them.
+MOUNT_POINT = re.compile(r"(?:/home|/lambda/nfs|/data)(?:/[A-Za-z0-9-]+)*", re.ASCII)
 PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 TYPE = re.compile(r"[a-z0-9_]{1,64}")
@@ -169,9 +171,10 @@ def lambda_cloud(reader: Reader) -> LambdaCloud | None:
         if not FILE_SYSTEM.fullmatch(name):
             bound = "must be letters, digits and hyphens after a letter, at most 60"
             reader.fault(f"{key}.fileSystems.{name}", name, bound, "choose such a name")
-        if not isinstance(path, str) or not PLAIN_PATH.fullmatch(path):
-            bound = "must be an absolute path of letters, digits and . _ -"
-            reader.fault(f"{key}.fileSystems.{name}", path, bound, "write one such as /mnt/data")
+        if not isinstance(path, str) or not MOUNT_POINT.fullmatch(path):
+            bound = "must be a path below /home, /lambda/nfs or /data of letters, digits and -"
+            action = f"write one such as /lambda/nfs/{name}"
+            reader.fault(f"{key}.fileSystems.{name}", path, bound, action)
         elif list(systems.values()).count(path) > 1:
             bound = "is where another file system is mounted"
             reader.fault(f"{key}.fileSystems.{name}", path, bound, "choose another path")

@@ -38,6 +38,7 @@ HOLDING = {
 }
 IN_STATE = "in state"
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
+WIDE = 200  # characters
 INSTANCE = "instance"
 ORPHAN = "orphan"
 OTHER_OWNER = "other owner"
@@ -224,7 +225,8 @@ def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""
         table.add_row(f.kind, f.id, f.name, f.type, f.region, price, f.owner, f.stack, f.verdict)
-    console = Console(highlight=False)
+    # A pipe or a log has no width: ids are not to be cut there.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     console.print(table)
     for stack in expired:
         console.print(f"stack {stack.project}/{stack.name} is past its time: {stack.expires}")

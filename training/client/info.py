@@ -47,6 +47,10 @@ def ends_soon(outputs: StackOutputs) -> str:
     )
 
 
+# By whether the stack is on other machines.
+RESULTS = {False: "results stay", True: "of rented machines nothing stays"}
+
+
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     """Commands for what a user is likely to want now, each with what it does."""
     stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
@@ -56,7 +60,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
         (f"train show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
         (f"train submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
         (f"train list{stack}", "jobs; then train logs, status and stop"),
-        (f"make down{make}", "end everything; results stay"),
+        (f"make down{make}", f"end everything; {RESULTS[outputs.ssh is not None]}"),
     ]
 
 

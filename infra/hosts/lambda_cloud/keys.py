@@ -67,7 +67,7 @@ def read(path: Path) -> KeyPair | None:
         return KeyPair(public=_public_beside(path), private="")
     except (ValueError, UnsupportedAlgorithm) as error:
         raise KeyFileError(
-            f"{path} is no private key that SSH can use; name another file in keyFile"
+            f"{path} is no private key that SSH can use; name another file in sshKeyFile"
         ) from error
     return KeyPair(public=public.decode(), private=content.decode())
 
@@ -92,7 +92,7 @@ def write(path: Path, pair: KeyPair) -> None:
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         raise KeyFileError(
-            f"{path} cannot be made ({error.strerror}); name another file in keyFile"
+            f"{path} cannot be made ({error.strerror}); name another file in sshKeyFile"
         ) from error
     with os.fdopen(descriptor, "w") as file:
         os.fchmod(descriptor, 0o600)  # a umask may have taken the user's own rights too
@@ -120,11 +120,13 @@ def _content(path: Path) -> bytes | None:
         return None
     except OSError as error:
         what = "is a symbolic link" if path.is_symlink() else f"cannot be read ({error.strerror})"
-        raise KeyFileError(f"{path} {what}; name the private key's own file in keyFile") from error
+        raise KeyFileError(
+            f"{path} {what}; name the private key's own file in sshKeyFile"
+        ) from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise KeyFileError(f"{path} is no file; name the private key's own file in keyFile")
+            raise KeyFileError(f"{path} is no file; name the private key's own file in sshKeyFile")
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
             raise KeyFileError(f"{path} has mode {mode:04o}; others may use it: chmod 600 {path}")

@@ -564,7 +564,7 @@ def _matching(held: SshKey, pair: keys.KeyPair | None, path: Any) -> keys.KeyPai
     if not keys.same(held.public_key, pair.public):
         raise keys.KeyFileError(
             f"the account's key {held.name} is not that of {path}; it is left alone: choose "
-            "another name, or name its own private key in keyFile"
+            "another name, or name its own private key in sshKeyFile"
         )
     return pair
 

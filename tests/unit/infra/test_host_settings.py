@@ -124,13 +124,21 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("lambdaCloud.bootTimeoutMinutes", _rent(bootTimeoutMinutes=0), "from 1 to 180"),
     ("lambdaCloud.bootTimeoutMinutes", _rent(bootTimeoutMinutes=200), "from 1 to 180"),
     ("lambdaCloud.fileSystems", _rent(fileSystems=["data"]), "must be an object"),
-    ("lambdaCloud.fileSystems.1data", _rent(fileSystems={"1data": "/mnt"}), "after a letter"),
-    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "mnt"}), "absolute path"),
-    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/"}), "absolute path"),
-    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/mnt/../etc"}), "absolute path"),
-    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/a b"}), "absolute path"),
-    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": 1}), "absolute path"),
-    ("lambdaCloud.fileSystems.b", _rent(fileSystems={"a": "/x", "b": "/x"}), "another file system"),
+    ("lambdaCloud.fileSystems.1data", _rent(fileSystems={"1data": "/data/x"}), "after a letter"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "mnt"}), "must be a path below"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/"}), "must be a path below"),
+    (
+        "lambdaCloud.fileSystems.data",
+        _rent(fileSystems={"data": "/mnt/../etc"}),
+        "must be a path below",
+    ),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": "/a b"}), "must be a path below"),
+    ("lambdaCloud.fileSystems.data", _rent(fileSystems={"data": 1}), "must be a path below"),
+    (
+        "lambdaCloud.fileSystems.b",
+        _rent(fileSystems={"a": "/data/x", "b": "/data/x"}),
+        "another file system",
+    ),
     # What only other machines use, where there are none.
     ("sshKeyFile", {"sshKeyFile": "/srv/key"}, "neither hosts nor lambdaCloud is set"),
     ("setupCommands", {"setupCommands": ["true"]}, "neither hosts nor lambdaCloud is set"),
@@ -146,6 +154,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("setupCommands[0]", HOSTS | {"setupCommands": [["true"]]}, "a command for the host's shell"),
     ("setupCommands[0]", HOSTS | {"setupCommands": ["a\0b"]}, "a command for the host's shell"),
     ("pythonEnvironment", HOSTS | {"pythonEnvironment": "env"}, "must be an absolute path"),
+    ("startRay", _rent(ttlHours=8) | {"startRay": False}, "copies the private key to the head"),
     ("startRay", HOSTS | {"startRay": "no"}, "true or false"),
     (
         "startRay",
@@ -298,7 +307,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         "ttlHours": 8,
         "sshKeyName": "me@lab",
         "bootTimeoutMinutes": 45,
-        "fileSystems": {"food-11": "/mnt/food-11"},
+        "fileSystems": {"food-11": "/lambda/nfs/food-11"},
     }
     parsed = config.parse(settings(lambdaCloud=everything), host, "dev")
     assert parsed.on_hosts == 3
@@ -315,7 +324,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         ttl_hours=8.0,
         ssh_key_name="me@lab",
         boot_timeout_minutes=45,
-        file_systems={"food-11": "/mnt/food-11"},
+        file_systems={"food-11": "/lambda/nfs/food-11"},
     )
 
 

@@ -11,7 +11,7 @@ import yaml
 from pulumi.runtime import rpc
 
 from infra import outputs
-from infra.hosts import probe
+from infra.hosts import cloud_init, probe
 from infra.hosts.host_key import HostKeyProvider
 from infra.hosts.probe import Facts
 
@@ -381,7 +381,7 @@ def test_commands_of_the_user_come_first(run: Any, recorded: Any, requests: Any)
         assert "hosts-host-0-environment" in after[name]
 
 
-RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/mnt/data"}}
+RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
 
 
 @pytest.mark.usefixtures("rented")
@@ -398,7 +398,7 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
         assert inputs["node"] == index
         assert inputs["stackId"] == "0123abcd"
         assert inputs["firewallRulesetIds"] == {"us-east-1": "rules"}
-        assert inputs["fileSystemMounts"] == {"/mnt/data": "lambda-file-system-data-id"}
+        assert inputs["fileSystemMounts"] == {"/lambda/nfs/data": "lambda-file-system-data-id"}
         assert {"trainyard:project", "trainyard:stack", "trainyard:owner"} == set(inputs["tags"])
         config = yaml.safe_load(_plain(inputs["userData"]))
         assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
@@ -502,7 +502,7 @@ def test_a_machine_without_an_end_has_no_deadline(run: Any, recorded: Any) -> No
     (choice,) = recorded.of_type("lambda:Choice").values()
     assert choice.inputs["candidates"] == [{"type": "gpu_1x_a10", "region": ""}]
     assert (choice.inputs["need"], choice.inputs["count"]) == ({}, 1)
-    assert exported["storageUrl"] == "file:///home/trainyard/.local/share/trainyard/test/storage"
+    assert exported["storageUrl"] == f"file://{cloud_init.HOME}/.local/share/trainyard/test/storage"
 
 
 @pytest.mark.usefixtures("rented")
@@ -517,7 +517,7 @@ def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A2
     run: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, "minio", "exit 0")
-    exported = run(lambdaCloud=RENT | {"sshKeyName": "test-ssh-010"}, startRay=False)
+    exported = run(lambdaCloud=RENT | {"sshKeyName": "test-ssh-010", "ttlHours": 0}, startRay=False)
     found = yaml.safe_load(exported["rayClusterFile"])
     assert found["auth"] == {
         "ssh_user": "trainyard",

@@ -1,5 +1,6 @@
 """Hosts that are there already: looked at side by side, refused together."""
 
+import asyncio
 import threading
 
 import pulumi
@@ -25,6 +26,16 @@ FACTS = Facts(
     interfaces={},
     outward="eth0",
 )
+
+
+@pytest.fixture(autouse=True)
+def loop():
+    """Outputs want an event loop."""
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield
+    asyncio.set_event_loop(None)
+    made.close()
 
 
 def _host(address, **changes):

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster.service import Port, Service, Volume
+from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts.machine import Machine
 from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs, _ports
 
@@ -107,7 +107,12 @@ def test_a_program_that_a_machine_lacks_is_named(within: Any) -> None:
     def place(runtime: HostsRuntime) -> None:
         with pytest.raises(ValueError, match="host-0 has no prometheus"):
             runtime.place(
-                Service(name="prometheus", program="prometheus", arguments=[]),
+                Service(
+                    name="prometheus",
+                    program="prometheus",
+                    arguments=[],
+                    health=[HealthCheck(port=9090, path="/")],
+                ),
                 pulumi.ResourceOptions(),
             )
 

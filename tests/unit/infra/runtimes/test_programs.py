@@ -12,10 +12,17 @@ from infra.runtimes import agent, programs
 from infra.runtimes.programs import KINDS, Data, Files
 
 
+@pytest.fixture
+def open_umask():
+    """Of a user who lets everybody read everything."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
 def test_files_are_private_and_no_other_is_there(tmp_path):  # F35 F38
     props = {"folder": str(tmp_path), "name": "ray-node", "secrets": {"token": "a", "keys": "b"}}
-    os.umask(before := os.umask(0))
-    assert before is not None
     id_, made = Files().create(props)
     folder = tmp_path / "ray-node" / "files"
     assert (id_, made) == (str(folder), props)
