@@ -38,6 +38,8 @@ INJECTIONS = [  # F39
     "$(touch x)",
     "`touch x`",
     "a;touch x",
+    ";touch x",
+    "-x",
     "a b",
     "a\nb",
     "a'b",
@@ -202,7 +204,7 @@ BAD += [
 BAD += [
     ("pythonEnvironment", HOSTS | {"pythonEnvironment": f"/opt/{text}"}, "absolute path")
     for text in INJECTIONS
-    if text not in ("x" * 10_000, "a/b")
+    if text not in ("x" * 10_000, "a/b", "-x")
 ]
 
 
