@@ -1,5 +1,6 @@
 """Rented machines as hosts of a stack: what is declared in the account, and how it is reached."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from infra.hosts.reachable import Reachable
 
 SSH_PORT = 22
 ANYWHERE = "0.0.0.0/0"
+NOT_HOSTNAME = re.compile(r"[^a-z0-9-]+")
+HOSTNAME_LIMIT = 60  # of 63, with the number behind it
 
 
 class Fleet(pulumi.ComponentResource):
@@ -125,7 +128,7 @@ class Fleet(pulumi.ComponentResource):
                         "node": index,
                         "choices": choice.choices,
                         "sshKeyName": key.name,
-                        "hostname": f"{pulumi.get_stack()}-{index}".lower().replace("_", "-"),
+                        "hostname": _hostname(pulumi.get_stack(), index),
                         "tags": shared,
                         "firewallRulesetIds": firewall.ids,
                         "fileSystemMounts": mounts,
@@ -226,6 +229,11 @@ class Fleet(pulumi.ComponentResource):
             after=[reachable],
             part_of=instance,
         )
+
+
+def _hostname(stack: str, index: int) -> str:
+    """Return a host name that the API takes; a stack's name may hold more and be longer."""
+    return f"{NOT_HOSTNAME.sub('-', stack.lower()).strip('-')[:HOSTNAME_LIMIT] or 'host'}-{index}"
 
 
 def _rule(cidr: str) -> dict[str, Any]:
