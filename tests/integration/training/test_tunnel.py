@@ -559,8 +559,8 @@ def test_a_training_goes_through(away: Any, host: Sshd) -> None:
     assert result.stderr.count("\n") == 1
     for name in ("dashboardUrl", "objectStoreEndpoint"):
         assert forwarded(host, away.outputs[name]), name
-    [row] = json.loads(away.train("runs", "--json").stdout)[:1]
-    assert row["run"] == "far"
+    # The store is reached too; other tests of this cluster left runs of theirs there.
+    assert "far" in [row["run"] for row in json.loads(away.train("runs", "--json").stdout)]
     wait_until(lambda: not host.connections(), "the connection's end")
 
 

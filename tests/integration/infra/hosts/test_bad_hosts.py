@@ -41,12 +41,13 @@ def fails(stack: Any, *expected: str) -> None:
 def test_all_faults_of_all_hosts_at_once(
     host: Callable[..., Any], declare_on_hosts: Callable[..., Any]
 ) -> None:
-    good, bare = host("bad-a"), host("bad-b", without=("python3",))
+    one, two, bare = host("bad-a"), host("bad-b"), host("bad-e", without=("python3",))
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+    nobody = {name: one[name].rpartition(".")[0] + ".250" for name in ("address", "privateAddress")}
     hosts = [
-        {**good, "user": "nobody-here"},
-        {**good, "hostKey": " ".join(other.split()[:2])},  # F38
-        {**good, "address": good["address"].rpartition(".")[0] + ".250"},
+        {**one, "user": "nobody-here"},
+        {**two, "hostKey": " ".join(other.split()[:2])},  # F38
+        {**one, **nobody},
         bare,
     ]
     stack = declare_on_hosts(hosts, workers=4)
