@@ -1,8 +1,8 @@
 """A program of this machine, copied to another: what no package of that machine offers."""
 
+import hashlib
 import platform
 import shlex
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +10,15 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.ssh import Connection, SshError, copy, run
-from infra.hosts import presence
+from infra.hosts.presence import HostProvider
 from infra.resource import difference, say
 
 CALL_SECONDS = 60.0
 MODE = 0o755
 
 
-class ExecutableProvider(dynamic.ResourceProvider):
+class ExecutableProvider(HostProvider):
     """Copies once, and again when the file of this machine has another content."""
-
-    serialize_as_secret_always = False  # captures nothing
-    _key: str | None = None
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Take the API key from the stack's config, to ask whether a rented machine is gone."""
-        self._key = req.config.get(presence.API_KEY)
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another machine or path is another copy; another way to it is not."""
@@ -38,12 +31,9 @@ class ExecutableProvider(dynamic.ResourceProvider):
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the copy is there and whole."""
-        try:
+        there = False
+        with self.unless_gone(props):
             there = _digest(props) == _local_digest(props)
-        except SshError:
-            if not presence.is_gone(props["host"], self._key):
-                raise
-            there = False
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
@@ -53,11 +43,8 @@ class ExecutableProvider(dynamic.ResourceProvider):
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove the copy."""
-        try:
+        with self.unless_gone(props):
             _call(props, f"rm -f {shlex.quote(props['path'])}")
-        except SshError:
-            if not presence.is_gone(props["host"], self._key):
-                raise
 
 
 class Executable(dynamic.Resource, module="host", name="Executable"):
@@ -98,10 +85,7 @@ def _digest(props: dict[str, Any]) -> str:
 
 def _local_digest(props: dict[str, Any]) -> str:
     with Path(props["source"]).open("rb") as file:
-        digest = sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _call(props: dict[str, Any], command: str) -> str:

@@ -3,14 +3,9 @@
 from typing import Any
 
 import pulumi
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 from pulumi import dynamic
+
+from infra.hosts.lambda_cloud import keys
 
 
 class HostKeyProvider(dynamic.ResourceProvider):
@@ -24,11 +19,9 @@ class HostKeyProvider(dynamic.ResourceProvider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Draw the pair."""
-        key = Ed25519PrivateKey.generate()
-        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
-        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        pair = keys.generate()
         return dynamic.CreateResult(
-            props["name"], {**props, "privateKey": private, "publicKey": public}
+            props["name"], {**props, "privateKey": pair.private, "publicKey": pair.public}
         )
 
 

@@ -1,6 +1,12 @@
 """Whether a machine that does not answer is switched off or gone for good."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
+
+from pulumi import dynamic
+
+from cluster.ssh import SshError
 
 API_KEY = "lambdaApiKey"  # the setting
 
@@ -26,3 +32,27 @@ def is_gone(host: dict[str, Any], api_key: str | None) -> bool:
         return open_account(api_key).instance(host["instanceId"]).status in ENDED
     except NotFoundError:
         return True
+
+
+class HostProvider(dynamic.ResourceProvider):
+    """A resource on a machine: with a rented machine that is gone, all on it is gone."""
+
+    serialize_as_secret_always = False  # captures nothing
+    _key: str | None = None
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Take the API key from the stack's config, where the environment may have none."""
+        self._key = req.config.get(API_KEY)
+
+    @contextlib.contextmanager
+    def unless_gone(self, props: dict[str, Any]) -> Iterator[None]:
+        """Leave out what cannot be done because the machine is gone; one that is off is an error.
+
+        Raises:
+            SshError: the machine cannot be reached, and is not known to be gone.
+        """
+        try:
+            yield
+        except SshError:
+            if not is_gone(props["host"], self._key):
+                raise

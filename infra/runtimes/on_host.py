@@ -10,8 +10,8 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.ssh import Connection, SshError, run
-from infra.hosts import presence
+from cluster.ssh import Connection, run
+from infra.hosts.presence import HostProvider
 from infra.resource import difference, say
 from infra.runtimes.programs import KINDS, ProgramError
 
@@ -21,7 +21,7 @@ OURS = ("host", "machine", "__provider")  # what the other machine has no use fo
 Props = dict[str, Any]
 
 
-class OnHostProvider(dynamic.ResourceProvider):
+class OnHostProvider(HostProvider):
     """A resource whose work is done by one of the kinds of `programs.py`.
 
     Attributes:
@@ -29,14 +29,8 @@ class OnHostProvider(dynamic.ResourceProvider):
         replaces: properties whose change needs a new resource, the old one going first.
     """
 
-    serialize_as_secret_always = False  # captures nothing
-    _key: str | None = None
     kind: str
     replaces: tuple[str, ...]
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Take the API key from the stack's config, to ask whether a rented machine is gone."""
-        self._key = req.config.get(presence.API_KEY)
 
     def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
         """Compare; another machine needs another resource."""
@@ -48,12 +42,9 @@ class OnHostProvider(dynamic.ResourceProvider):
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Look whether it is there; what was on a machine that is gone is gone."""
-        try:
+        found = None
+        with self.unless_gone(props):
             found = _do(self.kind, "read", id_, props)
-        except SshError:
-            if not presence.is_gone(props["host"], self._key):
-                raise
-            found = None
         return dynamic.ReadResult("", {}) if found is None else dynamic.ReadResult(id_, found)
 
     def update(self, _id: str, olds: Props, news: Props) -> dynamic.UpdateResult:
@@ -62,12 +53,9 @@ class OnHostProvider(dynamic.ResourceProvider):
 
     def delete(self, id_: str, props: Props) -> None:
         """Remove it; what was on a machine that is gone is gone."""
-        try:
+        note = ""
+        with self.unless_gone(props):
             note = _do(self.kind, "delete", id_, props)
-        except SshError:
-            if not presence.is_gone(props["host"], self._key):
-                raise
-            note = ""
         if note:
             say(f"{props['machine']}: {note}" if "host" in props else note)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.ssh import Connection, SshError, run
-from infra.hosts import presence
-from infra.hosts.lambda_cloud.account import SETTING, credentials
+from cluster.ssh import Connection, run
+from infra.hosts.lambda_cloud.account import credentials
+from infra.hosts.presence import HostProvider
 from infra.resource import difference
 
 CALL_SECONDS = 60.0
@@ -25,14 +25,8 @@ WRITE = (
 )
 
 
-class DeadlineProvider(dynamic.ResourceProvider):
+class DeadlineProvider(HostProvider):
     """Tells the machine's timer when to end it, and how."""
-
-    serialize_as_secret_always = False  # captures nothing
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Take the API key from the stack's config, where the environment may have none."""
-        self._key = req.config.get(SETTING)
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another machine has a timer of its own; another time is told to the same one."""
@@ -50,11 +44,8 @@ class DeadlineProvider(dynamic.ResourceProvider):
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Take time and key away from it."""
-        try:
+        with self.unless_gone(props):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
-        except SshError:
-            if not presence.is_gone(props["host"], self._key):
-                raise
 
     def _tell(self, props: dict[str, Any]) -> None:
         key, url = credentials(self._key)
