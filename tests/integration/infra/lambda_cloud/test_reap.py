@@ -29,7 +29,7 @@ def _verdicts(text):
     return {found["id"]: found["verdict"] for found in json.loads(text)["findings"]}
 
 
-def test_every_instance_gets_its_verdict(rented, cloud, reaped):
+def test_every_instance_gets_its_verdict(rented, cloud, reaped):  # A18
     rented.done("up")
     account = cloud.account
     lost = account.add_instance("lost", tags=MINE)

@@ -128,7 +128,7 @@ def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) ->
         assert "docker" not in run(instance.id, "id trainyard").stdout
 
 
-def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:  # F20
+def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:  # A2, A17, F20
     launches = len(lambda_stack.cloud.journal.of("launch"))
     lambda_stack.stack.engine("up", "--yes", "--expect-no-changes")
     lambda_stack.stack.engine("refresh", "--yes", "--expect-no-changes")

@@ -23,7 +23,7 @@ def opened(monkeypatch):
     return made
 
 
-def test_the_key_of_the_environment_goes_before_the_setting(monkeypatch, opened):
+def test_the_key_of_the_environment_goes_before_the_setting(monkeypatch, opened):  # A4
     open_account("of-the-setting")
     monkeypatch.setenv("LAMBDALABS_API_KEY", "of-the-second")
     open_account("of-the-setting")
