@@ -1,6 +1,7 @@
 """What a stack makes in the account, adopts, changes and leaves."""
 
 import os
+import re
 import stat
 
 import pytest
