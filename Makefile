@@ -50,6 +50,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 
 lock: setup
 	for name in setup base dev; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
-	for name in ray/torch ray/requirements jupyter/requirements; do $(COMPILE) -c requirements/base.txt docker/$$name.in -o docker/$$name.txt; done
+	for name in ray/torch jupyter/requirements mlflow/requirements; do $(COMPILE) -c requirements/base.txt docker/$$name.in -o docker/$$name.txt; done
+	$(COMPILE) -c requirements/base.txt --override requirements/without-torch.in docker/ray/requirements.in -o docker/ray/requirements.txt
 	$(COMPILE) -c requirements/base.txt requirements/host.in -o requirements/host.txt
-	for name in ray jupyter; do cp requirements/setup.txt docker/$$name/; done
+	for name in ray jupyter mlflow; do cp requirements/setup.txt docker/$$name/; done

@@ -30,6 +30,8 @@ PORTS = (
     "objectStorePort",
     "objectStoreConsolePort",
     "prometheusPort",
+    "trackingPort",
+    "servePort",
 )
 DOCKER_PORTS = ("grafanaPort", "notebookPort")
 AGENT_PORTS = 4  # the head's and up to three workers', one after another
@@ -52,6 +54,7 @@ class ScratchStack:
     Args:
         folder: an empty folder.
         runtime: process or docker.
+        settings: more of the stack's settings.
 
     Attributes:
         prefix: of the names of its containers.
@@ -59,7 +62,7 @@ class ScratchStack:
 
     name = "bench"
 
-    def __init__(self, folder: Path, runtime: str) -> None:
+    def __init__(self, folder: Path, runtime: str, settings: dict[str, Any]) -> None:
         self.prefix = f"{folder.name}-"
         self.project = folder / "project"
         self.project.mkdir()
@@ -75,6 +78,7 @@ class ScratchStack:
             config |= {"containerPrefix": self.prefix, "keepData": False}
         if runtime == "docker" and not os.environ.get(REGISTRY):
             config |= {"images": TEST_IMAGES, "buildArgs": TEST_BUILD_ARGS}
+        config |= settings
         document = {"config": {f"trainyard:{key}": value for key, value in config.items()}}
         (self.project / f"Pulumi.{self.name}.yaml").write_text(yaml.safe_dump(document))
         (folder / "backend").mkdir()
@@ -114,14 +118,15 @@ class ScratchStack:
 
 
 @contextlib.contextmanager
-def scratch_stack(runtime: str = "process") -> Iterator[ScratchStack]:
+def scratch_stack(runtime: str = "process", **settings: Any) -> Iterator[ScratchStack]:
     """A stack that is destroyed, and whose folders are removed, when the body ends.
 
     Args:
         runtime: process or docker.
+        settings: more of the stack's settings.
     """
     folder = Path(tempfile.mkdtemp(prefix="ty-bench-"))
-    stack = ScratchStack(folder, runtime)
+    stack = ScratchStack(folder, runtime, settings)
     try:
         yield stack
     finally:

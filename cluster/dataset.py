@@ -1,4 +1,7 @@
-"""Food-11 in a volume: filled once by a program that checks what it put there and ends."""
+"""Food-11 in a volume: filled once by a program that checks what it put there and ends.
+
+Without an archive it draws a small stand-in: as many classes, to be learned, and no food.
+"""
 
 from dataclasses import dataclass
 
@@ -20,19 +23,23 @@ class DatasetArgs:
 
     Attributes:
         runtime: where the program runs.
-        url: of the archive, "" when it is a file.
-        archive: absolute path of the archive on the host, "" when it is a URL.
+        generate: whether a stand-in is drawn, in place of an archive.
+        url: of the archive, "" when there is none or it is a file.
+        archive: absolute path of the archive on the host, "" when there is none or it is a URL.
         sha256: hexadecimal digest that the archive must have, "" to take it as it is.
     """
 
     runtime: Runtime
+    generate: bool
     url: str
     archive: str
     sha256: str
 
     def __post_init__(self) -> None:
-        if bool(self.url) == bool(self.archive):
-            raise ValueError(f"either a URL ({self.url!r}) or an archive ({self.archive!r})")
+        if [self.generate, bool(self.url), bool(self.archive)].count(True) != 1:
+            raise ValueError(
+                f"one of a URL ({self.url!r}), an archive ({self.archive!r}) and generated images"
+            )
 
 
 class Dataset(pulumi.ComponentResource):
@@ -49,14 +56,20 @@ class Dataset(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:cluster:Dataset", name, None, opts)
         runtime = args.runtime
-        source = ["--url", args.url]
-        if args.archive:
+        source = ["--generate"]
+        if args.url:
+            source = ["--url", args.url]
+        elif args.archive:
             source = ["--archive", runtime.file(SERVICE, ARCHIVE_FILE)]
         runtime.place(
             Service(
                 name=SERVICE,
                 program="dataset",
-                arguments=[*source, *(["--sha256", args.sha256] if args.sha256 else [])],
+                arguments=[
+                    *("--folder", runtime.volume(SERVICE, VOLUME)),
+                    *source,
+                    *(["--sha256", args.sha256] if args.sha256 else []),
+                ],
                 host_files={ARCHIVE_FILE: args.archive} if args.archive else {},
                 volumes=[VOLUME],
                 once=True,

@@ -158,6 +158,33 @@ class ObjectStore(pulumi.ComponentResource):
         self.register_outputs({"url": self.url})
 
 
+def environment(storage: Storage, credentials_file: str) -> dict[str, pulumi.Input[str]]:
+    """Return what S3 clients of a service find the bucket by; nothing for a folder.
+
+    Args:
+        storage: the bucket.
+        credentials_file: path of a file with `credentials`.
+    """
+    if not storage.bucket:
+        return {}
+    return {
+        "AWS_SHARED_CREDENTIALS_FILE": credentials_file,
+        "AWS_ENDPOINT_URL": join("http://", storage.internal),
+        "AWS_REGION": REGION,
+    }
+
+
+def credentials(storage: Storage) -> pulumi.Output[str]:
+    """Return the file of S3 clients that holds the keys to the bucket."""
+    return pulumi.Output.secret(
+        pulumi.Output.format(
+            "[default]\naws_access_key_id = {0}\naws_secret_access_key = {1}\n",
+            storage.access_key,
+            storage.secret_key,
+        )
+    )
+
+
 def bucket_policy(bucket: str) -> dict[str, Any]:
     """Return the policy of a user that may read and write one bucket and nothing else."""
     return {

@@ -14,6 +14,7 @@ from cluster.ray_head import GrafanaUrls, RayHead, RayHeadArgs
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.ray_worker import RayWorker, RayWorkerArgs
 from cluster.service import Runtime
+from cluster.tracking import TrackingAccess
 
 TOKEN_BYTES = 32
 
@@ -29,6 +30,7 @@ class RayClusterArgs:
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
         storage: where jobs keep their results.
+        tracking: the tracking server that jobs log to; None without one.
         prometheus_url: of Prometheus, for other services; None without one.
         grafana: of Grafana, whose panels the dashboard shows; None without one.
         gpus: indexes of the host's accelerators that each worker may use.
@@ -41,6 +43,7 @@ class RayClusterArgs:
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
+    tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
     grafana: GrafanaUrls | None
     gpus: Sequence[Sequence[int]]
@@ -58,10 +61,12 @@ class RayCluster(pulumi.ComponentResource):
 
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
+        serve_url: URL of Ray Serve's proxy, for users.
         nodes: list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}, the head first.
     """
 
     dashboard_url: pulumi.Output[str]
+    serve_url: pulumi.Output[str]
     nodes: pulumi.Output[list[dict[str, Any]]]
 
     def __init__(
@@ -76,6 +81,7 @@ class RayCluster(pulumi.ComponentResource):
                 ports=args.ports,
                 token=args.token,
                 storage=args.storage,
+                tracking=args.tracking,
                 prometheus_url=args.prometheus_url,
                 grafana=args.grafana,
                 has_dataset=args.has_dataset,
@@ -92,12 +98,14 @@ class RayCluster(pulumi.ComponentResource):
                     ports=args.ports,
                     token=args.token,
                     storage=args.storage,
+                    tracking=args.tracking,
                     gpus=args.gpus[index],
                     has_dataset=args.has_dataset,
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
         self.dashboard_url = head.dashboard_url
+        self.serve_url = head.serve_url
         self.nodes = pulumi.Output.from_input(
             [
                 described(ray_head.SERVICE, args.head),

@@ -9,8 +9,9 @@ from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.tracking import TrackingAccess
 
-SERVICE = "ray-head"
+SERVICE = ray_node.HEAD
 # Where the head writes its Grafana dashboards, and how Grafana has the same folder.
 DASHBOARDS = Volume(name="dashboards", shared=True)
 DASHBOARDS_READ_ONLY = Volume(name="dashboards", shared=True, read_only=True)
@@ -44,6 +45,7 @@ class RayHeadArgs:
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
         storage: where jobs keep their results.
+        tracking: the tracking server that jobs log to; None without one.
         prometheus_url: of Prometheus, for other services; None without one.
         grafana: of Grafana, whose panels the dashboard shows; None without one.
         has_dataset: whether it has the volume of the data set.
@@ -54,6 +56,7 @@ class RayHeadArgs:
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
+    tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
     grafana: GrafanaUrls | None
     has_dataset: bool
@@ -64,9 +67,11 @@ class RayHead(pulumi.ComponentResource):
 
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
+        serve_url: URL of Ray Serve's proxy, for users.
     """
 
     dashboard_url: pulumi.Output[str]
+    serve_url: pulumi.Output[str]
 
     def __init__(
         self, name: str, args: RayHeadArgs, opts: pulumi.ResourceOptions | None = None
@@ -74,7 +79,14 @@ class RayHead(pulumi.ComponentResource):
         super().__init__("trainyard:cluster:RayHead", name, None, opts)
         runtime, ports = args.runtime, args.ports
         environment = {
-            **ray_node.environment(SERVICE, runtime, args.storage, has_dataset=args.has_dataset),
+            **ray_node.environment(
+                SERVICE,
+                runtime,
+                ports,
+                args.storage,
+                args.tracking,
+                has_dataset=args.has_dataset,
+            ),
             **head_environment(ports, args.prometheus_url),
             **grafana_environment(runtime, args.grafana),
         }
@@ -86,7 +98,7 @@ class RayHead(pulumi.ComponentResource):
                 *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
             ],
             environment=environment,
-            secrets=ray_node.secret_files(args.token, args.storage),
+            secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
             volumes=[
                 *ray_node.volumes(has_dataset=args.has_dataset),
                 *([DASHBOARDS] if args.grafana else []),
@@ -97,6 +109,8 @@ class RayHead(pulumi.ComponentResource):
                 Port(number=ports.dashboard, setting="dashboardPort", published=True),
                 Port(number=ports.gcs, setting="gcsPort"),
                 Port(number=ports.client, setting="rayClientPort"),
+                # Nothing listens there before something is served: it is no part of health.
+                Port(number=ports.serve, setting="servePort", published=True),
                 Port(number=ports.agent, setting="agentPort"),
                 Port(number=ports.autoscaler_metrics, setting="autoscalerMetricsPort"),
                 Port(number=ports.dashboard_metrics, setting="dashboardMetricsPort"),
@@ -111,7 +125,8 @@ class RayHead(pulumi.ComponentResource):
         self.dashboard_url = pulumi.Output.concat(
             "http://", runtime.public(SERVICE, ports.dashboard)
         )
-        self.register_outputs({"dashboard_url": self.dashboard_url})
+        self.serve_url = pulumi.Output.concat("http://", runtime.public(SERVICE, ports.serve))
+        self.register_outputs({"dashboard_url": self.dashboard_url, "serve_url": self.serve_url})
 
 
 def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:

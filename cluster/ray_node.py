@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 
 import pulumi
 
-from cluster import dataset
+from cluster import dataset, object_store, tracking
 from cluster.inputs import join, lift
-from cluster.object_store import REGION, Storage
+from cluster.object_store import Storage
 from cluster.service import Runtime, Volume
+from cluster.tracking import TrackingAccess
 
 MIB = 1024 * 1024  # bytes
 OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
 RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 
+HEAD = "ray-head"  # name of the head's service
 TEMP = Volume(name="ray")
 # A node that is asked to end waits half a minute for running jobs, and a minute for a head that
 # ended first. Killed, it loses nothing that lasts: runs go on from their checkpoints.
@@ -23,6 +25,11 @@ STOP_SECONDS = 0
 SHARED_MEMORY_SHARE = 0.25
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
+# How long a node waits for a head that is gone before it ends, to join the next one. By Ray's own
+# default a minute, for which a head of the same machine does not start: it takes what still runs
+# for its own cluster. The head gives a silent node up as late (ray_head.py).
+HEAD_LOST_SECONDS = 20
+TRACKING_FILE = "mlflow-credentials"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,7 @@ class RayPorts:
         dashboard: dashboard and job server of the head.
         gcs: global control service of the head.
         client: Ray client server of the head.
+        serve: Ray Serve's proxy on the head, once something is served.
         agent: agent of the head; those of the workers listen on the ports after it.
         autoscaler_metrics: metrics of the head's autoscaler monitor.
         dashboard_metrics: metrics of the dashboard.
@@ -60,6 +68,7 @@ class RayPorts:
     dashboard: int
     gcs: int
     client: int
+    serve: int
     agent: int
     autoscaler_metrics: int
     dashboard_metrics: int
@@ -125,9 +134,17 @@ def volumes(*, has_dataset: bool) -> list[Volume]:
 
 
 def environment(
-    service: str, runtime: Runtime, storage: Storage, *, has_dataset: bool
+    service: str,
+    runtime: Runtime,
+    ports: RayPorts,
+    storage: Storage,
+    tracked: TrackingAccess | None,
+    *,
+    has_dataset: bool,
 ) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
+
+    What serves is started by a job, on whichever node, and listens on the head.
 
     RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
     then, and one that waits for a busy node does not fail too early.
@@ -136,28 +153,30 @@ def environment(
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_LOST_SECONDS),
         "TRAINYARD_STORAGE_URL": storage.url,
+        "TRAINYARD_SERVE_HOST": runtime.listen_address(HEAD),
+        "TRAINYARD_SERVE_PORT": str(ports.serve),
+        **object_store.environment(storage, runtime.file(service, CREDENTIALS_FILE)),
     }
     if has_dataset:
         variables[dataset.DATA_VARIABLE] = dataset.folder(runtime, service)
-    if storage.bucket:
+    if tracked is not None:
         variables |= {
-            "AWS_SHARED_CREDENTIALS_FILE": runtime.file(service, CREDENTIALS_FILE),
-            "AWS_ENDPOINT_URL": join("http://", storage.internal),
-            "AWS_REGION": REGION,
+            "MLFLOW_TRACKING_URI": tracked.url,
+            "TRAINYARD_TRACKING_CREDENTIALS_FILE": runtime.file(service, TRACKING_FILE),
+            "MLFLOW_DISABLE_TELEMETRY": "true",
         }
     return variables
 
 
-def secret_files(token: pulumi.Input[str], storage: Storage) -> dict[str, pulumi.Input[str]]:
-    """Return the secret files of a Ray node: its token, and the keys to the bucket if any."""
+def secret_files(
+    token: pulumi.Input[str], storage: Storage, tracked: TrackingAccess | None
+) -> dict[str, pulumi.Input[str]]:
+    """Return the secret files of a Ray node: its token, and the keys to what else there is."""
     files: dict[str, pulumi.Input[str]] = {TOKEN_FILE: pulumi.Output.secret(token)}
     if storage.bucket:
-        files[CREDENTIALS_FILE] = pulumi.Output.secret(
-            pulumi.Output.format(
-                "[default]\naws_access_key_id = {0}\naws_secret_access_key = {1}\n",
-                storage.access_key,
-                storage.secret_key,
-            )
-        )
+        files[CREDENTIALS_FILE] = object_store.credentials(storage)
+    if tracked is not None:
+        files[TRACKING_FILE] = tracking.client_credentials(tracked)
     return files

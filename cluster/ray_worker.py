@@ -10,6 +10,7 @@ from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.tracking import TrackingAccess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class RayWorkerArgs:
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
         storage: where jobs keep their results.
+        tracking: the tracking server that jobs log to; None without one.
         gpus: indexes of the host's accelerators that it may use.
         has_dataset: whether it has the volume of the data set.
     """
@@ -33,6 +35,7 @@ class RayWorkerArgs:
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
+    tracking: TrackingAccess | None
     gpus: Sequence[int]
     has_dataset: bool
 
@@ -74,9 +77,14 @@ class RayWorker(pulumi.ComponentResource):
                     *ray_node.common_flags(service_name, node, runtime, args.resources, args.ports),
                 ],
                 environment=ray_node.environment(
-                    service_name, runtime, args.storage, has_dataset=args.has_dataset
+                    service_name,
+                    runtime,
+                    args.ports,
+                    args.storage,
+                    args.tracking,
+                    has_dataset=args.has_dataset,
                 ),
-                secrets=ray_node.secret_files(args.token, args.storage),
+                secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
                 volumes=ray_node.volumes(has_dataset=args.has_dataset),
                 gpus=args.gpus,
                 shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),

@@ -12,6 +12,7 @@ from cluster.notebook import Notebook, NotebookArgs
 from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
 from cluster.ray_cluster import TOKEN_BYTES, RayCluster, RayClusterArgs
 from cluster.secret import Secret
+from cluster.tracking import Tracking, TrackingArgs
 from infra import checkout, config, outputs, place, versions
 from infra.hosts import local
 from infra.ray_launcher import RayLauncher, RayLauncherArgs
@@ -67,11 +68,18 @@ if monitoring is not None and here.grafana:
             anonymous=settings.grafana_anonymous_viewer,
         ),
     )
+tracking: Tracking | None = None
+if settings.tracks:
+    tracking = Tracking(
+        "tracking",
+        TrackingArgs(runtime=here.runtime, port=settings.tracking_port, storage=storage),
+    )
 if settings.dataset is not None:
     Dataset(
         "dataset",
         DatasetArgs(
             runtime=here.runtime,
+            generate=settings.dataset.generate,
             url=settings.dataset.url,
             archive=str(settings.dataset.archive or ""),
             sha256=settings.dataset.sha256,
@@ -88,6 +96,7 @@ if here.launched is None:
             ports=settings.ray_ports,
             token=token.value,
             storage=storage,
+            tracking=tracking.access if tracking else None,
             prometheus_url=None if monitoring is None else monitoring.internal_url,
             grafana=grafana.urls if grafana else None,
             gpus=here.gpus,
@@ -103,6 +112,7 @@ else:
             ports=settings.ray_ports,
             token=token.value,
             storage=storage,
+            tracking=tracking.access if tracking else None,
             prometheus_url=None if monitoring is None else monitoring.internal_url,
         ),
     )
@@ -143,6 +153,9 @@ pulumi.export(outputs.PROMETHEUS_PASSWORD, gateway.password if gateway else NONE
 pulumi.export(outputs.GRAFANA_URL, grafana.url if grafana else "")
 pulumi.export(outputs.GRAFANA_PASSWORD, grafana.password if grafana else NONE)
 pulumi.export(outputs.NOTEBOOK_URL, notebook.url if notebook else NONE)
+pulumi.export(outputs.TRACKING_URL, tracking.url if tracking else "")
+pulumi.export(outputs.TRACKING_PASSWORD, tracking.password if tracking else NONE)
+pulumi.export(outputs.SERVE_URL, ray.serve_url)
 pulumi.export(outputs.RAY_VERSION, versions.RAY)
 pulumi.export(outputs.PYTHON_VERSION, here.python)
 pulumi.export(outputs.NODES, ray.nodes)

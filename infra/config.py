@@ -27,6 +27,7 @@ MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
 RUNTIMES = ("auto", "docker", "process")
 ACCELERATORS = ("none", "nvidia", "amd")
 OBJECT_STORES = ("auto", "minio", "directory")
+TRACKING = ("none", "mlflow")
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
 # /ray-worker-63/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
 STATE_DIR_LIMIT = 25
@@ -42,7 +43,6 @@ ONLY_FOR = {
         "containerPrefix": "",
         "images": "{}",
         "buildArgs": "{}",
-        "dataset": "{}",
         "allowedCidrs": "[]",
         "publishAddress": "",
         "grafanaAnonymousViewer": "false",
@@ -70,6 +70,8 @@ PUBLISHED = frozenset(
         "prometheusPort",
         "grafanaPort",
         "notebookPort",
+        "trackingPort",
+        "servePort",
     }
 )
 
@@ -107,6 +109,7 @@ class Settings:
     grafana: bool
     grafana_anonymous_viewer: bool
     notebook: bool
+    tracking: str
     head: NodeResources
     workers: tuple[NodeResources, ...]
     worker: Mapping[str, Any]
@@ -134,6 +137,13 @@ class Settings:
     prometheus_port: int
     grafana_port: int
     notebook_port: int
+    tracking_port: int
+    serve_port: int
+
+    @property
+    def tracks(self) -> bool:
+        """Whether a tracking server runs."""
+        return self.tracking != "none"
 
     @property
     def ray_ports(self) -> RayPorts:
@@ -142,6 +152,7 @@ class Settings:
             dashboard=self.dashboard_port,
             gcs=self.gcs_port,
             client=self.ray_client_port,
+            serve=self.serve_port,
             agent=self.agent_port,
             autoscaler_metrics=self.autoscaler_metrics_port,
             dashboard_metrics=self.dashboard_metrics_port,
@@ -165,12 +176,13 @@ class Settings:
         notebook: bool = False,
     ) -> list[Port]:
         """Return every fixed port of the services that run; of containers, users see some only."""
-        keys = ["dashboardPort", "gcsPort", "rayClientPort"]
+        keys = ["dashboardPort", "gcsPort", "rayClientPort", "servePort"]
         keys += ["autoscalerMetricsPort", "dashboardMetricsPort"]
         keys += ["objectStorePort", "objectStoreConsolePort"] if object_store else []
         keys += ["prometheusPort"] if prometheus else []
         keys += ["grafanaPort"] if grafana else []
         keys += ["notebookPort"] if notebook else []
+        keys += ["trackingPort"] if self.tracks else []
         ports = [
             Port(number=getattr(self, _snake(key)), setting=key, published=key in PUBLISHED)
             for key in keys
@@ -232,6 +244,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         "grafana": reader.boolean("grafana"),
         "grafana_anonymous_viewer": reader.boolean("grafanaAnonymousViewer"),
         "notebook": reader.boolean("notebook"),
+        "tracking": reader.choice("tracking", TRACKING),
         "hosts": host_settings.hosts(reader),
         "lambda_cloud": host_settings.lambda_cloud(reader),
         "owner": reader.text("owner"),
@@ -350,6 +363,8 @@ def _runtime(reader: Reader) -> str:
     }
     if reader.raw.get("objectStore") == "directory":
         given["process"].append("objectStore")
+    if chosen == "auto" and "volume" in reader.fields("dataset"):
+        given["docker"].append("dataset.volume")
     if "lambdaCloud" in given["process"] and "allowedCidrs" in given["docker"]:
         given["docker"].remove("allowedCidrs")  # of the instances' firewall there
     if chosen == "auto" and given["docker"] and given["process"]:
@@ -415,6 +430,10 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
     if reader.raw.get("objectStore") == "directory" and machines > 1:
         bound = f"a folder of one machine is none of the other {machines - 1}"
         reader.fault("objectStore", "directory", bound, "set objectStore to auto or minio")
+    if values["dataset"]:
+        bound = "fills a folder of this machine, and the nodes are on others"
+        action = "remove dataset, and have setupCommands put the images there"
+        reader.fault("dataset", reader.fields("dataset"), bound, action)
     if values["owner"] and not values["lambda_cloud"]:
         reader.fault("owner", values["owner"], "is a tag of rented machines", "remove owner")
     if not values["start_ray"]:

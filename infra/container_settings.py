@@ -1,4 +1,4 @@
-"""Settings that only containers know: images, their build, the data volume, who may connect.
+"""Settings of containers: images, their build, the data volume, who may connect.
 
 Deliberately absent: any look at the machine. Whether an archive, an address or an image exists is
 found out by what uses it.
@@ -15,7 +15,7 @@ from infra import versions
 from infra.reader import CREDENTIALS, SECRET_NAME, Reader
 
 VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,254}")
-BUILT = ("ray", "minio", "jupyter", "dataset")  # each from docker/<name>
+BUILT = ("ray", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
 PULLED = {
     "prometheus": versions.PROMETHEUS_IMAGE,
     "grafana": versions.GRAFANA_IMAGE,
@@ -33,7 +33,8 @@ IMAGE = re.compile(
 IMAGE_NAME_LIMIT = 255
 BUILD_ARGUMENT = re.compile(r"[A-Z][A-Z0-9_]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-DATASET_FIELDS = ("url", "archive", "sha256", "volume")
+DATASET_SOURCES = ("generate", "url", "archive")
+DATASET_FIELDS = (*DATASET_SOURCES, "sha256", "volume")
 DATASET_VOLUME = "food11"
 CIDR = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}/\d{1,2}", re.ASCII)
 MIN_PREFIX_LENGTH = 8  # bits: no organisation's own network is larger
@@ -45,12 +46,14 @@ class Dataset:
     """Where the data volume is filled from.
 
     Attributes:
-        url: http or https address of the archive, "" for a local one.
-        archive: path of the archive on this machine, None for a remote one.
+        generate: whether a stand-in is drawn, in place of an archive.
+        url: http or https address of the archive, "" for none or a local one.
+        archive: path of the archive on this machine, None for none or a remote one.
         sha256: digest of the archive in lowercase, "" where it is not checked.
         volume: name of the Docker volume.
     """
 
+    generate: bool
     url: str
     archive: Path | None
     sha256: str
@@ -99,32 +102,45 @@ def dataset(reader: Reader) -> Dataset | None:
     """Return where the data volume is filled from; None without one, or with faults."""
     given = reader.object("dataset", f"write its fields: {', '.join(DATASET_FIELDS)}")
     for name, value in given.items():
-        key = f"dataset.{name}"
-        if name not in DATASET_FIELDS:
-            reader.unknown(key, value, name, DATASET_FIELDS)
-        elif not isinstance(value, str) or not value.isprintable():
-            reader.fault(key, value, "must be a text of one line", f"write {name} in quotes")
-        elif name == "url":
-            _check_url(reader, key, value)
-        elif name == "archive":
-            reader.check_path(key, value)
-        elif name == "sha256" and not SHA256.fullmatch(value.lower()):
-            bound = "must be the 64 hexadecimal digits of a SHA-256 digest"
-            reader.fault(key, value, bound, "take them from sha256sum, or leave sha256 out")
-        elif name == "volume" and not VOLUME.fullmatch(value):
-            bound = "must be 2 to 255 letters, digits and . _ - after a letter or digit"
-            reader.fault(key, value, bound, "set it to such a name")
-    if given and ("url" in given) == ("archive" in given):
-        bound = "must have either url or archive"
+        _check_dataset_field(reader, f"dataset.{name}", name, value)
+    if given and len(given.keys() & set(DATASET_SOURCES)) != 1:
+        bound = f"must have one of {', '.join(DATASET_SOURCES)}"
         reader.fault("dataset", sorted(given), bound, "name one place to fill the volume from")
+    elif "generate" in given and "sha256" in given:
+        bound = "is of an archive, and generate is set"
+        reader.fault("dataset.sha256", given["sha256"], bound, "remove dataset.sha256")
     if reader.faults or not given:
         return None
     return Dataset(
+        generate="generate" in given,
         url=given.get("url", ""),
         archive=Path(given["archive"]) if "archive" in given else None,
         sha256=given.get("sha256", "").lower(),
         volume=given.get("volume", DATASET_VOLUME),
     )
+
+
+def _check_dataset_field(reader: Reader, key: str, name: str, value: Any) -> None:
+    if name not in DATASET_FIELDS:
+        reader.unknown(key, value, name, DATASET_FIELDS)
+    elif name == "generate":
+        if value is not True:
+            reader.fault(key, value, "must be true", "set it to true, or leave generate out")
+    elif not isinstance(value, str) or not value.isprintable():
+        reader.fault(key, value, "must be a text of one line", f"write {name} in quotes")
+    elif name == "url":
+        _check_url(reader, key, value)
+    elif name == "archive":
+        reader.check_path(key, value)
+    elif name == "sha256" and not SHA256.fullmatch(value.lower()):
+        bound = "must be the 64 hexadecimal digits of a SHA-256 digest"
+        reader.fault(key, value, bound, "take them from sha256sum, or leave sha256 out")
+    elif name == "volume" and reader.raw.get("runtime") == "process":
+        bound = "is a Docker volume, and runtime = 'process' has the images in dataDir"
+        reader.fault(key, value, bound, f"remove {key}")
+    elif name == "volume" and not VOLUME.fullmatch(value):
+        bound = "must be 2 to 255 letters, digits and . _ - after a letter or digit"
+        reader.fault(key, value, bound, "set it to such a name")
 
 
 def _check_url(reader: Reader, key: str, value: str) -> None:

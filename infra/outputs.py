@@ -1,7 +1,7 @@
 """Names of the stack's outputs: the whole contract between infra/ and training/.
 
 training/ may not import this module, so training/client/outputs.py lists the same names;
-tests/unit/test_contract.py holds the two lists against each other.
+tests/unit/test_house.py holds the two lists against each other.
 """
 
 PROJECT = "project"  # this Pulumi project's name
@@ -18,6 +18,9 @@ PROMETHEUS_PASSWORD = "prometheusPassword"  # secret, of user trainyard; "" with
 GRAFANA_URL = "grafanaUrl"  # "" where no Grafana runs
 GRAFANA_PASSWORD = "grafanaPassword"  # secret, of user admin; "" without a Grafana  # noqa: S105
 NOTEBOOK_URL = "notebookUrl"  # secret: holds the notebook's token; "" without a notebook
+TRACKING_URL = "trackingUrl"  # "" where no MLflow runs
+TRACKING_PASSWORD = "trackingPassword"  # secret, of user admin; "" without an MLflow  # noqa: S105
+SERVE_URL = "serveUrl"  # of Ray Serve's proxy; nothing answers there before something is served
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
 NODES = "nodes"  # list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}

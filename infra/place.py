@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from cluster import dataset, gateway, grafana, monitoring, notebook, object_store, ray_head
+from cluster import (
+    dataset,
+    gateway,
+    grafana,
+    monitoring,
+    notebook,
+    object_store,
+    ray_head,
+    tracking,
+)
 from cluster.gateway import Route
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
@@ -192,6 +201,7 @@ def containers(settings: Settings) -> Place:
         *([grafana.SERVICE] if settings.grafana else []),
         *([notebook.SERVICE] if settings.notebook else []),
         *([dataset.SERVICE] if settings.dataset else []),
+        *([tracking.SERVICE] if settings.tracks else []),
         *([gateway.SERVICE] if settings.allowed_cidrs else []),
     ]
     ports = settings.ports(
@@ -233,6 +243,7 @@ def _routes(settings: Settings) -> tuple[Route, ...]:
     head, store = ray_head.SERVICE, object_store.SERVICE
     routes = [
         Route(service=head, port=settings.dashboard_port, setting="dashboardPort"),
+        Route(service=head, port=settings.serve_port, setting="servePort"),
         Route(service=store, port=settings.object_store_port, setting="objectStorePort"),
         Route(
             service=store,
@@ -253,4 +264,7 @@ def _routes(settings: Settings) -> tuple[Route, ...]:
     if settings.notebook:
         name, port = notebook.SERVICE, settings.notebook_port
         routes.append(Route(service=name, port=port, setting="notebookPort"))
+    if settings.tracks:
+        name, port = tracking.SERVICE, settings.tracking_port
+        routes.append(Route(service=name, port=port, setting="trackingPort"))
     return tuple(routes)

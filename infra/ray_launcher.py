@@ -16,6 +16,7 @@ from cluster import ray_cluster, ray_head, ray_node, ray_worker
 from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
+from cluster.tracking import TrackingAccess
 from infra.hosts.machine import Machine
 from infra.runtimes.hosts import HostsRuntime
 
@@ -50,6 +51,7 @@ class RayLauncherArgs:
     ports: RayPorts
     token: pulumi.Input[str]
     storage: Storage
+    tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
 
 
@@ -58,11 +60,13 @@ class RayLauncher(pulumi.ComponentResource):
 
     Attributes:
         dashboard_url: URL of the dashboard that will be there.
+        serve_url: URL of Ray Serve's proxy that will be there.
         nodes: as of a RayCluster.
         launcher_file: YAML; a secret output, for it says where secrets are and how to get there.
     """
 
     dashboard_url: pulumi.Output[str]
+    serve_url: pulumi.Output[str]
     nodes: pulumi.Output[list[dict[str, Any]]]
     launcher_file: pulumi.Output[str]
 
@@ -71,7 +75,7 @@ class RayLauncher(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
         launched = args.launched
-        files = ray_node.secret_files(args.token, args.storage)
+        files = ray_node.secret_files(args.token, args.storage, args.tracking)
         for index in range(len(launched.machines)):
             launched.runtime.place_files(NODE, index, files, pulumi.ResourceOptions(parent=self))
         starts = [_start(index, args) for index in range(min(2, len(launched.machines)))]
@@ -84,8 +88,9 @@ class RayLauncher(pulumi.ComponentResource):
                 user=launched.machines[0].connection["user"],
             ).apply(lambda known: cluster_file(key_file=launched.key_file, **known))
         )
-        self.dashboard_url = pulumi.Output.concat(
-            "http://", launched.runtime.public(ray_head.SERVICE, args.ports.dashboard)
+        self.dashboard_url, self.serve_url = (
+            pulumi.Output.concat("http://", launched.runtime.public(ray_head.SERVICE, port))
+            for port in (args.ports.dashboard, args.ports.serve)
         )
         names = [ray_head.SERVICE]
         names += [ray_worker.service(index) for index in range(1, len(launched.machines))]
@@ -143,7 +148,9 @@ def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
     runtime, ports = args.launched.runtime, args.ports
     machine = args.launched.machines[index]
-    environment = ray_node.environment(NODE, runtime, args.storage, has_dataset=False)
+    environment = ray_node.environment(
+        NODE, runtime, ports, args.storage, args.tracking, has_dataset=False
+    )
     # Workers are all started alike: they get what the first of them has.
     environment |= runtime.environment(machine)
     flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)

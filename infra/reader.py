@@ -117,7 +117,7 @@ class Reader:
 
     def fields(self, key: str) -> list[str]:
         """Return the names of an object's fields; none of what is no object."""
-        value = self._json(self.raw[key])
+        value = self._json(self.raw.get(key, ""))
         return list(value) if isinstance(value, dict) else []
 
     @staticmethod

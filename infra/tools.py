@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 
@@ -10,6 +11,7 @@ from infra import versions
 from infra.hosts import local
 from infra.hosts.go_tool import GoTool
 
+DATASET = Path(__file__).resolve().parents[1] / "docker" / "dataset" / "dataset.py"
 GO = ".".join(str(part) for part in versions.GO_FOR_MINIO)
 HAVE_MINIO = f"put a minio on PATH, or install Go {GO} or later (go.dev/dl) to have it built"
 
@@ -44,7 +46,11 @@ def find(object_store: str) -> Tools:
     Raises:
         pulumi.RunError: minio is asked for and cannot be had.
     """
-    paths = {"ray": local.environment_program("ray"), **_minio(object_store)}
+    paths = {
+        **{name: local.environment_program(name) for name in ("ray", "mlflow")},
+        "dataset": str(DATASET),
+        **_minio(object_store),
+    }
     if prometheus := shutil.which("prometheus"):
         paths["prometheus"] = prometheus
     else:

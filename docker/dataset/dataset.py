@@ -3,7 +3,8 @@
 
 What comes out is Food-11/{training,validation,evaluation}/class_00 … class_10. What goes in is a
 zip or tar, from a URL or a file, with the three splits anywhere in it; their images lie in class
-folders, or all together under the names <class>_<number>.jpg.
+folders, or all together under the names <class>_<number>.jpg. Or nothing: then generated.py draws a
+stand-in, which is no food, and which the manifest tells apart.
 
 Food-11 appears whole or not at all: it is made beside its place, checked, and renamed. The next run
 knows it by the manifest in it, and what a killed run left it removes. Nothing of an archive but the
@@ -46,6 +47,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 CLASS_FOLDER = re.compile(r"class_(\d{1,2})")
 FLAT_NAME = re.compile(r"(\d{1,2})_.+")
+GENERATED = "generated: "  # what the source of generated.py's manifest begins with
 
 # Food-11 is 16,643 images in 1.2 GB. What is far beyond is no Food-11, or wants to fill the disk.
 MAX_BYTES = 32 * 1024**3
@@ -74,8 +76,8 @@ class Manifest:
     """What a filled volume holds.
 
     Attributes:
-        source: URL or file name of the archive.
-        sha256: of the archive.
+        source: URL or file name of the archive, or how the images were generated.
+        sha256: of the archive, or of how they were generated.
         images: number of images in each class folder, by "split/class".
         digest: sha256 of all paths and sizes.
     """
@@ -114,9 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--url", type=_url, help="http or https address of a zip or tar")
     source.add_argument("--archive", type=Path, help="a zip or tar")
+    source.add_argument("--generate", action="store_true", help="draw a small stand-in for Food-11")
     parser.add_argument("--sha256", type=_sha256, help="of the archive: refuse any other")
     parser.add_argument("--folder", type=Path, default="/mnt", help="the volume (default: /mnt)")
     options = parser.parse_args(arguments)
+    if options.generate and options.sha256:
+        parser.error("argument --sha256: not allowed with argument --generate")
     # Python has no handler for it, and what has none does not end the first process of a container.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -129,14 +134,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _fill(folder: Path, source: str | Path, sha256: str | None) -> None:
+def _fill(folder: Path, source: str | Path | None, sha256: str | None) -> None:
+    """Fill the volume from a URL or a file, or from nothing with generated images."""
     with _sole_user(folder):
-        if _is_filled(folder, sha256):
+        if _is_filled(folder, sha256, generated=source is None):
             return
         staging = folder / STAGING
         try:
             _make_empty(staging)
-            manifest = _prepare(staging, source, sha256)
+            manifest = _prepare(staging, source, sha256) if source else _generate(staging)
             os.sync()  # or a power cut leaves the new name and not what it names
             (staging / NAME).rename(folder / NAME)
         except OSError as error:
@@ -165,11 +171,12 @@ def _sole_user(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_filled(folder: Path, sha256: str | None) -> bool:
+def _is_filled(folder: Path, sha256: str | None, *, generated: bool) -> bool:
     """Return whether the volume holds Food-11 already.
 
     Raises:
-        DatasetError: it holds anything else, or a Food-11 that is not the one it was filled with.
+        DatasetError: it holds anything else, or a Food-11 that is not the one it was filled with,
+            or generated images where Food-11 was asked for, and the other way round.
     """
     found = sorted({path.name for path in folder.iterdir()} - {STAGING, "lost+found"})
     if not found:
@@ -184,6 +191,12 @@ def _is_filled(folder: Path, sha256: str | None) -> bool:
         raise DatasetError(
             f"{folder / NAME} was changed since it was filled from {manifest.source}: "
             "remove it from the volume to have it filled again"
+        )
+    if manifest.source.startswith(GENERATED) != generated:
+        wanted = "generated images were" if generated else "an archive of Food-11 was"
+        raise DatasetError(
+            f"{folder / NAME} was filled from {manifest.source}, and {wanted} asked for: remove it "
+            "to have it filled again, or name another volume"
         )
     if sha256 not in {None, manifest.sha256}:
         raise DatasetError(
@@ -238,6 +251,17 @@ def _prepare(staging: Path, source: str | Path, sha256: str | None) -> Manifest:
     manifest = Manifest(shown, digest, images, listing)
     (staging / NAME / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
     return manifest
+
+
+def _generate(staging: Path) -> Manifest:
+    """Draw a stand-in in the staging folder."""
+    try:
+        import generated  # noqa: PLC0415 (needs packages that nothing else here does)
+    except ImportError as error:
+        raise DatasetError(f"{error}: to generate images install numpy and pillow") from None
+    _say("drawing generated images, which are no food")
+    generated.generate(staging / NAME)
+    return Manifest(**json.loads((staging / NAME / MANIFEST).read_text()))
 
 
 def _digest_of(archive: Path) -> str:

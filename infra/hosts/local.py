@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import psutil
+import pulumi
 
 from infra import versions
 
@@ -44,6 +45,19 @@ def environment_program(name: str) -> str:
     Links are followed: the environment is the same one by whichever path an engine enters it.
     """
     return str(Path(sys.prefix).resolve() / "bin" / name)
+
+
+def existing_file(path: str, setting: str) -> str:
+    """Return the path of a file that is there: the Engine would make a folder of one that is not.
+
+    Raises:
+        pulumi.RunError: there is no such file.
+    """
+    if not Path(path).is_file():
+        raise pulumi.RunError(
+            f"{setting} = {path!r}: no such file on this machine; put it there, or name another one"
+        )
+    return path
 
 
 def minio_source() -> str | None:

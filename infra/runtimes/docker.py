@@ -6,12 +6,12 @@ host network. Secrets reach it as files, so that `docker inspect` shows none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
 
 from cluster.service import Port, Service, Volume
+from infra.hosts import local
 from infra.hosts.accelerators import ContainerAccess
 from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
 from infra.runtimes.docker_images import Images, sources
@@ -255,7 +255,7 @@ class DockerRuntime(pulumi.ComponentResource):
             if volume.keep or volume.shared
         ] + [
             docker.ContainerVolumeArgs(
-                host_path=_existing(path, f"{service.name}.{name}"),
+                host_path=local.existing_file(path, f"{service.name}.{name}"),
                 container_path=self.file(service.name, name),
                 read_only=True,
             )
@@ -293,19 +293,6 @@ class DockerRuntime(pulumi.ComponentResource):
             for port in service.ports
             if port.published or port.public
         ]
-
-
-def _existing(path: str, setting: str) -> str:
-    """Return the path of a file; the Engine would make a folder of one that is not there.
-
-    Raises:
-        pulumi.RunError: there is no such file.
-    """
-    if not Path(path).is_file():
-        raise pulumi.RunError(
-            f"{setting} = {path!r}: no such file on this machine; put it there, or name another one"
-        )
-    return path
 
 
 def _device(service: Service, chosen: Sequence[ContainerAccess]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pulumi
 
-from cluster import object_store, ray_worker
+from cluster import object_store, ray_worker, tracking
 from cluster.inputs import join
 from cluster.service import Port, Service, Volume
 from infra.hosts.environment import Environment
@@ -106,7 +106,7 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
         """Return what other machines reach too, of what they use; all else stays on its machine."""
-        if service == object_store.SERVICE and len(self._args.machines) > 1:
+        if service in (object_store.SERVICE, tracking.SERVICE) and len(self._args.machines) > 1:
             return self._head.address
         return LOOPBACK
 
@@ -211,8 +211,8 @@ class HostsRuntime(pulumi.ComponentResource):
                 return self._minio
             case "prometheus" if machine.prometheus:
                 return machine.prometheus
-            case "ray":
-                return f"{machine.environment}/bin/ray"
+            case "ray" | "mlflow":
+                return f"{machine.environment}/bin/{program}"
         raise ValueError(f"{machine.name} has no {program}")
 
     def _find_minio(self) -> pulumi.Input[str] | None:

@@ -13,8 +13,12 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster import ray_head, ray_node
 from cluster.service import Port, Service, Volume
+from infra.hosts import local
+from infra.runtimes import ray_logs
 from infra.runtimes.on_host import OnHostProvider
+from infra.runtimes.once import Once
 
 LOOPBACK = "127.0.0.1"
 
@@ -62,6 +66,7 @@ class ProcessRuntime(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:process:ProcessRuntime", name, None, opts)
         self._name, self._args = name, args
+        self._filled: dict[str, Once] = {}
         child = pulumi.ResourceOptions(parent=self)
         settings: dict[str, list[int]] = {}
         for port in args.ports:
@@ -105,29 +110,60 @@ class ProcessRuntime(pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:
         """Return the path at which a service finds one of its volumes."""
-        if volume.keep:
-            return f"{self._args.data}/{service}/{volume.name}"
-        return f"{self._args.folder}/{service}/{volume.name}"
+        base = self._args.data if volume.keep else self._args.folder
+        return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
 
-    def place(self, service: Service, opts: pulumi.ResourceOptions) -> "Program":
-        """Declare a service; the returned resource exists once its health checks answer."""
+    def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """Declare a service; the returned resource exists once it is up, or has ended well."""
+        if service.once:
+            return self._place_once(service, opts)
         props: dict[str, Any] = {
             "folder": self._daemon.folder,
             "name": service.name,
             "command": [self._args.executables[service.program], *service.arguments],
-            "environment": dict(service.environment),
+            "environment": {**service.environment, **self._one_machine(service)},
             "files": dict(service.files),
             "secrets": pulumi.Output.secret(dict(service.secrets)),
-            "folders": [self.volume(service.name, volume) for volume in service.volumes],
+            "folders": self._folders(service),
             "stopSeconds": service.stop_seconds,
             "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
             "health": [f"http://{LOOPBACK}:{check.port}{check.path}" for check in service.health],
             "startTimeout": self._args.start_timeout,
         }
-        after = pulumi.ResourceOptions(depends_on=[self._data])
+        fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
+        after = pulumi.ResourceOptions(depends_on=[self._data, *fillers])
         return Program(
             f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
         )
+
+    def _place_once(self, service: Service, opts: pulumi.ResourceOptions) -> Once:
+        props: dict[str, Any] = {
+            "folder": self._daemon.folder,
+            "name": service.name,
+            "command": [self._args.executables[service.program], *service.arguments],
+            "environment": dict(service.environment),
+            "hostFiles": {
+                name: local.existing_file(path, f"{service.name}.{name}")
+                for name, path in service.host_files.items()
+            },
+            "folders": self._folders(service),
+        }
+        after = pulumi.ResourceOptions(depends_on=[self._data])
+        once = Once(
+            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
+        )
+        self._filled |= {volume.name: once for volume in service.volumes if volume.shared}
+        return once
+
+    def _one_machine(self, service: Service) -> dict[str, str]:
+        """Return what a Ray worker is told because the head is on the same machine."""
+        if service.program != "ray" or service.name == ray_head.SERVICE:
+            return {}
+        return ray_logs.environment(self.volume(ray_head.SERVICE, ray_node.TEMP))
+
+    def _folders(self, service: Service) -> list[str]:
+        """Return the folders that a service needs; what it only reads is another's to make."""
+        return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
 
 
 class DataProvider(OnHostProvider):

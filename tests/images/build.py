@@ -341,6 +341,7 @@ RECIPES = {
     "grafana": _stand_in("grafana"),
     "dataset": _ours("dataset"),
     "jupyter": _ours("jupyter"),
+    "mlflow": _ours("mlflow"),
     "minio": _ours(
         "minio",
         "go",

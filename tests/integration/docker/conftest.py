@@ -130,6 +130,11 @@ def dataset_image(build):
     return build("dataset")
 
 
+@pytest.fixture(scope="session")
+def mlflow_image(build):
+    return build("mlflow")
+
+
 @pytest.fixture
 def containers():
     made = Containers()

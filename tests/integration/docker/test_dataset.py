@@ -87,6 +87,16 @@ def test_a_fresh_volume_is_filled_once(containers, dataset_image, fill, listing)
     assert (ended - started).total_seconds() < 2
 
 
+def test_a_stand_in_is_drawn_by_the_packages_of_the_image(containers, dataset_image, listing):
+    volume = containers.new("volume")
+    options = ["--volume", f"{volume}:/mnt"]
+    status, output = containers.run(dataset_image, "--generate", options=options)
+    assert status == 0, output
+    assert "training: 1100 images in 11 classes" in output
+    manifest = " ".join(listing(volume, "head", "-c", "60", "/mnt/Food-11/.manifest.json"))
+    assert '"source": "generated: ' in manifest
+
+
 def test_the_archive_comes_from_a_url(containers, dataset_image, listing):  # D8
     archive = zipped(FLAT)
     network, volume = containers.new("network"), containers.new("volume")

@@ -14,12 +14,14 @@ from cluster.dataset import VOLUME as FOOD11
 from cluster.notebook import WORKSPACE
 from cluster.object_store import DATA
 from cluster.ray_head import DASHBOARDS
+from cluster.tracking import DATA as TRACKED
+from cluster.tracking import USERS, auth_config
 from infra import versions
 from infra.runtimes.docker import SHARED_PATHS, VOLUMES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-OURS = ("ray_image", "minio_image", "jupyter_image", "dataset_image")
+OURS = ("ray_image", "minio_image", "jupyter_image", "dataset_image", "mlflow_image")
 PINNED = ("ray", "torch", "torchvision", "boto3", "matplotlib", "scikit-learn", "pyarrow")
 ASK_VERSIONS = f"""
 import importlib.metadata, json
@@ -141,6 +143,7 @@ def test_minio_is_of_the_pinned_version(containers, minio_image):
         ("ray_image", f"{VOLUMES}/{DASHBOARDS.name}"),
         ("minio_image", f"{VOLUMES}/{DATA.name}"),
         ("jupyter_image", f"{VOLUMES}/{WORKSPACE.name}"),
+        ("mlflow_image", f"{VOLUMES}/{TRACKED.name}"),
         ("dataset_image", SHARED_PATHS[FOOD11.name]),
     ],
     indirect=["image"],
@@ -202,6 +205,35 @@ def test_the_notebook_does_not_start_without_a_token(containers, jupyter_image, 
     assert status == 1
     assert output.startswith(message)
     assert len(output.splitlines()) == 1
+
+
+def test_the_tracking_server_lets_in_who_has_the_password(containers, mlflow_image):  # A45 F37
+    volume = f"{VOLUMES}/{TRACKED.name}"
+    ini = auth_config(f"/tmp/{USERS.name}", ROOT_PASSWORD)
+    server = containers.start(
+        mlflow_image,
+        *("--env-file=/etc/trainyard/server.env", "server", "--app-name=basic-auth"),
+        *("--workers=1", "--serve-artifacts", f"--artifacts-destination={volume}/artifacts"),
+        f"--backend-store-uri=sqlite:///{volume}/mlflow.db",
+        options=[
+            *("--volume", f"{containers.new('volume')}:{volume}"),
+            *("--env", "MLFLOW_AUTH_CONFIG_PATH=/etc/trainyard/basic_auth.ini"),
+            *("--env", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"),
+        ],
+        files={
+            "basic_auth.ini": ini.encode(),
+            "server.env": b"MLFLOW_FLASK_SERVER_SECRET_KEY=of-this-test\n",
+        },
+    )
+    containers.wait_for(server, "http://127.0.0.1:5000/health")
+    search = "http://127.0.0.1:5000/api/2.0/mlflow/experiments/search?max_results=1"
+    ask = ("curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", search)
+    answers = [
+        containers.exec(server, *ask, *login).stdout
+        for login in ((), ("--user", "admin:password1234"), ("--user", f"admin:{ROOT_PASSWORD}"))
+    ]
+    assert answers == ["401", "401", "200"], containers.logs(server)
+    assert ROOT_PASSWORD not in containers.logs(server)
 
 
 def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # D14, D20, D22

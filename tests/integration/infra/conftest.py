@@ -33,6 +33,8 @@ PORTS = (
     "prometheusPort",
     "grafanaPort",
     "notebookPort",
+    "trackingPort",
+    "servePort",
 )
 TIMEOUT_SECONDS = 600  # an `up` may have to build images first
 

@@ -18,6 +18,7 @@ PORTS = RayPorts(
     dashboard=8265,
     gcs=6379,
     client=10001,
+    serve=8000,
     agent=27365,
     autoscaler_metrics=27217,
     dashboard_metrics=27227,
@@ -34,6 +35,7 @@ def _cluster(runtime: Any, **changes: Any) -> RayCluster:
         "ports": PORTS,
         "token": "canary",
         "storage": Storage(url="file:///srv/results"),
+        "tracking": None,
         "prometheus_url": None,
         "grafana": None,
         "gpus": [(), ()],
@@ -66,10 +68,21 @@ def test_workers_join_at_the_runtimes_address_of_the_head(runtime: Any, deploy: 
     assert "--dashboard-host=0.0.0.0" in runtime.placed["ray-head"].arguments
 
 
+def test_the_heads_proxy_is_published_and_nobody_waits_for_it(  # A46
+    runtime: Any, deploy: Deploy
+) -> None:
+    assert deploy(lambda: _cluster(runtime).serve_url) == "http://host.example:8000"
+    head, worker = runtime.placed["ray-head"], runtime.placed["ray-worker-0"]
+    (port,) = [port for port in head.ports if port.number == 8000]
+    assert (port.setting, port.published) == ("servePort", True)
+    assert 8000 not in {check.port for check in head.health}
+    assert 8000 not in {port.number for port in worker.ports}
+
+
 def test_no_two_nodes_share_a_port(runtime: Any, deploy: Deploy) -> None:
     deploy(lambda: _cluster(runtime).dashboard_url)
     numbers = [port.number for service in runtime.placed.values() for port in service.ports]
-    assert len(numbers) == len(set(numbers)) == 8
+    assert len(numbers) == len(set(numbers)) == 9
 
 
 def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  # F34
@@ -101,6 +114,7 @@ def test_a_negative_worker_is_refused(runtime: Any) -> None:
             ports=PORTS,
             token="t",
             storage=Storage(url=""),
+            tracking=None,
             gpus=(),
             has_dataset=False,
         )

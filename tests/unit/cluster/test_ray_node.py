@@ -7,12 +7,19 @@ import pytest
 from cluster import ray_node
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
+from cluster.tracking import TrackingAccess
 
 NODE = NodeResources(
     cpus=2, gpus=0.5, memory_mib=1024, object_store_mib=100, resources={"tpu": 4, "a": 1}
 )
 PORTS = RayPorts(
-    dashboard=8265, gcs=6379, client=10001, agent=27365, autoscaler_metrics=1, dashboard_metrics=2
+    dashboard=8265,
+    gcs=6379,
+    client=10001,
+    serve=8000,
+    agent=27365,
+    autoscaler_metrics=1,
+    dashboard_metrics=2,
 )
 STORE = Storage(
     url="s3://ray",
@@ -22,6 +29,13 @@ STORE = Storage(
     access_key="training",
     secret_key="canary",
 )
+TRACKED = TrackingAccess(url="http://mlflow.internal:5000", password="canary")
+
+
+def _environment(
+    runtime: Any, storage: Storage = STORE, tracked: TrackingAccess | None = None
+) -> Any:
+    return ray_node.environment("ray-head", runtime, PORTS, storage, tracked, has_dataset=False)
 
 
 def test_flags_say_what_the_node_offers(runtime: Any) -> None:
@@ -37,7 +51,7 @@ def test_flags_say_what_the_node_offers(runtime: Any) -> None:
 
 def test_no_usage_statistics(runtime: Any) -> None:  # A28
     assert "--disable-usage-stats" in ray_node.common_flags("ray-head", 0, runtime, NODE, PORTS)
-    environment = ray_node.environment("ray-head", runtime, STORE, has_dataset=False)
+    environment = _environment(runtime)
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
@@ -50,7 +64,7 @@ def test_the_node_address_is_the_runtimes(runtime: Any, prefix: str, given: list
 
 
 def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> None:  # F35
-    environment = ray_node.environment("ray-head", runtime, STORE, has_dataset=False)
+    environment = _environment(runtime)
     assert environment["RAY_AUTH_MODE"] == "token"
     assert environment["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray-token"
     assert environment["AWS_ENDPOINT_URL"] == "http://minio.internal:9000"
@@ -61,17 +75,46 @@ def test_jobs_find_the_bucket_and_no_secret_in_the_environment(runtime: Any) -> 
 
 def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
     folder = Storage(url="file:///srv/results")
-    environment = ray_node.environment("ray-head", runtime, folder, has_dataset=False)
+    environment = _environment(runtime, folder)
     assert not [name for name in environment if name.startswith("AWS_")]
-    files = deploy(lambda: ray_node.secret_files("token", folder))
+    files = deploy(lambda: ray_node.secret_files("token", folder, None))
     assert files == {"ray-token": "token"}
 
 
 def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
-    files = deploy(lambda: ray_node.secret_files("token", STORE))
+    files = deploy(lambda: ray_node.secret_files("token", STORE, None))
     assert files["ray-token"] == "token"
     assert files["aws-credentials"].splitlines() == [
         "[default]",
         "aws_access_key_id = training",
         "aws_secret_access_key = canary",
     ]
+
+
+def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
+    runtime: Any, deploy: Any
+) -> None:
+    environment = _environment(runtime, tracked=TRACKED)
+    assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow.internal:5000"
+    named = environment["TRAINYARD_TRACKING_CREDENTIALS_FILE"]
+    assert named == "/run/secrets/mlflow-credentials"
+    assert "canary" not in str(environment)
+    files = deploy(lambda: ray_node.secret_files("token", STORE, TRACKED))
+    assert files["mlflow-credentials"].splitlines() == [
+        "[mlflow]",
+        "mlflow_tracking_username = admin",
+        "mlflow_tracking_password = canary",
+    ]
+
+
+def test_without_a_tracking_server_nothing_names_one(runtime: Any, deploy: Any) -> None:
+    environment = _environment(runtime)
+    assert not [name for name in environment if "MLFLOW" in name or "TRACKING" in name]
+    files = deploy(lambda: ray_node.secret_files("token", STORE, None))
+    assert set(files) == {"ray-token", "aws-credentials"}
+
+
+def test_what_serves_is_told_where_the_heads_proxy_listens(runtime: Any) -> None:
+    environment = _environment(runtime)
+    assert environment["TRAINYARD_SERVE_HOST"] == runtime.listen_address("ray-head")
+    assert environment["TRAINYARD_SERVE_PORT"] == "8000"

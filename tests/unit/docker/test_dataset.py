@@ -183,6 +183,39 @@ def test_a_kill_in_the_middle_leaves_nothing_that_looks_finished(
     assert sorted(path.name for path in volume.iterdir()) == ["Food-11"]
 
 
+def test_a_stand_in_is_drawn_and_told_apart(dataset, volume, archive, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(PROGRAM.parent)  # as Python does for a program
+
+    def fill(*source):
+        return dataset.main([*source, "--folder", str(volume)])
+
+    assert fill("--generate") == 0
+    assert len(images(volume)) == 1760
+    assert "training: 1100 images in 11 classes" in capsys.readouterr().out
+    manifest = json.loads((volume / "Food-11" / ".manifest.json").read_text())
+    assert manifest["source"].startswith("generated: ")
+    assert fill("--generate") == 0
+    assert "filled already, from generated: " in capsys.readouterr().out
+    # A figure of the one must never be taken for one of the other.
+    assert fill("--archive", str(archive)) == 1
+    assert "and an archive of Food-11 was asked for: remove it" in capsys.readouterr().out
+    assert len(images(volume)) == 1760
+
+
+def test_food_11_does_not_pass_for_generated_images(dataset, volume, archive, capsys):
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    assert dataset.main(["--generate", "--folder", str(volume)]) == 1
+    assert "and generated images were asked for: remove it" in capsys.readouterr().out
+    assert images(volume)
+
+
+def test_without_its_packages_nothing_is_drawn_or_left(dataset, volume, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "generated", None)
+    assert dataset.main(["--generate", "--folder", str(volume)]) == 1
+    assert "to generate images install numpy and pillow" in capsys.readouterr().out
+    assert list(volume.iterdir()) == []
+
+
 def test_foreign_content_is_refused_and_kept(dataset, volume, archive, capsys):
     (volume / "thesis").mkdir()
     assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
@@ -382,10 +415,11 @@ def test_a_volume_that_is_not_there_is_named(dataset, tmp_path, archive, capsys)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of the arguments --url --archive is required"),
+        ([], "one of the arguments --url --archive --generate is required"),
         (["--url", "ftp://host/x.zip"], "is no http or https address"),
         (["--url", "file:///etc/passwd"], "is no http or https address"),
         (["--url", "https://user:secret@host/x.zip"], "the address holds a password"),
+        (["--generate", "--sha256", "a" * 64], "not allowed with argument --generate"),
         (["--archive", "x", "--sha256", "123"], "'123' is not 64 hexadecimal digits"),
     ],
 )

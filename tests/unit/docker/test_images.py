@@ -30,7 +30,13 @@ def _pins(path):
 
 
 def test_the_images_are_here():
-    assert [path.parent.name for path in OURS] == ["dataset", "jupyter", "minio", "ray"]
+    assert [path.parent.name for path in OURS] == [
+        "dataset",
+        "jupyter",
+        "minio",
+        "mlflow",
+        "ray",
+    ]
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=_named)
@@ -88,12 +94,15 @@ def test_the_locks_have_what_nodes_and_notebook_need():
     assert {"torch", "torchvision"} <= torch.keys()
     assert not {"torch", "torchvision"} & ray.keys()  # TORCH_BACKEND chooses their build
     assert {"ray", "jupyterlab"} <= jupyter.keys()
+    tracking = _pins(ROOT / "docker" / "mlflow" / "requirements.txt")
+    assert {"mlflow", "flask-wtf", "boto3"} <= tracking.keys()
+    assert not {"torch", "ray"} & tracking.keys()
     assert not {"torch", "triton"} & jupyter.keys()
 
 
 def test_images_are_installed_by_the_same_uv_as_the_client():
     uv = (ROOT / "requirements" / "setup.txt").read_text()
-    for name in ("ray", "jupyter"):
+    for name in ("ray", "jupyter", "mlflow"):
         assert (ROOT / "docker" / name / "setup.txt").read_text() == uv
 
 
@@ -112,8 +121,12 @@ def test_notebooks_are_committed_without_output(path):  # D14
         compile(source, path.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_there_are_two_example_notebooks():  # D14
-    assert [path.stem for path in NOTEBOOKS] == ["cluster", "object-store"]
+def test_there_are_three_example_notebooks():  # D14 E6
+    assert [path.stem for path in NOTEBOOKS] == [
+        "cluster",
+        "object-store",
+        "pytorch-distributed-training",
+    ]
 
 
 @pytest.fixture

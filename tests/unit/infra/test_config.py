@@ -73,7 +73,14 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("accelerator", {"runtime": "process", "accelerator": "amd"}, "docker only"),
     ("images", {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
     ("buildArgs", {"runtime": "process", "buildArgs": {"A": "b"}}, "docker only"),
-    ("dataset", {"runtime": "process", "dataset": {"url": "https://x/y"}}, "docker only"),
+    (
+        "dataset.volume",
+        {"runtime": "process", "dataset": {"generate": True, "volume": "v1"}},
+        "is a Docker volume",
+    ),
+    ("tracking", {"tracking": "wandb"}, "none, mlflow"),
+    ("trackingPort", {"trackingPort": 8265}, "must differ from dashboardPort"),
+    ("servePort", {"servePort": 80}, "from 1024"),
     ("accelerator", {"accelerator": "gpu"}, "none, nvidia, amd"),
     ("worker.gpus", {"accelerator": "nvidia", "worker": {"gpus": 0.5}}, "whole number of devices"),
     ("worker.gpus", {"accelerator": "amd", "worker": {"gpus": 0}}, "1 or more"),
@@ -111,8 +118,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("notebookPort", {"notebookPort": 3000}, "must differ from grafanaPort"),
     ("notebookPort", {"notebookPort": 443}, "from 1024"),
     ("dataset", {"dataset": []}, "must be an object"),
-    ("dataset", {"dataset": {"volume": "food11"}}, "either url or archive"),
-    ("dataset", {"dataset": {"url": "https://x/y", "archive": "/y"}}, "either url or archive"),
+    ("dataset", {"dataset": {"volume": "food11"}}, "one of generate, url, archive"),
+    ("dataset", {"dataset": {"url": "https://x/y", "archive": "/y"}}, "one of generate"),
+    ("dataset", {"dataset": {"url": "https://x/y", "generate": True}}, "one of generate"),
+    ("dataset.generate", {"dataset": {"generate": "yes"}}, "must be true"),
+    ("dataset.generate", {"dataset": {"generate": False}}, "leave generate out"),
+    ("dataset.sha256", {"dataset": {"generate": True, "sha256": "ab" * 32}}, "of an archive"),
     ("dataset.uri", {"dataset": {"uri": "https://x/y"}}, "did you mean url"),
     ("dataset.url", {"dataset": {"url": 1}}, "text of one line"),
     ("dataset.url", {"dataset": {"url": "ftp://x/y"}}, "http or https"),
@@ -250,7 +261,7 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
         rented = parsed.lambda_cloud is not None
         assert rented or bool(parsed.allowed_cidrs) == bool(parsed.publish_address)
         public = parsed.allowed_cidrs and not rented
-        if public or parsed.accelerator != "none" or parsed.dataset:
+        if public or parsed.accelerator != "none":
             assert parsed.runtime == "docker"
         if parsed.on_hosts:
             assert parsed.runtime == "process"
@@ -383,29 +394,37 @@ def test_auto_takes_the_only_runtime_that_can_do_what_is_asked(
 def test_every_port_setting_belongs_to_a_service(
     settings: Settings, schema: dict[str, Any], host: LocalHost
 ) -> None:
-    parsed = config.parse(settings(), host, "dev")
+    parsed = config.parse(settings(tracking="mlflow"), host, "dev")
     everything = parsed.ports(object_store=True, prometheus=True, grafana=True, notebook=True)
     assert {port.setting for port in everything} == {k for k in schema if k.endswith("Port")}
-    least = {port.setting for port in parsed.ports(object_store=False, prometheus=False)}
+    without = config.parse(settings(), host, "dev")
+    least = {port.setting for port in without.ports(object_store=False, prometheus=False)}
     gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
-    gone |= {"grafanaPort", "notebookPort"}
+    gone |= {"grafanaPort", "notebookPort", "trackingPort"}
     assert least == {port.setting for port in everything} - gone
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
     published = {port.setting for port in everything if port.published}
-    assert published == gone | {"dashboardPort"}
+    assert published == gone | {"dashboardPort", "servePort"}
 
 
 def test_a_dataset_names_its_source_and_volume(settings: Settings, host: LocalHost) -> None:
     given = {"url": "https://host/food11.zip", "sha256": "AB" * 32}
     parsed = config.parse(settings(dataset=given), host, "dev").dataset
     assert parsed == container_settings.Dataset(
-        url="https://host/food11.zip", archive=None, sha256="ab" * 32, volume="food11"
+        generate=False,
+        url="https://host/food11.zip",
+        archive=None,
+        sha256="ab" * 32,
+        volume="food11",
     )
     parsed = config.parse(
         settings(dataset={"archive": "/a.zip", "volume": "v1"}), host, "x"
     ).dataset
     assert parsed is not None
     assert (parsed.url, parsed.archive, parsed.volume) == ("", Path("/a.zip"), "v1")
+    parsed = config.parse(settings(dataset={"generate": True}), host, "x").dataset
+    assert parsed is not None
+    assert (parsed.generate, parsed.url, parsed.archive) == (True, "", None)
     assert config.parse(settings(), host, "dev").dataset is None
 
 

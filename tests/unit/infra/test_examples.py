@@ -1,4 +1,4 @@
-"""The committed stacks on other machines, as a user takes them to change them."""
+"""The committed stacks, as a user takes them to change them."""
 
 import ipaddress
 import re
@@ -28,7 +28,7 @@ def read(settings, host):
     return read
 
 
-@pytest.mark.parametrize("stack", ["hosts", "lambda"])
+@pytest.mark.parametrize("stack", ["hosts", "lambda", "course"])
 def test_an_example_holds_no_secret(read, stack):
     text, _ = read(stack)
     assert not re.search(r"(?i)password|secret:|token|accesskey|apikey:|PRIVATE KEY", text)
@@ -54,6 +54,14 @@ def test_the_example_of_lambda_has_bounds_and_an_end(read):
     # Were it more, it would refuse nothing that the bound of an hour lets through.
     assert cloud.budget < cloud.max_hourly_cost * cloud.ttl_hours
     assert cloud.candidates
+
+
+def test_the_course_has_what_its_commands_ask_for_without_a_gpu(read):  # D36
+    _, settings = read("course")
+    assert settings.runtime == "process"
+    assert settings.accelerator == "none"
+    assert [(node.cpus, node.gpus) for node in settings.workers] == [(8, 1), (8, 1)]
+    assert settings.dataset.generate
 
 
 @pytest.mark.parametrize("stack", ["hosts", "lambda"])

@@ -170,7 +170,13 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     # What only containers of this machine use.
     ("hosts", HOSTS | {"runtime": "docker"}, "for runtime process only"),
     ("lambdaCloud", _rent() | {"runtime": "docker"}, "for runtime process only"),
-    ("runtime", HOSTS | {"dataset": {"url": "https://x/y"}}, "no runtime can do it all"),
+    ("dataset", HOSTS | {"dataset": {"url": "https://x/y"}}, "the nodes are on others"),
+    ("dataset", _rent() | {"dataset": {"generate": True}}, "the nodes are on others"),
+    (
+        "runtime",
+        HOSTS | {"dataset": {"url": "https://x/y", "volume": "v1"}},
+        "dataset.volume for docker only",
+    ),
     ("accelerator", HOSTS | {"runtime": "process", "accelerator": "nvidia"}, "docker only"),
     ("images", _rent() | {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
     (

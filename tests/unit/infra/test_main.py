@@ -37,6 +37,55 @@ def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, record
 
 
 @pytest.mark.usefixtures("bare")
+def test_tracking_is_one_more_service_and_off_by_default(run: Any, recorded: Any) -> None:  # A45
+    exported = run()
+    assert (exported["trackingUrl"], exported["trackingPassword"]) == ("", "")
+    before = {(args.typ, args.name): args.inputs for args in recorded.created}
+    assert "MLFLOW" not in str(before)
+    recorded.created.clear()
+    exported = run(tracking="mlflow")
+    after = {(args.typ, args.name): args.inputs for args in recorded.created}
+    assert [name for _, name in after.keys() - before.keys() if name.startswith("local-")] == [
+        "local-mlflow"
+    ]
+    (mlflow,) = [args for (_, name), args in after.items() if name == "local-mlflow"]
+    assert mlflow["command"][0].endswith("/bin/mlflow")
+    assert "--host=127.0.0.1" in mlflow["command"]
+    assert exported["trackingUrl"] == "http://127.0.0.1:5000"
+    assert exported["trackingPassword"] == "value of tracking-admin"
+
+
+@pytest.mark.usefixtures("bare")
+def test_processes_wait_for_their_data_set(  # D7
+    run: Any, recorded: Any, requests: list[Any], tmp_path: Path
+) -> None:
+    run(dataset={"generate": True}, dataDir=str(tmp_path / "d"))
+    (dataset,) = recorded.of_type("process:Once").values()
+    folder = str(tmp_path / "d" / "food11")
+    assert dataset.inputs["folders"] == [folder]
+    assert dataset.inputs["command"][1:] == ["--folder", folder, "--generate"]
+    (needed,) = [urn for r in requests for urn in r.dependencies if urn.endswith("local-dataset")][
+        :1
+    ]
+    for args in recorded.of_type("process:Program").values():
+        (request,) = [r for r in requests if r.name == args.name]
+        is_node = args.inputs["name"].startswith("ray-")
+        assert (needed in request.dependencies) == is_node, args.name
+        if is_node:
+            assert args.inputs["environment"]["FOOD11_DATA_DIR"] == f"{folder}/Food-11"
+            assert folder not in args.inputs["folders"]
+
+
+@pytest.mark.usefixtures("bare", "recorded")
+def test_an_archive_that_is_not_there_ends_the_program(  # F2
+    run: Any, tmp_path: Path
+) -> None:
+    missing = tmp_path / "none.zip"
+    with pytest.raises(pulumi.RunError, match=f"dataset.archive = '{missing}': no such file"):
+        run(dataset={"archive": str(missing)})
+
+
+@pytest.mark.usefixtures("bare")
 def test_a_bare_machine_gets_ray_and_a_folder(run: Any, recorded: Any) -> None:
     exported = run(workers=1)
     assert exported["storageUrl"].startswith("file:///")
@@ -147,8 +196,38 @@ def test_no_container_is_given_more_than_it_needs(run: Any, recorded: Any) -> No
 
 
 @pytest.mark.usefixtures("engine")
+def test_a_container_tracks_what_runs(run: Any, recorded: Any) -> None:  # A45
+    source = {"generate": True, "volume": "v1"}
+    exported = run(runtime="docker", tracking="mlflow", dataset=source)
+    containers = _containers(recorded)
+    assert exported["trackingUrl"] == "http://127.0.0.1:5000"
+    published = {(port["ip"], port["external"]) for port in containers["mlflow"]["ports"]}
+    assert published == {("127.0.0.1", 5000)}
+    assert "--artifacts-destination=s3://ray/mlflow" in containers["mlflow"]["command"]
+    assert "MLFLOW_TRACKING_URI=http://mlflow:5000" in containers["ray-worker-1"]["envs"]
+    assert containers["dataset"]["command"] == ["--folder", "/mnt", "--generate"]
+    head = {(port["ip"], port["external"]) for port in containers["ray-head"]["ports"]}
+    assert head == {("127.0.0.1", 8265), ("127.0.0.1", 8000)}  # A46
+    assert "TRAINYARD_SERVE_HOST=0.0.0.0" in containers["ray-worker-0"]["envs"]
+    (node,) = recorded.of_type("docker:Node").values()
+    assert sorted(node.inputs["names"]) == sorted(containers)
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_gateway_leads_to_what_is_tracked_and_served(run: Any, recorded: Any) -> None:  # F33
+    cidrs = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
+    exported = run(runtime="docker", tracking="mlflow", **cidrs)
+    assert exported["trackingUrl"] == "http://10.1.2.3:5000"
+    assert exported["serveUrl"] == "http://10.1.2.3:8000"
+    containers = _containers(recorded)
+    assert {5000, 8000} <= {int(port["external"]) for port in containers["gateway"]["ports"]}
+    hosts = "127.0.0.1:*,localhost:*,mlflow:5000,10.1.2.3:5000"
+    assert f"--allowed-hosts={hosts}" in containers["mlflow"]["command"]
+
+
+@pytest.mark.usefixtures("engine")
 def test_every_published_port_is_checked_before_anything_starts(run: Any, recorded: Any) -> None:
-    run(runtime="docker")
+    run(runtime="docker", tracking="mlflow")
     (node,) = recorded.of_type("docker:Node").values()
     checked = {int(n) for numbers in node.inputs["ports"].values() for n in numbers}
     published = {

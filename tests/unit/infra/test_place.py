@@ -190,6 +190,24 @@ def test_a_single_host_keeps_to_its_loopback(run: Any, recorded: Any) -> None:  
 
 
 @pytest.mark.usefixtures("looks")
+def test_the_tracking_server_is_reached_from_every_host(run: Any, recorded: Any) -> None:  # A45
+    exported = run(hosts=[ONE, TWO], tracking="mlflow")
+    assert exported["trackingUrl"] == "http://10.0.0.4:5000"
+    assert exported["trackingPassword"] == "value of tracking-admin"
+    programs = _programs(recorded)
+    server, other = programs["mlflow"], programs["ray-worker-1"]
+    assert server["machine"] == "ada@192.0.2.4"
+    assert server["command"][0] == "/srv/ada/.trainyard/trainyard-test/env/bin/mlflow"
+    assert "--host=10.0.0.4" in server["command"]
+    assert server["health"] == ["http://10.0.0.4:5000/health"]
+    assert other["environment"]["MLFLOW_TRACKING_URI"] == "http://10.0.0.4:5000"
+    assert "value of tracking-admin" in other["secrets"]["mlflow-credentials"]
+    # Served by the head alone, and reached through a tunnel.
+    assert other["environment"]["TRAINYARD_SERVE_HOST"] == "127.0.0.1"
+    assert exported["serveUrl"] == "http://127.0.0.1:8000"
+
+
+@pytest.mark.usefixtures("looks")
 def test_every_machine_checks_the_ports_that_are_opened_there(run: Any, recorded: Any) -> None:
     run(hosts=[ONE, TWO])
     opened: dict[str, set[int]] = {}

@@ -31,6 +31,7 @@ USERS_PORTS = {
     "prometheusPort",
     "grafanaPort",
     "notebookPort",
+    "servePort",
 }
 # Runs where the others are: requests as JSON on its command line, answers as JSON.
 ASK = """\

@@ -34,6 +34,7 @@ PUBLISHED = {
     "prometheusPort",
     "grafanaPort",
     "notebookPort",
+    "servePort",
 }
 RUN = ["--epochs", "6", "--max-images", "240", "--batch-size", "32", "--cpus-per-worker", "1"]
 

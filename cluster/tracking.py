@@ -1,0 +1,169 @@
+"""MLflow's tracking server: what runs log, in a database and the object store.
+
+Its users lie in a database of their own that goes with the server: MLflow takes the configured
+password only where it has no such user yet, and so the generated one is always the one that counts.
+"""
+
+from dataclasses import dataclass
+
+import pulumi
+
+from cluster import object_store
+from cluster.inputs import join, lift
+from cluster.object_store import Storage
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+
+SERVICE = "mlflow"
+USER = "admin"
+PASSWORD_BYTES = 20
+SESSION_KEY_BYTES = 32
+DATA = Volume(name="data", keep=True)
+USERS = Volume(name="users")
+AUTH_FILE = "basic_auth.ini"
+# MLflow knows no file for this one: it reads a file of variables.
+ENVIRONMENT_FILE = "server.env"
+CREDENTIALS_FILE = "aws-credentials"
+ARTIFACTS = "mlflow"  # folder of the bucket
+# One user logs, and one process knows of every change: passwords need not be hashed each time.
+AUTH_CACHE_SECONDS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingAccess:
+    """How jobs reach the server.
+
+    Attributes:
+        url: for other services.
+        password: of the user `admin`; a secret.
+    """
+
+    url: pulumi.Input[str]
+    password: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingArgs:
+    """Arguments of the tracking server.
+
+    Attributes:
+        runtime: where it runs.
+        port: TCP port.
+        storage: where artifacts are kept.
+    """
+
+    runtime: Runtime
+    port: int
+    storage: Storage
+
+
+class Tracking(pulumi.ComponentResource):
+    """The tracking server.
+
+    Attributes:
+        url: its URL, for users.
+        password: of the user `admin`; a secret.
+        access: how jobs reach it.
+    """
+
+    url: pulumi.Output[str]
+    password: pulumi.Output[str]
+    access: TrackingAccess
+
+    def __init__(
+        self, name: str, args: TrackingArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Tracking", name, None, opts)
+        runtime, storage = args.runtime, args.storage
+        child = pulumi.ResourceOptions(parent=self)
+        drawn = Secret(f"{name}-{USER}", PASSWORD_BYTES, child)
+        self.password = pulumi.Output.secret(drawn.value)
+        session_key = Secret(f"{name}-session-key", SESSION_KEY_BYTES, child)
+        inside = runtime.address(SERVICE, args.port)
+        outside = runtime.public(SERVICE, args.port)
+        credentials = runtime.file(SERVICE, CREDENTIALS_FILE)
+        secrets: dict[str, pulumi.Input[str]] = {
+            AUTH_FILE: self.password.apply(
+                lambda value: auth_config(runtime.volume(SERVICE, USERS), value)
+            ),
+            ENVIRONMENT_FILE: pulumi.Output.secret(
+                pulumi.Output.format("MLFLOW_FLASK_SERVER_SECRET_KEY={0}\n", session_key.value)
+            ),
+        }
+        if storage.bucket:
+            secrets[CREDENTIALS_FILE] = object_store.credentials(storage)
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="mlflow",
+                arguments=[
+                    f"--env-file={runtime.file(SERVICE, ENVIRONMENT_FILE)}",
+                    "server",
+                    "--app-name=basic-auth",
+                    join("--host=", runtime.listen_address(SERVICE)),
+                    f"--port={args.port}",
+                    # SQLite has one writer at a time; a second process is 270 MB more.
+                    "--workers=1",
+                    f"--backend-store-uri=sqlite:///{runtime.volume(SERVICE, DATA)}/mlflow.db",
+                    "--serve-artifacts",
+                    f"--artifacts-destination={storage.url}/{ARTIFACTS}",
+                    lift(allowed_hosts, inside, outside),
+                    # Pages of the server itself: through an address that is not this machine's own
+                    # name, its browser counts as a foreign one.
+                    join("--cors-allowed-origins=http://", outside),
+                ],
+                environment={
+                    "MLFLOW_AUTH_CONFIG_PATH": runtime.file(SERVICE, AUTH_FILE),
+                    # Processes that run code which users send.
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                    "MLFLOW_DISABLE_TELEMETRY": "true",
+                    "DO_NOT_TRACK": "true",
+                    **object_store.environment(storage, credentials),
+                },
+                secrets=secrets,
+                volumes=[DATA, USERS],
+                ports=[Port(number=args.port, setting="trackingPort", published=True)],
+                health=[HealthCheck(port=args.port, path="/health")],
+            ),
+            child,
+        )
+        self.access = TrackingAccess(url=join("http://", inside), password=self.password)
+        self.url = pulumi.Output.concat("http://", outside)
+        self.register_outputs({"url": self.url, "password": self.password})
+
+
+def auth_config(users: str, password: str) -> str:
+    """Return the file that MLflow knows its first user from.
+
+    Args:
+        users: folder of the users' database.
+        password: of that user.
+    """
+    return (
+        "[mlflow]\n"
+        "default_permission = NO_PERMISSIONS\n"
+        f"database_uri = sqlite:///{users}/users.db\n"
+        f"admin_username = {USER}\n"
+        f"admin_password = {password}\n"
+        f"auth_cache_ttl_seconds = {AUTH_CACHE_SECONDS}\n"
+    )
+
+
+def allowed_hosts(inside: str, outside: str) -> str:
+    """Return the flag that names the hosts which requests may be meant for.
+
+    A page of somebody else's that has its own name point here is then refused. A tunnel has a port
+    of its own on the user's machine.
+    """
+    return f"--allowed-hosts={','.join(['127.0.0.1:*', 'localhost:*', inside, outside])}"
+
+
+def client_credentials(access: TrackingAccess) -> pulumi.Output[str]:
+    """Return the file of MLflow's client that holds user and password."""
+    return pulumi.Output.secret(
+        pulumi.Output.format(
+            "[mlflow]\nmlflow_tracking_username = {0}\nmlflow_tracking_password = {1}\n",
+            USER,
+            access.password,
+        )
+    )

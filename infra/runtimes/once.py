@@ -1,0 +1,138 @@
+"""A program of this machine that runs once, to its end; what it filled stays.
+
+Its lines are shown while it works. It runs in a session of its own: a Ctrl-C is the engine's to
+hear, which then asks the program to end.
+"""
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from infra.cancellation import Cancellation, hear_host
+from infra.resource import difference, say
+from infra.runtimes.supervisor import inherited_environment
+
+STOP_SECONDS = 20.0  # to remove what is half done
+
+
+class OnceError(Exception):
+    """The program ended badly; the message is what it said last."""
+
+
+class OnceProvider(dynamic.ResourceProvider):
+    """A program that has ended well."""
+
+    serialize_as_secret_always = False  # captures nothing
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
+        """Listen for Ctrl-C."""
+        self._cancellation = Cancellation()
+        self._running: set[subprocess.Popen[str]] = set()
+        hear_host()
+
+    def cancel(self) -> None:
+        """End what runs."""
+        self._cancellation.cancel()
+        for process in list(self._running):
+            process.terminate()
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Run anew for another command, or for other files."""
+        return difference(olds, news, replaces=[])
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Run it."""
+        self._run(props)
+        return dynamic.CreateResult(props["name"], props)
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether what it filled still holds something."""
+        filled = all(_holds_something(Path(folder)) for folder in props["folders"])
+        return dynamic.ReadResult(id_, props) if filled else dynamic.ReadResult("", {})
+
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Run it."""
+        self._run(news)
+        return dynamic.UpdateResult(news)
+
+    def _run(self, props: dict[str, Any]) -> None:
+        """Run it to its end.
+
+        Raises:
+            OnceError: it ended badly.
+            CanceledError: the user asked to stop.
+        """
+        self._cancellation.check()
+        name, own = props["name"], Path(props["folder"]) / props["name"]
+        for folder in props["folders"]:
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.rmtree(own, ignore_errors=True)
+        (own / "files").mkdir(mode=0o700, parents=True)
+        for file, path in props["hostFiles"].items():
+            (own / "files" / file).symlink_to(path)
+        process = subprocess.Popen(
+            props["command"],
+            env=inherited_environment() | props["environment"],
+            cwd=own,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            umask=0o077,
+            start_new_session=True,
+        )
+        self._running.add(process)
+        said = "(nothing)"
+        try:
+            self._cancellation.check()
+            assert process.stdout is not None  # noqa: S101 (for the type checker)
+            for line in process.stdout:
+                said = line.rstrip()
+                say(f"{name}: {said}")
+            status = process.wait()
+        finally:
+            _end(process)
+            self._running.discard(process)
+            shutil.rmtree(own, ignore_errors=True)
+        self._cancellation.check()
+        if status:
+            raise OnceError(f"{name} ended (exit code {status}): {said.removeprefix('error: ')}")
+
+
+class Once(dynamic.Resource, module="process", name="Once"):
+    """A program that has ended well."""
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare a program.
+
+        Args:
+            name: of the resource.
+            props: folder (of a supervisord), name, command, environment, hostFiles (paths by the
+                names that it knows them by), folders (that it fills).
+            opts: of the resource.
+        """
+        super().__init__(OnceProvider(), name, props, opts)
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Have it ended, whatever it is at."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    process.kill()
+    process.wait()
+    assert process.stdout is not None  # noqa: S101 (for the type checker)
+    process.stdout.close()
