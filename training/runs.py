@@ -4,9 +4,10 @@ config.json         the job's arguments, as the run was last started
 starts.jsonl        one line a start: time, arguments, git commit, package versions
 metrics.jsonl       one line an epoch
 curves.png          loss and accuracy over the epochs
-checkpoint_*/       Ray Train's, the newest few
+checkpoint_*/       the newest few (training/checkpoints.py)
+tracking.json       which run of MLflow it is, where there is one (training/tracking.py)
 
-Jobs reach the store through pyarrow, as Ray Train does: both take the same environment.
+Jobs reach the store by training/objects.py, which waits for one that is away for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ import platform
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from training import tracking
+from training.objects import open_folder
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 CONFIG = "config.json"
 STARTS = "starts.jsonl"
@@ -69,24 +76,42 @@ class Run:
         self.storage = storage.rstrip("/")
         self._files, root = FileSystem.from_uri(self.storage)
         self._folder = f"{root}/{name}"
+        self._store = open_folder(self._files, self._folder)
+        self._tracking = tracking.of(self)
 
     @property
     def url(self) -> str:
         """Address of the folder."""
         return f"{self.storage}/{self.name}"
 
+    @property
+    def place(self) -> tuple[FileSystem, str]:
+        """The folder as pyarrow knows it."""
+        return self._files, self._folder
+
     def config(self) -> dict[str, Any] | None:
         """The arguments of the last start, None before the first."""
-        text = self._read(CONFIG)
+        text = self.read(CONFIG)
         return None if text is None else dict(json.loads(text))
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record an epoch, oldest first."""
-        return [json.loads(line) for line in (self._read(METRICS) or b"").splitlines()]
+        return [json.loads(line) for line in (self.read(METRICS) or b"").splitlines()]
+
+    def read(self, name: str) -> bytes | None:
+        """One of the run's files; None when it is not there."""
+        try:
+            return self._store.read(name)
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes one of the run's files, which appears whole or not at all."""
+        self._store.write(name, content)
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""
-        self._write(CONFIG, json.dumps(config, indent=2).encode())
+        self.write(CONFIG, json.dumps(config, indent=2).encode())
         record = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": os.environ.get(COMMIT_VARIABLE, ""),
@@ -94,11 +119,21 @@ class Run:
             "packages": {name: _version(name) for name in PACKAGES},
             "config": config,
         }
-        self._write(STARTS, (self._read(STARTS) or b"") + json.dumps(record).encode() + b"\n")
+        self.write(STARTS, (self.read(STARTS) or b"") + json.dumps(record).encode() + b"\n")
+        if self._tracking is not None:
+            self._tracking.start(config)
 
     def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
         """Writes all epochs anew: a resumed run's history is its checkpoint's."""
-        self._write(METRICS, "".join(json.dumps(epoch) + "\n" for epoch in history).encode())
+        self.write(METRICS, "".join(json.dumps(epoch) + "\n" for epoch in history).encode())
+        if self._tracking is not None:
+            self._tracking.log(history)
+
+    def end(self) -> None:
+        """Draws the curves and has MLflow told that the run is done; for its driver."""
+        self.draw_curves()
+        if self._tracking is not None:
+            self._tracking.end()
 
     def draw_curves(self) -> None:
         """Draws loss and accuracies of the recorded epochs."""
@@ -110,7 +145,7 @@ class Run:
         for axes, names in zip(
             figure.subplots(1, 2), (("loss", "valid_loss"), ("train_acc", "valid_acc")), strict=True
         ):
-            for name in names:
+            for name in (each for each in names if all(each in record for record in history)):
                 axes.plot(epochs, [record[name] for record in history], marker="o", label=name)
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.3)
@@ -118,25 +153,7 @@ class Run:
         figure.suptitle(self.name)
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=110)
-        self._write(CURVES, image.getvalue())
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            with self._files.open_input_stream(f"{self._folder}/{name}") as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-
-    def _write(self, name: str, content: bytes) -> None:
-        path = f"{self._folder}/{name}"
-        # An object appears whole or not at all; a file does so by a rename.
-        local = self._files.type_name == "local"
-        if local:
-            self._files.create_dir(self._folder)
-        with self._files.open_output_stream(f"{path}.part" if local else path) as file:
-            file.write(content)
-        if local:
-            self._files.move(f"{path}.part", path)
+        self.write(CURVES, image.getvalue())
 
 
 def _version(package: str) -> str:

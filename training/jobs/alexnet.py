@@ -26,12 +26,12 @@ import argparse
 import logging
 import os
 import sys
-import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training import data
+from training import checkpoints, data, ray_train
 from training.runs import (
     CHECKPOINT_FILE,
     PROGRESS_VARIABLE,
@@ -44,9 +44,19 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.data import Dataset
 
-NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
+    from training.data.splits import Splits
+
 # With other data or another split, what a resumed model is tested on may have trained it.
 FIXED = ("job", "data", "seed", "max_images")
+# Of the model, for who uses its weights without this job.
+DESCRIPTION: dict[str, Any] = {
+    "job": "alexnet",
+    "architecture": "alexnet",
+    "mean": [0.0, 0.0, 0.0],  # images are 0..1, as they come
+    "std": [1.0, 1.0, 1.0],
+    "file": CHECKPOINT_FILE,
+    "prefix": "",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -96,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
         fault = _fit(run, config | {"progress": args.progress})
         if fault:
             sys.exit(f"error: {fault}")
-        run.draw_curves()
+        run.end()
         history = run.metrics()
     _print_summary(history[-1])
     print(f"Training completed after {len(history)} epochs: {run.url}")
@@ -109,7 +119,7 @@ def train_worker(config: dict[str, Any]) -> str:
         config: the job's arguments, with `storage` and `run`.
 
     Returns:
-        Why the data is not to be had on some worker; "" once all epochs are done.
+        Why the data, or the run's checkpoints, are not to be had; "" once all epochs are done.
     """
     import torch
     from ray import train
@@ -118,22 +128,16 @@ def train_worker(config: dict[str, Any]) -> str:
     from torch.utils.data import DataLoader, DistributedSampler
 
     from training import epochs as loop
-    from training.data.splits import DataError
     from training.models.alexnet import IMAGE_SIZE, AlexNet
 
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
     rank = train.get_context().get_world_rank()
     world = train.get_context().get_world_size()
     seed, epochs, processes = config["seed"], config["epochs"], config["loader_processes"]
-    faults = [""] * world
-    try:
-        splits = data.load(config["data"], IMAGE_SIZE, seed, config["max_images"])
-    except DataError as error:
-        faults[rank] = str(error)
-    # Not raised: Ray Train would start the workers again, only to see the same.
-    distributed.all_gather_object(faults, faults[rank])
-    if any(faults):
-        return max(faults)
+    splits, fault = _load(config, IMAGE_SIZE)
+    fault = ray_train.agree(fault)
+    if splits is None or fault:
+        return fault
     per_worker = max(1, config["batch_size"] // world)
     sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
     loader = DataLoader(splits.train, per_worker, sampler=sampler, num_workers=processes)
@@ -142,9 +146,13 @@ def train_worker(config: dict[str, Any]) -> str:
     torch.manual_seed(seed)
     network = AlexNet(len(splits.classes)).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
-    history = _restore(network, optimizer, device)
+    run = Run(config["storage"], config["run"]) if rank == 0 else None
+    try:
+        history = _restore(run, network, optimizer, device)
+    except checkpoints.CheckpointError as error:
+        return str(error)
     model = prepare_model(network)
-    run = Run(config["storage"], config["run"])
+    description = DESCRIPTION | {"classes": list(splits.classes), "image_side": IMAGE_SIZE}
 
     def measure(split: Dataset[Any]) -> tuple[float, float]:
         part = DataLoader(loop.share(split, rank, world), per_worker, num_workers=processes)
@@ -172,63 +180,61 @@ def train_worker(config: dict[str, Any]) -> str:
             record["final_train_acc"], _ = measure(splits.train)
             record["test_acc"], _ = measure(splits.test)
         history.append(record | {"minutes": (time.monotonic() - started) / 60})
-        _report(run if rank == 0 else None, network, optimizer, history)
+        _report(run, network, optimizer, history, description)
         if rank == 0:
             _print_epoch(history[-1], epochs)
     return ""
 
 
 def _fit(run: Run, config: dict[str, Any]) -> str:
-    # Ray Train would log each printed line beside printing it; and its watcher for preempted
-    # machines, which no host of ours announces, costs a process and an error line a run.
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-    if not sys.stdout.isatty():
-        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
-    import ray
-    from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+    ray_train.connect()
+    from ray.train import ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    # Ray Train's helpers look their cluster up, and stop at a second one on the same machine.
-    address = {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
-    ray.init(runtime_env={"env_vars": address})
-    result = TorchTrainer(
-        train_worker,  # type: ignore[arg-type]  # typed as that of Train V1, as is the next one
-        train_loop_config=config | {"storage": run.storage, "run": run.name},
-        scaling_config=ScalingConfig(
-            num_workers=config["workers"],
-            use_gpu=config["use_gpu"],
-            resources_per_worker=_bundle(config["cpus_per_worker"], config["use_gpu"]),
-        ),
-        run_config=RunConfig(  # type: ignore[call-arg]
-            name=run.name,
-            storage_path=run.storage,
-            checkpoint_config=CheckpointConfig(num_to_keep=NUM_TO_KEEP),
-            failure_config=FailureConfig(max_failures=config["max_failures"]),
-            logging_config=LoggingConfig(log_level="WARNING"),
-        ),
-    ).fit()
-    return str(result.return_value)  # type: ignore[attr-defined]
+    result = ray_train.fit(
+        TorchTrainer(
+            train_worker,  # type: ignore[arg-type]  # typed as that of Train V1
+            train_loop_config=config | {"storage": run.storage, "run": run.name},
+            torch_config=ray_train.torch_config(use_gpu=config["use_gpu"]),
+            scaling_config=ScalingConfig(
+                num_workers=config["workers"],
+                use_gpu=config["use_gpu"],
+                resources_per_worker=_bundle(config["cpus_per_worker"], config["use_gpu"]),
+            ),
+            run_config=ray_train.run_config(run.storage, run.name, config["max_failures"]),
+        )
+    )
+    return str(result.return_value)  # type: ignore[attr-defined]  # as above
+
+
+def _load(config: dict[str, Any], side: int) -> tuple[Splits | None, str]:
+    """The data, or why this worker does not have it."""
+    from training.data.splits import DataError
+
+    try:
+        return data.load(config["data"], side, config["seed"], config["max_images"]), ""
+    except DataError as error:
+        return None, str(error)
 
 
 def _restore(
-    network: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    run: Run | None,
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
 ) -> list[dict[str, Any]]:
-    """Loads the run's last checkpoint, if there is one; returns the records of its epochs."""
-    import torch
-    from ray import train
-
-    checkpoint = train.get_checkpoint()
-    if checkpoint is None:
-        return []
-    with checkpoint.as_directory() as folder:
-        # Whoever can write the bucket must not run code here: tensors and plain values only.
-        state = torch.load(Path(folder) / CHECKPOINT_FILE, map_location=device, weights_only=True)
+    """Loads the run's last valid checkpoint, if it has one; returns the records of its epochs."""
+    with checkpoints.restored() as folder:
+        if folder is None:
+            return []
+        state = checkpoints.load(folder / CHECKPOINT_FILE, device)
     network.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     history: list[dict[str, Any]] = state["history"]
-    if train.get_context().get_world_rank() == 0:
-        print(f"Restored from checkpoint {checkpoint.path}: {len(history)} epochs are done")
+    if run is not None:
+        where = f"{run.url}/{folder.name}"
+        print(f"Restored from checkpoint {where}: {len(history)} epochs are done", flush=True)
+        run.write_metrics(history)  # epochs that only a damaged checkpoint had are trained again
     return history
 
 
@@ -237,23 +243,24 @@ def _report(
     network: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     history: list[dict[str, Any]],
+    model: dict[str, Any],
 ) -> None:
     """Hands the epoch to Ray Train; the first rank, which has the run, adds the checkpoint."""
     import torch
-    from ray import train
 
     if run is None:
-        train.report(history[-1])
+        checkpoints.report(history[-1])
         return
-    with tempfile.TemporaryDirectory() as folder:
-        state = {
-            "model": network.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "history": history,
-        }
-        torch.save(state, Path(folder) / CHECKPOINT_FILE)
-        train.report(history[-1], checkpoint=train.Checkpoint.from_directory(folder))
-    run.write_metrics(history)
+    folder = checkpoints.new_folder()
+    state = {
+        "model": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "history": history,
+    }
+    torch.save(state, folder / CHECKPOINT_FILE)
+    # Not before the checkpoint: a run that is cut off trains the epoch again, to other minutes.
+    told = partial(run.write_metrics, list(history))
+    checkpoints.report(history[-1], folder, model, stored=told)
 
 
 def _refuse_other_run(run: Run, earlier: dict[str, Any], config: dict[str, Any]) -> None:

@@ -218,6 +218,7 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             f"[default]\naws_access_key_id = {store['access']}\n"
             f"aws_secret_access_key = {store['secret']}\n"
         )
+        gcs, dashboard, client, serve = free_ports(4)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_"))} | {
             # A job's `python` is found on its node's PATH: it must be the one with Ray.
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -228,8 +229,9 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             "AWS_ENDPOINT_URL": store["endpoint"],
             "AWS_REGION": "us-east-1",
             "TRAINYARD_STORAGE_URL": f"s3://{BUCKET}",
+            "TRAINYARD_SERVE_HOST": "127.0.0.1",
+            "TRAINYARD_SERVE_PORT": str(serve),
         }
-        gcs, dashboard, client = free_ports(3)
         head = ray_command(
             *("--head", "--num-cpus=0", f"--port={gcs}", f"--temp-dir={folder / 'r'}"),
             *(f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"),
@@ -243,7 +245,7 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
 
         def both_alive() -> bool:
             reply = requests.get(f"{url}/nodes?view=summary", headers=bearer, timeout=2).json()
-            states = [node["raylet"].get("state") for node in reply["data"]["summary"]]
+            states = [node["raylet"].get("state") for node in reply["data"].get("summary", [])]
             return states.count("ALIVE") == 2
 
         wait_for("two Ray nodes", both_alive)
@@ -267,6 +269,9 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
                 "grafanaUrl": "",
                 "grafanaPassword": "",
                 "notebookUrl": "",
+                "trackingUrl": "",
+                "trackingPassword": "",
+                "serveUrl": f"http://127.0.0.1:{serve}",
                 "rayVersion": ray.__version__,
                 "pythonVersion": f"{sys.version_info.major}.{sys.version_info.minor}",
                 "nodes": [

@@ -72,20 +72,27 @@ def test_the_checkpoint_holds_tensors_and_plain_values_only(cluster: Any) -> Non
 
 @pytest.mark.usefixtures("first")
 def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(cluster: Any) -> None:
-    out = train(cluster, "cut", "--epochs", "3")  # A39
-    assert re.search(r"Restored from checkpoint ray/cut/checkpoint_\S+: 1 epochs are done", out)
+    out = train(cluster, "cut", "--epochs", "2")  # A39
+    assert re.search(
+        r"Restored from checkpoint s3://ray/cut/checkpoint_\S+: 1 epochs are done", out
+    )
     assert "Epoch: 001/" not in out
-    assert "Epoch: 003/003" in out
+    assert "Epoch: 002/002" in out
     resumed = metrics(cluster, "cut")
-    assert [record["epoch"] for record in resumed] == [0, 1, 2]  # no gap
-    train(cluster, "whole", "--epochs", "3")
+    assert [record["epoch"] for record in resumed] == [0, 1]  # no gap
+    train(cluster, "whole", "--epochs", "2")
     whole = metrics(cluster, "whole")
     # The cut run measured test accuracy after its first last epoch too.
     for record in (*resumed[:1], *whole[:1]):
         record.pop("final_train_acc", None), record.pop("test_acc", None)
     assert resumed == whole  # F21
-    checkpoints = {key.split("/")[1] for key in cluster.keys("cut/checkpoint_")}
-    assert len({c for c in checkpoints if c.startswith("checkpoint_2")}) == 2  # the newest two
+    # What is kept of more, and what workers that are killed change, is in test_faults.py.
+    files = sorted(key.split("/", 1)[1] for key in cluster.keys("cut/checkpoint_0"))
+    assert [re.sub("-[0-9a-f]{4}", "", file) for file in files] == [
+        f"checkpoint_{number:06d}/{file}"
+        for number in (1, 2)
+        for file in ("checkpoint.pt", "manifest.json")
+    ]
 
 
 @pytest.mark.usefixtures("first")

@@ -1,0 +1,78 @@
+"""The job of P9: seconds of each epoch of AlexNet on digits, with and without a checkpoint.
+
+One thread trains. A checkpoint has weights and Adam's state, 690 MB. Prints the seconds as JSON.
+Run as a file: it imports nothing of bench.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from typing import Any
+
+BATCH_SIZE = 64
+
+
+def main() -> None:
+    """Runs the epochs in a worker of Ray Train."""
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    from training import ray_train
+
+    ray_train.connect()
+    epochs, images, way = sys.argv[1:]
+    storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
+    ray_train.fit(
+        TorchTrainer(
+            measure,
+            train_loop_config={
+                "epochs": int(epochs),
+                "images": int(images),
+                "checkpoints": way == "checkpoints",
+            },
+            torch_config=ray_train.torch_config(use_gpu=False),
+            scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
+            run_config=ray_train.run_config(storage, run, 0),
+        )
+    )
+
+
+def measure(config: dict[str, Any]) -> None:
+    """Each epoch from its first batch to that of the next; the first is not counted."""
+    import torch
+    from ray.train.torch import prepare_model
+    from torch.utils.data import DataLoader
+
+    from training import checkpoints, data
+    from training import epochs as loop
+    from training.models.alexnet import IMAGE_SIZE, AlexNet
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    split = data.load("digits", IMAGE_SIZE, 1, config["images"]).train
+    network = AlexNet(10)
+    model = prepare_model(network)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-4)
+    loader = DataLoader(split, BATCH_SIZE, shuffle=True)
+    begun = []
+    for _ in range(config["epochs"] + 1):
+        begun.append(time.perf_counter())
+        loop.train_epoch(model, loader, optimizer, torch.device("cpu"))
+        if not config["checkpoints"]:
+            checkpoints.report({})
+            continue
+        folder = checkpoints.new_folder()
+        state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, folder / "checkpoint.pt")
+        checkpoints.report({}, folder, {"file": "checkpoint.pt"})
+    begun.append(time.perf_counter())
+    seconds = [after - before for before, after in itertools.pairwise(begun)]
+    print(json.dumps({"figures": seconds[1:]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,291 @@
+"""Checkpoints in a real MinIO that is cut off, stopped, killed or full."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+import requests
+import torch
+from pyarrow.fs import FileSystem
+
+from tests.fakes.chaos_proxy import ChaosProxy
+from tests.integration.training.conftest import free_ports, wait_for
+from training import checkpoints, objects
+
+pytestmark = pytest.mark.integration
+
+MODEL = {"job": "test", "classes": ["a", "b"], "file": "checkpoint.pt", "prefix": ""}
+WEIGHTS = 5_000_000  # of 4 bytes: a checkpoint of three parts
+KEY, SECRET, BUCKET = "train-user", "not-a-secret-of-anyone", "ray"
+TMPFS_MIB = 96
+
+
+class Minio:
+    """A server that can be killed and started again, on the same port and with the same data."""
+
+    def __init__(self, binary: Path, folder: Path, log: Path) -> None:
+        self.port, self._console = free_ports(2)
+        self._binary, self._folder, self._log = binary, folder, log
+        self.start()
+        self.s3 = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{self.port}",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+        )
+        self.s3.create_bucket(Bucket=BUCKET)
+
+    def start(self) -> None:
+        with self._log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [
+                    *(str(self._binary), "server", str(self._folder), "--quiet"),
+                    *("--address", f"127.0.0.1:{self.port}"),
+                    *("--console-address", f"127.0.0.1:{self._console}"),
+                ],
+                env=os.environ | {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET},
+                stdout=out,
+                stderr=out,
+            )
+        health = f"http://127.0.0.1:{self.port}/minio/health/live"
+        try:
+            wait_for("MinIO", lambda: requests.get(health, timeout=1).ok)
+        except TimeoutError:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def minio(minio_on_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+    folder = tmp_path_factory.mktemp("minio")
+    server = Minio(minio_on_path, folder / "data", folder / "log")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def proxy(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChaosProxy]:
+    with ChaosProxy(minio.port) as between:
+        use(between.port, monkeypatch)
+        yield between
+
+
+def use(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this process's store the one behind a port."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "60")
+    monkeypatch.setattr(objects, "READ_TIMEOUT_S", 2)
+    monkeypatch.setattr(checkpoints._Worker, "broken", frozenset())
+    objects._client.cache_clear()
+
+
+@pytest.fixture
+def run(proxy: ChaosProxy, request: pytest.FixtureRequest) -> objects.Folder:
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return objects.open_url(f"s3://{BUCKET}/{name}")
+
+
+def store(run: objects.Folder, tmp_path: Path, number: int) -> str:
+    folder = tmp_path / f"files{number}"
+    folder.mkdir()
+    torch.save({"model": torch.rand(WEIGHTS)}, folder / "checkpoint.pt")
+    name = f"checkpoint_{number:06d}-abcd"
+    checkpoints.store(run, name, folder, MODEL)
+    return name
+
+
+def choose(run: objects.Folder, tmp_path: Path) -> str | None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    name, fault = checkpoints._choose(run, scratch, had_one=True)
+    assert (name is None) == bool(fault)
+    if name is not None:
+        original = tmp_path / f"files{int(name[11:17])}"
+        for file in original.iterdir():
+            assert (scratch / name / file.name).read_bytes() == file.read_bytes()
+    return name
+
+
+@pytest.mark.parametrize("byte", [1, 5_000_000, 12_000_000, 19_900_000, 20_001_000])
+def test_a_cut_at_any_byte_is_made_good(  # F22
+    byte: int, proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+) -> None:
+    proxy.after(byte, proxy.cut)
+    name = store(run, tmp_path, 1)
+    assert proxy.done
+    assert choose(run, tmp_path) == name
+
+
+def test_a_store_that_stops_answering_for_a_while(  # F22
+    proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+) -> None:
+    proxy.after(9_000_000, proxy.pause)
+    resume = threading.Timer(2 * objects.READ_TIMEOUT_S, proxy.resume)
+    resume.start()
+    try:
+        name = store(run, tmp_path, 1)
+    finally:
+        resume.cancel()
+        proxy.resume()
+    assert proxy.done
+    assert choose(run, tmp_path) == name
+
+
+def test_a_store_that_is_killed_and_comes_back(  # F22
+    minio: Minio, proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+) -> None:
+    store(run, tmp_path, 1)
+    killed = threading.Event()
+
+    def kill() -> None:
+        minio.kill()
+        killed.set()
+
+    def restart() -> None:
+        assert killed.wait(60)
+        minio.start()
+
+    proxy.after(9_000_000, kill)
+    back = threading.Thread(target=restart)
+    back.start()
+    name = store(run, tmp_path, 2)
+    back.join()
+    assert killed.is_set()
+    assert choose(run, tmp_path) == name
+
+
+@pytest.mark.parametrize("byte", [1, 9_000_000, 20_001_000])
+def test_a_store_that_stays_away_is_an_error_and_nothing_half_is_chosen(  # F22
+    byte: int,
+    proxy: ChaosProxy,
+    run: objects.Folder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    earlier = store(run, tmp_path, 1)
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "1")
+    proxy.after(byte, proxy.down)
+    with pytest.raises(objects.StorageError) as caught:
+        store(run, tmp_path, 2)
+    message = str(caught.value)
+    assert f"{run.where}/checkpoint_000002-abcd/" in message
+    assert "within 1 s (TRAINYARD_STORE_PATIENCE_S)" in message
+    assert "submit the run again" in message
+    proxy.up()
+    assert choose(run, tmp_path) == earlier
+    assert len(checkpoints.valid(*FileSystem.from_uri(run.where))) == 1
+
+
+@pytest.mark.parametrize("fault", ["bucket", "key"])
+def test_what_a_wait_does_not_mend_is_said_at_once(
+    fault: str, proxy: ChaosProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "key":
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        objects._client.cache_clear()
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "3600")
+    run = objects.open_url("s3://nowhere/run" if fault == "bucket" else f"s3://{BUCKET}/run")
+    expected = "NoSuchBucket" if fault == "bucket" else "SignatureDoesNotMatch"
+    with pytest.raises(objects.StorageError, match=expected):
+        store(run, tmp_path, 1)
+
+
+@pytest.mark.parametrize("damage", ["delete", "truncate", "corrupt", "no manifest"])
+def test_a_damaged_newest_falls_back_to_the_one_before(  # F23
+    damage: str,
+    minio: Minio,
+    run: objects.Folder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    earlier, newest = store(run, tmp_path, 1), store(run, tmp_path, 2)
+    prefix = run.where.removeprefix(f"s3://{BUCKET}/") + f"/{newest}"
+    at = {"Bucket": BUCKET, "Key": f"{prefix}/checkpoint.pt"}
+    if damage == "delete":
+        minio.s3.delete_object(**at)
+    elif damage == "no manifest":
+        minio.s3.delete_object(Bucket=BUCKET, Key=f"{prefix}/manifest.json")
+    else:
+        content = minio.s3.get_object(**at)["Body"].read()
+        other = content[:-1] if damage == "truncate" else b"X" + content[1:]
+        minio.s3.put_object(**at, Body=other)
+    assert choose(run, tmp_path) == earlier
+    assert f"warning: checkpoint {newest} is skipped: " in capfd.readouterr().out
+
+
+def test_the_newest_two_stay_in_a_bucket(run: objects.Folder, tmp_path: Path) -> None:  # F23
+    for number in range(1, 5):
+        store(run, tmp_path, number)
+        checkpoints.prune(run)
+    assert {name[11:17] for name in run.sizes()} == {"000003", "000004"}
+
+
+def test_two_hundred_small_files_are_two_objects(run: objects.Folder, tmp_path: Path) -> None:
+    folder = tmp_path / "files1"
+    folder.mkdir()
+    for number in range(200):
+        (folder / f"part{number}").write_bytes(os.urandom(1000))
+    checkpoints.store(run, "checkpoint_000001-abcd", folder, {})
+    assert sorted(name.partition("/")[2] for name in run.sizes()) == ["manifest.json", "packed.tar"]
+    assert choose(run, tmp_path)
+
+
+@pytest.fixture
+def small_minio(minio_on_path: Path, tmp_path: Path) -> Iterator[Minio]:
+    """A server whose disk holds four checkpoints."""
+    if os.geteuid() != 0 or not shutil.which("mount"):
+        pytest.skip("only root can mount a small disk")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = f"size={TMPFS_MIB}m"
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        server = Minio(minio_on_path, disk, tmp_path / "minio.log")
+        try:
+            yield server
+        finally:
+            server.kill()
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_full_disk_is_an_error_and_what_was_stored_stays(  # F23
+    small_minio: Minio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(small_minio.port, monkeypatch)
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "5")
+    run = objects.open_url(f"s3://{BUCKET}/full")
+    names: list[str] = []
+
+    def fill() -> None:
+        names.extend(store(run, tmp_path, number) for number in range(1, TMPFS_MIB))
+
+    with pytest.raises(objects.StorageError, match="XMinioStorageFull"):
+        fill()
+    assert choose(run, tmp_path) == names[-1]
+    checkpoints.prune(run)  # makes room again
+    shutil.rmtree(tmp_path / "scratch")
+    later = f"checkpoint_{TMPFS_MIB:06d}-abcd"
+    assert store(run, tmp_path, TMPFS_MIB) == later
+    assert choose(run, tmp_path) == later
