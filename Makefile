@@ -4,7 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo up down preview refresh tunnel test test-unit lint bench lock
+# Of the Food-11 course, what a machine without a GPU does in some minutes.
+COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
+
+.PHONY: setup demo course up down preview refresh tunnel test test-unit lint bench lock
 
 setup: $(READY)
 
@@ -31,6 +34,14 @@ demo: setup
 	$(BIN)/python -m engine.launch up -s $(STACK)
 	$(BIN)/train submit alexnet -s $(STACK) -- --epochs 3 --batch-size 64 --learning-rate 3e-4
 	$(BIN)/train info -s $(STACK)
+
+course: setup
+	$(BIN)/python -m engine.launch up -s course
+	$(BIN)/train submit food11/train_lightning -s course --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 -- $(COURSE)
+	$(BIN)/train submit food11/train_ray -s course -- $(COURSE) --num-workers 2
+	$(BIN)/train submit food11/train_fault_tolerant -s course -- $(COURSE)
+	$(BIN)/train submit food11/train_tune -s course -- $(COURSE) --num-samples 4
+	$(BIN)/train runs -s course
 
 test: setup
 	$(BIN)/pytest

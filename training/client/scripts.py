@@ -48,25 +48,25 @@ def find(job: str, working_dir: str | None = None) -> Script:
     Raises:
         ClientError: no such job or file.
     """
-    if job.endswith(".py") or "/" in job:
+    if job not in names() and (job.endswith(".py") or "/" in job):
         path = Path(job).resolve()
         if not path.is_file():
             raise ClientError(f"job script {job} is not a file; {_known()}")
         if JOBS not in path.parents:
             return _own(path, working_dir)
-        job = path.stem
-    path = JOBS / f"{job}.py"
-    if not job.isidentifier() or not path.is_file():
+        job = path.relative_to(JOBS).with_suffix("").as_posix()
+    if job not in names():
         close = difflib.get_close_matches(job, names(), n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ClientError(f"no job is called {job[:80]!r}; {hint}{_known()}")
-    command = ("python", "-m", f"training.jobs.{job}")
-    return Script(job, path, command, working_dir, PACKAGE)
+    command = ("python", "-m", f"training.jobs.{job.replace('/', '.')}")
+    return Script(job.replace("/", "-"), JOBS / f"{job}.py", command, working_dir, PACKAGE)
 
 
 def names() -> list[str]:
-    """Names of the jobs in training/jobs."""
-    return sorted(path.stem for path in JOBS.glob("*.py") if not path.stem.startswith("_"))
+    """Names of the jobs in training/jobs; those in a folder as `folder/name`."""
+    paths = (path.relative_to(JOBS).with_suffix("") for path in JOBS.rglob("*.py"))
+    return sorted(path.as_posix() for path in paths if not path.name.startswith("_"))
 
 
 def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
@@ -99,7 +99,7 @@ def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
 
 def _load(script: Script) -> ModuleType:
     if script.module is not None:
-        return importlib.import_module(f"training.jobs.{script.name}")
+        return importlib.import_module(script.command[-1])
     spec = importlib.util.spec_from_file_location(script.name, script.path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{script.path} is not a Python source file")

@@ -1,1 +1,83 @@
-"""Models that the jobs train."""
+"""Models that the jobs train, and how a checkpoint becomes one again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Where jobs keep the weights in their file: Lightning's key, and that of jobs without it.
+STATES = ("state_dict", "model")
+
+
+def build(architecture: str, classes: int) -> nn.Module:
+    """A network with untrained weights: images (batch, 3, side, side) to logits (batch, classes).
+
+    Args:
+        architecture: alexnet, mobilenet_v2 or resnet18.
+        classes: number of logits.
+
+    Raises:
+        ValueError: an architecture that is none of these.
+    """
+    # Each imported when it is wanted: torchvision takes a second, and the client has no torch.
+    if architecture == "alexnet":
+        from training.models.alexnet import AlexNet  # noqa: PLC0415
+
+        return AlexNet(classes)
+    if architecture == "mobilenet_v2":
+        from torchvision.models import mobilenet_v2  # noqa: PLC0415
+
+        network: nn.Module = mobilenet_v2(num_classes=classes)
+        return network
+    if architecture == "resnet18":
+        from training.models.resnet import resnet18  # noqa: PLC0415
+
+        return resnet18(classes)
+    raise ValueError(
+        f"architecture {architecture!r} is none of alexnet, mobilenet_v2 and resnet18: "
+        "the checkpoint is of a newer version than this code"
+    )
+
+
+def read(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
+    """What a job saved with the weights: tensors and plain values only.
+
+    Args:
+        folder: the checkpoint's files, verified.
+        model: what the checkpoint's manifest says of it (training/checkpoints.py).
+    """
+    import torch  # noqa: PLC0415
+
+    # Whoever can write the bucket must not run code here. Mapped, for the optimizer's state, twice
+    # the weights, lies in the same file and is not read so.
+    saved: dict[str, Any] = torch.load(
+        folder / model["file"], map_location="cpu", weights_only=True, mmap=True
+    )
+    return saved
+
+
+def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:
+    """The network with the weights of what was saved, on the CPU and set to evaluate.
+
+    Raises:
+        ValueError: an unknown architecture, or no weights there.
+        RuntimeError: the weights are not that architecture's.
+    """
+    state = next((saved[name] for name in STATES if name in saved), None)
+    if state is None:
+        raise ValueError(f"{model['file']} has none of {', '.join(STATES)}, where weights are")
+    prefix = model["prefix"]
+    weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    network = build(model["architecture"], len(model["classes"]))
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def epochs(saved: dict[str, Any]) -> int | None:
+    """How many epochs the saved model has learned, as far as its job says so."""
+    if "history" in saved:
+        return len(saved["history"])
+    return saved["epoch"] + 1 if "epoch" in saved else None

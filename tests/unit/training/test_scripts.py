@@ -21,6 +21,15 @@ def test_a_job_of_the_package() -> None:
     assert script.working_dir is None
 
 
+def test_a_job_in_a_folder_of_the_package() -> None:
+    script = scripts.find("food11/train_ray")
+    assert script.command == ("python", "-m", "training.jobs.food11.train_ray")
+    assert script.module == REPOSITORY / "training"
+    assert script.name == "food11-train_ray"  # a run is named by it
+    assert scripts.find(str(REPOSITORY / "training/jobs/food11/train_ray.py")) == script
+    assert {"alexnet", "food11/train_ray", "food11/train_tune"} <= set(scripts.names())
+
+
 def test_the_path_of_a_job_of_the_package_is_that_job() -> None:
     assert scripts.find(str(REPOSITORY / "training/jobs/alexnet.py")) == scripts.find("alexnet")
 
@@ -44,7 +53,26 @@ def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:
         scripts.find(str(tmp_path / "a" / "mine.py"), "s3://bucket/code.zip")
 
 
-@pytest.mark.parametrize("job", ["alexnett", "", "__init__x", "$(touch pwn)", "../secret", "a.py"])
+@pytest.mark.parametrize(
+    ("job", "arguments", "expected"),
+    [
+        ("train_lightning", [], []),
+        ("train_ray", [], [{"GPU": 1.0, "CPU": 8.0}]),  # D41
+        ("train_ray", ["--num-workers", "2"], [{"GPU": 1.0, "CPU": 8.0}] * 2),  # D43
+        ("train_fault_tolerant", ["--gpus-per-worker", "0"], [{"CPU": 8.0}]),
+        ("train_tune", [], [{"GPU": 0.5, "CPU": 4.0}]),
+    ],
+)
+def test_the_course_tells_what_it_needs(
+    job: str, arguments: list[str], expected: list[dict[str, float]]
+) -> None:
+    assert scripts.demand(scripts.find(f"food11/{job}"), arguments) == expected
+
+
+@pytest.mark.parametrize(
+    "job",
+    ["alexnett", "food11", "food11/train", "", "__init__x", "$(touch pwn)", "../secret", "a.py"],
+)
 def test_what_is_no_job_is_one_message(job: str) -> None:  # F39
     with pytest.raises(ClientError, match=r"jobs are .*alexnet.*, or the path of a \.py file"):
         scripts.find(job)
@@ -71,10 +99,10 @@ def test_bad_job_arguments_end_before_anything_is_sent(arguments: list[str]) -> 
     assert caught.value.code == 2
 
 
-def test_asking_a_job_loads_neither_torch_nor_ray() -> None:
+def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
     code = (
         "import sys; from training.client import scripts;"
-        "scripts.demand(scripts.find('alexnet'), []);"
+        "[scripts.demand(scripts.find(job), []) for job in scripts.names()];"
         "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
     )
     result = subprocess.run(

@@ -1,0 +1,297 @@
+"""The Food-11 course on a real cluster, with two nodes that count one GPU and 8 CPUs each."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchvision.models import mobilenet_v2
+
+from tests.integration.training.conftest import wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+JOBS = REPOSITORY / "training/jobs/food11"
+GENERATOR = REPOSITORY / "docker/dataset/generated.py"
+SEARCH = Path(__file__).with_name("food11_search.py")
+DEADLINE_S = 400
+HALF = ("--gpus-per-worker", "0.5", "--cpus-per-worker", "4")
+EPOCH = re.compile(r"Epoch: (\d{3})/\d{3} \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}(.*)")
+
+
+@dataclass
+class Course:
+    """The cluster with the course's nodes, and what its jobs get."""
+
+    cluster: Any
+    outputs: Path
+    environment: Path  # of the jobs
+    data: Path
+    small: list[str]  # options that make a job short
+
+    def submit(self, run: str, *arguments: str, job: str = "food11/train_ray") -> Any:
+        """Starts `train submit`; its log is this process's stdout."""
+        options = ["--name", run, "--outputs", str(self.outputs)]
+        options += ["--runtime-env", str(self.environment)]
+        return self.cluster.popen("submit", job, *options, "--", *arguments)
+
+    def train(self, run: str, *arguments: str, job: str = "food11/train_ray") -> str:
+        """Runs a job to its end; returns its log."""
+        return finished(self.submit(run, *self.small, *arguments, job=job))
+
+    def metrics(self, run: str) -> list[dict[str, Any]]:
+        """Records of a run in the bucket, without their times."""
+        if f"{run}/metrics.jsonl" not in self.cluster.keys(f"{run}/metrics"):
+            return []
+        lines = self.cluster.read(f"{run}/metrics.jsonl").splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k != "minutes"} for line in lines]
+
+    def used(self) -> tuple[float, float]:
+        """GPUs and CPUs in use, as the dashboard's Resource Status has them."""
+        status = self.cluster.api("/api/cluster_status")["data"]["clusterStatus"]
+        usage = status["loadMetricsReport"]["usage"]
+        return usage.get("GPU", [0])[0], usage.get("CPU", [0])[0]
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    try:
+        out, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, out + err
+    return out
+
+
+def wait(probe: Callable[[], Any], what: str) -> Any:
+    return wait_for(what, probe, DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
+    folder = tmp_path_factory.mktemp("course")
+    spec = importlib.util.spec_from_file_location("generated", GENERATOR)
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    images = {"training": 44, "validation": 22, "evaluation": 22}
+    generator.generate(folder / "Food-11", images, side=32, seed=1)
+    torch.manual_seed(0)
+    torch.save(mobilenet_v2().state_dict(), folder / "base.pt")
+    environment = folder / "runtime.json"
+    variables = {"FOOD11_DATA_DIR": str(folder / "Food-11"), "OMP_NUM_THREADS": "1"}
+    environment.write_text(json.dumps({"env_vars": variables}))
+    node = {"cpus": 8, "gpus": 1, "memoryMib": 4096, "objectStoreMib": 512, "resources": {}}
+    nodes = [*cluster.outputs["nodes"], {"name": "a"} | node, {"name": "b"} | node]
+    small = ["--weights", str(folder / "base.pt"), "--lr", "0.01", "--fine-tune-lr", "0.001"]
+    small += ["--image-side", "32", "--loader-processes", "0", "--initial-epochs", "1"]
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(cluster.add_node("--num-cpus=8", "--num-gpus=1"))
+        outputs = cluster.write_outputs("course.json", nodes=nodes)
+        found = Course(cluster, outputs, environment, folder / "Food-11", small)
+        wait(
+            lambda: (
+                cluster.api("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"][
+                    "usage"
+                ].get("GPU", [0, 0])[1]
+                == 2
+            ),
+            "two nodes with a GPU",
+        )
+        yield found
+
+
+def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D28, D29, D31, D32
+    runtime = json.loads((JOBS / "runtime.json").read_text())
+    assert runtime["pip"] == "requirements.txt"
+    assert runtime["env_vars"] == {"FOOD11_DATA_DIR": "/mnt/Food-11"}
+    # Without pip: of a node in a virtual environment Ray would copy all of it, several GB.
+    del runtime["pip"]
+    runtime["env_vars"] = json.loads(course.environment.read_text())["env_vars"]
+    file = tmp_path / "runtime.json"
+    file.write_text(json.dumps(runtime))
+    ray_env = {k: v for k, v in course.cluster.ray_env.items() if k.startswith(("RAY_", "PATH"))}
+    command = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--verbose"),
+        *("--address", course.cluster.outputs["dashboardUrl"], "--submission-id", "plain"),
+        *("--runtime-env", str(file), "--entrypoint-num-gpus", "1", "--entrypoint-num-cpus", "8"),
+        *("--working-dir", ".", "--", "python", "train_lightning.py", *course.small),
+        *("--total-epochs", "2"),
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=JOBS,
+        env=os.environ | ray_env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait(lambda: course.used() == (1, 8), "the entrypoint's 1 GPU and 8 CPUs in use")  # D32
+        out = finished(process)
+    finally:
+        process.kill()
+    assert "Job 'plain' succeeded" in out  # D31
+    assert not (JOBS / "checkpoints").exists()  # it ran from a copy
+    # Of several nodes on one machine Ray shows the head's logs only; each keeps its own.
+    [log] = course.cluster.folder.glob("r/session_2*/**/job-driver-plain.log")
+    lines = EPOCH.findall(log.read_text())
+    assert [(epoch, mark) for epoch, mark in lines] == [
+        (f"{epoch:03d}", " | generated data") for epoch in (1, 2)
+    ]
+    assert re.search(r"^Test ACC: \d+\.\d\d% \| generated data$", log.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def whole(course: Course) -> str:
+    """Log of a run on one whole GPU."""
+    return course.train("whole", "--total-epochs", "2")
+
+
+def test_ray_train_on_one_worker(course: Course, whole: str) -> None:  # D39 to D42
+    assert [mark for _, mark in EPOCH.findall(whole)] == [" | generated data"] * 2
+    assert len(re.findall(r"Test ACC: \d+\.\d\d% \| generated data", whole)) == 1
+    records = course.metrics("whole")
+    assert [record["epoch"] for record in records] == [0, 1]
+    assert {record["data"] for record in records} == {"generated"}
+    keys = course.cluster.keys("whole/")
+    assert len([key for key in keys if key.endswith("checkpoint.ckpt")]) == 2  # D40
+    assert "whole/curves.png" in keys
+
+
+def test_two_workers(course: Course) -> None:  # D43
+    process = course.submit("two", *course.small, "--total-epochs", "2", "--num-workers", "2")
+    try:
+        wait(lambda: course.used() == (2, 16), "2 GPUs and 16 CPUs in use")
+        out = finished(process)
+    finally:
+        process.kill()
+    assert len(set(re.findall(r"RayTrainWorker pid=(\d+)", out))) >= 1
+    assert len(course.metrics("two")) == 2
+
+
+@pytest.mark.usefixtures("whole")
+def test_three_jobs_share_two_gpus(course: Course) -> None:  # D44
+    names = ["half-0", "half-1", "half-2"]
+    processes = [course.submit(n, *course.small, *HALF, "--total-epochs", "2") for n in names]
+    try:
+        wait(lambda: course.used() == (1.5, 12), "1.5 GPUs and 12 CPUs in use")
+        for process in processes:
+            finished(process)
+    finally:
+        for process in processes:
+            process.kill()
+    # What a worker asks for changes nothing of what it learns.
+    expected = course.metrics("whole")
+    assert [course.metrics(name) for name in names] == [expected] * 3
+
+
+TOLERANT = "food11/train_fault_tolerant"
+EPOCHS = 12
+
+
+def test_a_lost_worker_and_a_stopped_job(course: Course) -> None:  # D46, D48, F21
+    process = course.submit("lost", *course.small, "--total-epochs", str(EPOCHS), job=TOLERANT)
+    try:
+        wait(lambda: len(course.metrics("lost")) >= 2, "two epochs stored")
+        [job] = [
+            j for j in course.cluster.jobs().values() if (j["metadata"] or {}).get("run") == "lost"
+        ]
+        log = course.cluster.api(f"/api/jobs/{job['submission_id']}/logs")["logs"]
+        os.kill(int(re.findall(r"RayTrainWorker pid=(\d+)", log)[-1]), signal.SIGKILL)
+        done = len(course.metrics("lost"))
+        wait(lambda: len(course.metrics("lost")) >= done + 2, "two more epochs stored")
+        course.cluster.train("stop", "lost", "--outputs", str(course.outputs))
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert len(restored(out)) == 1, out
+    out += course.train("lost", job=TOLERANT)  # goes on with the arguments of the first time
+    assert len(restored(out)) == 2, out
+    course.train("calm", "--total-epochs", str(EPOCHS), job=TOLERANT)
+    lost, calm = course.metrics("lost"), course.metrics("calm")
+    assert [record["epoch"] for record in lost] == list(range(EPOCHS))
+    assert lost == calm
+    printed = Counter(epoch for epoch, _ in EPOCH.findall(out))
+    assert len(printed) == EPOCHS  # the count goes on
+    # Each cut repeats the epoch whose checkpoint was on its way, and what waited behind it.
+    assert sum(printed.values()) - EPOCHS <= 4
+    again = course.train("lost", job=TOLERANT)
+    assert f"run lost has finished: {EPOCHS} epochs are done" in again
+    assert "RayTrainWorker" not in again
+
+
+def restored(log: str) -> list[str]:
+    """Checkpoints that a log says were restored."""
+    pattern = r"Restored on [\d.]+ from checkpoint: s3://ray/lost/(checkpoint_\d{6}-\w+)"
+    return re.findall(pattern, log)
+
+
+def test_a_search(course: Course) -> None:  # D51, D54
+    out = course.train(
+        "search", "--total-epochs", "2", "--num-samples", "2", job="food11/train_tune"
+    )
+    sampled = re.findall(
+        r"^trial 0000\d: batch_size (\d+), dropout_probability (\S+)$", out, re.MULTILINE
+    )
+    assert len(sampled) == 2
+    assert {size for size, _ in sampled} <= {"32", "64"}
+    assert all(0.1 <= float(dropout) <= 0.8 for _, dropout in sampled)
+    assert out.index("trial 00001: batch_size") < out.index("| Epoch: 001/002")
+    assert len(re.findall(r"^0000\d .* \| generated data$", out, re.MULTILINE)) == 2
+    assert re.search(
+        r"^Best trial: 0000\d \(.*\), Valid\. Acc\.: .* \| generated data$", out, re.MULTILINE
+    )
+    assert course.cluster.read("search/curves.png").startswith(b"\x89PNG")
+    assert {record["data"] for record in course.metrics("search")} == {"generated"}
+
+
+def test_a_search_with_failures_that_is_cut_off(  # D52, D55, F32
+    course: Course, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    command = ["--num-samples", "8", "--total-epochs", "8", "--seed", "3"]
+    environment = json.loads(course.environment.read_text())
+    environment["env_vars"] |= {"JOURNAL": str(journal)}
+    environment["py_modules"] = [str(REPOSITORY / "training")]
+    changed = tmp_path / "runtime.json"
+    changed.write_text(json.dumps(environment))
+    shaky = Course(course.cluster, course.outputs, changed, course.data, command)
+    process = shaky.submit("shaky", *command, job=str(SEARCH))
+    try:
+        wait(lambda: ("00002", "8") in read(journal), "a trial at its end")
+        shaky.cluster.train("stop", "shaky", "--outputs", str(course.outputs))
+        process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    before = read(journal)
+    out = shaky.train("shaky", job=str(SEARCH))
+    assert "Search completed after 8 trials, 3 failed" in out
+    after = read(journal)[len(before) :]
+    counts = Counter(before)
+    done = {trial for (trial, what), times in counts.items() if what == "8" or times == 2}
+    assert not done & {trial for trial, _ in after}  # what was done is not run again
+    epochs = [int(row) for row in re.findall(r"^0000\d +\d+ +\S+ +(\d+) ", out, re.MULTILINE)]
+    assert len(epochs) == 8
+    assert max(epochs) == 8
+    assert sum(epochs) < 5 * 8  # ASHA ended the weak ones
+
+
+def read(journal: Path) -> list[tuple[str, str]]:
+    """Trial and what it did, in their order."""
+    if not journal.exists():
+        return []
+    return [tuple(line.split()) for line in journal.read_text().splitlines()]

@@ -1,0 +1,270 @@
+"""Food-11's data, model and callbacks: what the course's four scripts are made of."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
+
+from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
+from training.data import food11
+from training.data.splits import DataError
+from training.models.mobilenet import PREFIX, Classifier, WeightsError
+
+GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
+EPOCHS = 4
+THAW = 2  # the epoch that the base learns from
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = importlib.util.spec_from_file_location("generated", GENERATOR)
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    folder = tmp_path_factory.mktemp("data") / "Food-11"
+    generator.generate(folder, {"training": 22, "validation": 11, "evaluation": 11}, side=32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("weights") / "base.pt"
+    torch.manual_seed(0)
+    torch.save(mobilenet_v2().state_dict(), file)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def data(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FOOD11_DATA_DIR", str(drawn))
+    return drawn
+
+
+def load(**changes: Any) -> food11.Food11:
+    return food11.load(**{"side": 32, "batch_size": 11, "seed": 1} | changes)
+
+
+def classifier(weights: object) -> Classifier:
+    return Classifier(11, weights=str(weights), dropout=0.5, lr=1e-2, scratch_lr=1e-3, seed=1)
+
+
+def labels(loaded: food11.Food11) -> list[list[int]]:
+    return [batch.tolist() for _, batch in loaded.train]
+
+
+def test_batches_are_normalised_images_and_classes() -> None:
+    loaded = load()
+    images, classes = next(iter(loaded.valid))
+    assert images.shape == (11, 3, 32, 32)
+    assert sorted(classes.tolist()) == list(range(11))
+    assert images.min() < 0 < images.max()
+    assert loaded.generated
+
+
+def test_two_workers_share_the_training_images() -> None:
+    loaded = [load(rank=rank, world=2) for rank in (0, 1)]
+    seen = [label for each in loaded for batch in labels(each) for label in batch]
+    assert sorted(seen) == sorted(list(range(11)) * 2)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_an_epoch_depends_on_seed_and_epoch_only(processes: int) -> None:
+    def epoch(number: int, seed: int = 1) -> tuple[torch.Tensor, list[int]]:
+        loaded = load(seed=seed, processes=processes, batch_size=22)
+        loaded.sampler.set_epoch(number)
+        [(images, classes)] = loaded.train
+        return images, classes.tolist()
+
+    images, order = epoch(3)
+    torch.rand(5)
+    again, same = epoch(3)
+    assert order == same
+    assert torch.equal(images, again)
+    assert epoch(4)[1] != order != epoch(3, seed=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"source": "generated: side 32"}', True),
+        ('{"source": "food-11.zip"}', False),
+        ("[]", False),
+        ("{", False),
+        (None, False),
+    ],
+)
+def test_generated_data_is_told_by_its_manifest(
+    tmp_path: Path, content: str | None, expected: bool
+) -> None:
+    if content is not None:
+        (tmp_path / ".manifest.json").write_text(content)
+    assert food11.is_generated(tmp_path) is expected
+
+
+def test_data_that_is_missing_is_one_message(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOOD11_DATA_DIR", "/nowhere")
+    with pytest.raises(DataError, match=r"^no Food-11 in /nowhere .*names a folder that has"):
+        load()
+    monkeypatch.delenv("FOOD11_DATA_DIR")
+    with pytest.raises(DataError, match=r"^no Food-11 in \$FOOD11_DATA_DIR, which is not set"):
+        load()
+    monkeypatch.setenv("FOOD11_DATA_DIR", str(tmp_path))
+    shutil.copytree(data, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "training/class_04")
+    with pytest.raises(DataError, match="has 10 classes and Food-11 has 11: fill the folder"):
+        load()
+
+
+def test_a_file_gives_the_base_its_weights(weights: Path) -> None:
+    model = classifier(weights)
+    expected = torch.load(weights, weights_only=True)
+    for name, value in model.backbone.state_dict().items():
+        assert torch.equal(value, expected[f"features.{name}"])
+    learning = {id(p) for g in model.configure_optimizers().param_groups for p in g["params"]}
+    assert learning == {id(p) for p in model.model.classifier.parameters()}
+
+
+def test_without_weights_all_of_it_learns_from_the_start() -> None:
+    model = classifier("none")
+    [group] = model.configure_optimizers().param_groups
+    assert group["lr"] == 1e-3
+    assert len(group["params"]) == len(list(model.parameters()))
+
+
+def test_the_parameters_have_torchvisions_names(weights: Path) -> None:
+    names = {f"{PREFIX}{name}" for name in mobilenet_v2(num_classes=11).state_dict()}
+    assert classifier(weights).state_dict().keys() == names
+
+
+def test_weights_that_are_not_to_be_had_are_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(WeightsError, match=r"weights /nowhere cannot be read"):
+        classifier("/nowhere")
+    other = tmp_path / "other.pt"
+    torch.save({"features.0.weight": torch.zeros(1)}, other)
+    with pytest.raises(WeightsError, match="no state dict of torchvision's MobileNetV2"):
+        classifier(other)
+
+    def offline(*_: object, **__: object) -> None:
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setattr(MobileNet_V2_Weights.DEFAULT.__class__, "get_state_dict", offline)
+    with pytest.raises(WeightsError, match=r"could not be downloaded .*no route.*--weights FILE"):
+        classifier("imagenet")
+
+
+def test_weights_that_would_run_code_are_refused(tmp_path: Path) -> None:  # F40
+    class Bad:
+        def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+            return (tmp_path / "ran").touch, ()
+
+    torch.save({"features.0.0.weight": Bad()}, tmp_path / "bad.pt")
+    with pytest.raises(WeightsError, match="cannot be read"):
+        classifier(tmp_path / "bad.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+class Watch(SingleDeviceStrategy):
+    """Notes which parameters learn when the strategy wraps the model, as DDP would."""
+
+    learning = 0
+
+    def setup(self, trainer: lightning.Trainer) -> None:
+        self.learning = sum(p.requires_grad for p in trainer.lightning_module.parameters())
+        super().setup(trainer)
+
+
+class Learning(Callback):
+    """Notes how many parameters of the base learn in each epoch."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self.counts.append(sum(p.requires_grad for p in pl_module.backbone.parameters()))
+
+
+class Fit:
+    """One training in `folder`, whose checkpoints it keeps there by epoch."""
+
+    def __init__(self, folder: Path, weights: Path, *, patience: int = EPOCHS) -> None:
+        self.folder = folder
+        self.data = load()
+        self.model = classifier(weights)
+        self.stopping = EarlyStopping(monitor="val_loss", patience=patience, mode="min")
+        self.records = EpochRecords(EPOCHS, generated=self.data.generated)
+        self.learning = Learning()
+        self.strategy = Watch(torch.device("cpu"))
+
+    def run(self, path: Path | None = None) -> list[dict[str, Any]]:
+        finetuning = Finetuning(THAW, backbone_initial_lr=1e-3)
+        resumable = ResumableCheckpoints(self.data.sampler, self.stopping, self.keep)
+        trainer = lightning.Trainer(
+            max_epochs=EPOCHS,
+            strategy=self.strategy,
+            accelerator="cpu",
+            callbacks=[self.stopping, self.records, self.learning, finetuning, resumable],
+            num_sanity_val_steps=0,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(self.model, self.data.train, self.data.valid, ckpt_path=path, weights_only=True)
+        return [{k: v for k, v in r.items() if k != "minutes"} for r in self.records.history]
+
+    def keep(self, metrics: dict[str, Any], folder: Path | None) -> None:
+        if folder is not None:
+            shutil.move(folder / LIGHTNING_FILE, self.folder / f"{metrics['epoch']}.ckpt")
+            folder.rmdir()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_resumed_training_ends_like_one_that_was_not_cut_off(
+    scratch: Path, weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # D46, F21
+    fit = Fit(scratch, weights)
+    whole = fit.run()
+    assert [record["epoch"] for record in whole] == list(range(EPOCHS))
+    assert {record["data"] for record in whole} == {"generated"}
+    figures = [line for line in capsys.readouterr().out.splitlines() if "Acc" in line]
+    assert len(figures) == 2 * EPOCHS
+    assert all(line.endswith("| generated data") for line in figures)
+    parameters = len(list(fit.model.backbone.parameters()))
+    # All learn when the strategy wraps the model, or DDP would never sum the base's gradients.
+    assert fit.strategy.learning == len(list(fit.model.parameters()))
+    assert [count == parameters for count in fit.learning.counts] == [False] * THAW + [True] * (
+        EPOCHS - THAW
+    )
+    for cut in (THAW - 1, THAW):  # before the thaw and behind it
+        again = Fit(scratch, weights)
+        assert again.run(scratch / f"{cut}.ckpt") == whole, f"cut after epoch {cut}"
+        state = again.model.state_dict()
+        assert all(torch.equal(v, state[k]) for k, v in fit.model.state_dict().items())
+
+
+def test_a_training_that_had_stopped_early_stays_so(scratch: Path, weights: Path) -> None:
+    fit = Fit(scratch, weights, patience=1)
+    fit.stopping.min_delta = -10.0  # no loss is better than the first one's
+    epochs = len(fit.run())
+    assert epochs == 2
+    again = Fit(scratch, weights, patience=1)
+    again.stopping.min_delta = -10.0
+    assert len(again.run(scratch / f"{epochs - 1}.ckpt")) == epochs

@@ -1,0 +1,174 @@
+"""Lightning callbacks that jobs share; nothing here knows Ray."""
+
+# ruff: noqa: ARG002 - the signatures are Lightning's
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning
+from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint, EarlyStopping
+
+from training.checkpoints import new_folder
+from training.data.food11 import EpochSampler
+
+LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
+Records = Sequence[dict[str, Any]]
+
+
+class Finetuning(BackboneFinetuning):
+    """Lightning's, for several workers and for runs that go on.
+
+    Lightning freezes the base before the strategy wraps the model. DDP sums the gradients of those
+    parameters only that learn when it wraps: the base, thawed later, would learn on each worker by
+    itself. (DDP needs find_unused_parameters in turn.) And where a run goes on after the thaw,
+    Lightning freezes the base anew and leaves it so.
+    """
+
+    def setup(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str
+    ) -> None:
+        """Freezes nothing yet."""
+
+    def on_fit_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Freezes the base, unless it has learned before the run was cut off."""
+        super().on_fit_start(trainer, pl_module)
+        if len(trainer.optimizers[0].param_groups) == 1:
+            self.freeze_before_training(pl_module)
+
+
+class EpochRecords(Callback):
+    """One record an epoch, as training/runs.py has them; the first worker prints and writes them.
+
+    Attributes:
+        history: the records, the oldest first; a checkpoint holds them too.
+    """
+
+    def __init__(
+        self,
+        epochs: int,
+        *,
+        generated: bool,
+        write: Callable[[Records], None] = lambda _: None,
+    ) -> None:
+        """Begins with no epoch done.
+
+        Args:
+            epochs: the last one's number, for the lines.
+            generated: says with each figure that no real data was measured.
+            write: takes the history after each epoch, and after the test.
+        """
+        self.history: list[dict[str, Any]] = []
+        self._epochs = epochs
+        self._note = {"data": "generated"} if generated else {}
+        self._mark = " | generated data" if generated else ""
+        self._write = write
+        self._started = 0.0
+
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Starts the clock, where it stood when the run was cut off."""
+        minutes = self.history[-1]["minutes"] if self.history else 0
+        self._started = time.monotonic() - 60 * minutes
+
+    def on_train_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Adds the epoch."""
+        measured = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        record = {
+            "loss": measured["train_loss"],
+            "epoch": trainer.current_epoch,
+            "train_acc": measured["train_accuracy"],
+            "valid_acc": measured["val_accuracy"],
+            "valid_loss": measured["val_loss"],
+            "minutes": (time.monotonic() - self._started) / 60,
+        }
+        self.history.append(record | self._note)
+        if trainer.is_global_zero:
+            self._print(record)
+            self._write(self.history)
+
+    def on_test_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Adds the test's accuracy to the last epoch."""
+        accuracy = float(trainer.callback_metrics["test_accuracy"])
+        self.history[-1]["test_acc"] = accuracy
+        if trainer.is_global_zero:
+            print(f"Total Training Time: {self.history[-1]['minutes']:.2f} min")  # noqa: T201
+            print(f"Test ACC: {accuracy:.2%}{self._mark}", flush=True)  # noqa: T201
+            self._write(self.history)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Of a checkpoint."""
+        self.history = state_dict["history"]
+
+    def _print(self, record: dict[str, Any]) -> None:
+        title = f"Epoch: {record['epoch'] + 1:03d}/{self._epochs:03d}"
+        train = f"Train. Acc.: {record['train_acc']:.3%} | Loss: {record['loss']:.4f}"
+        valid = f"Valid. Acc.: {record['valid_acc']:.3%} | Loss: {record['valid_loss']:.4f}"
+        print({"loss": record["loss"], "epoch": record["epoch"]} | self._note)  # noqa: T201
+        print(f"{title} | {train}{self._mark}")  # noqa: T201
+        print(f"{title} | {valid}{self._mark}")  # noqa: T201
+        print(f"Time elapsed: {record['minutes']:.2f} min", flush=True)  # noqa: T201
+
+
+class ResumableCheckpoints(Checkpoint):
+    """Saves a checkpoint each epoch, and takes up what Lightning's own restoring leaves out.
+
+    A `Checkpoint`, since Lightning calls these behind EarlyStopping, whose count of epochs
+    without progress would be one short in the file else.
+    """
+
+    def __init__(
+        self,
+        sampler: EpochSampler,
+        stopping: EarlyStopping,
+        report: Callable[[dict[str, Any], Path | None], None],
+    ) -> None:
+        """Saves nothing yet.
+
+        Args:
+            sampler: of the training images.
+            stopping: may have ended the training before the test was cut off.
+            report: is called by each worker with the epoch's metrics, and by the first one with
+                the folder that the checkpoint is in, and that is to be removed.
+        """
+        self._sampler = sampler
+        self._stopping = stopping
+        self._report = report
+
+    def on_load_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        """Tells the sampler the epoch before the loader's processes begin to read ahead."""
+        self._sampler.set_epoch(checkpoint["epoch"] + 1)
+
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Trains no further where the run was cut off after it had stopped early."""
+        trainer.should_stop = self._stopping.wait_count >= self._stopping.patience
+
+    def on_train_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Saves and reports the epoch."""
+        folder = new_folder() if trainer.is_global_zero else None
+        trainer.save_checkpoint((folder or Path()) / LIGHTNING_FILE)  # the first worker writes
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self._report(metrics | {"epoch": trainer.current_epoch}, folder)

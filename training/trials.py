@@ -1,0 +1,148 @@
+"""What a search with Ray Tune shows: trials as they go, the table, the best one, the picture."""
+
+# ruff: noqa: ARG002, T201 - the signatures are Tune's, and a job prints
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from matplotlib.figure import Figure
+from ray import tune
+
+from training import runs
+
+SEARCHED = ("batch_size", "dropout_probability")
+
+
+class TrialLines(tune.Callback):
+    """Prints each sampled configuration once, and a line for each epoch of a trial."""
+
+    def __init__(self, epochs: int) -> None:
+        """Nothing is printed yet.
+
+        Args:
+            epochs: the most that a trial gets.
+        """
+        self._epochs = epochs
+        self._sampled: set[str] = set()
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Prints what was sampled since the last step."""
+        for trial in trials:
+            if trial.trial_id not in self._sampled:
+                self._sampled.add(trial.trial_id)
+                print(f"{_title(trial.trial_id)}: {_searched(trial.config)}", flush=True)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Prints an epoch."""
+        print(
+            f"{_title(trial.trial_id)} | "
+            f"Epoch: {result['training_iteration']:03d}/{self._epochs:03d} | "
+            f"Valid. Acc.: {result['val_accuracy']:.3%} | Loss: {result['val_loss']:.4f}"
+            f"{_mark(result)}",
+            flush=True,
+        )
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Says that the search goes on."""
+        print(f"{_title(trial.trial_id)} failed; the others go on", flush=True)
+
+
+def finish(run: runs.Run, found: tune.ResultGrid) -> str:
+    """Prints the table and the best trial, and writes what `train show` shows.
+
+    Args:
+        run: of the search.
+        found: its trials.
+
+    Returns:
+        Why there is no best trial; "" where there is one.
+    """
+    print("trial  batch_size  dropout_probability  epochs  valid_acc")
+    histories: list[list[dict[str, Any]]] = []
+    for number in range(len(found)):
+        result = found[number]
+        history = _history(result)
+        shown = (
+            f"{history[-1]['valid_acc']:9.3%}{_mark(result.metrics)}" if history else "        -"
+        )
+        failed = " | failed" if result.error else ""
+        config = result.config or {}
+        print(
+            f"{number:05d}  {config['batch_size']:10d}  "
+            f"{config['dropout_probability']:19.4f}  {len(history):6d}  {shown}{failed}"
+        )
+        histories.append(history)
+    if not any(histories):
+        return f"all {len(found)} trials failed: the log above says why"
+    best = max(range(len(histories)), key=lambda number: _best_accuracy(histories[number]))
+    result = found[best]
+    run.write_metrics(histories[best])
+    run.end()  # draws the best trial's curves; the picture of all takes their place
+    run.write(runs.CURVES, _picture(run.name, histories, best))
+    print(
+        f"Best trial: {best:05d} ({_searched(result.config or {})}), "
+        f"Valid. Acc.: {_best_accuracy(histories[best]):.3%}{_mark(result.metrics)}"
+    )
+    print(f"Search completed after {len(found)} trials, {found.num_errors} failed: {run.url}")
+    return ""
+
+
+def _history(result: tune.Result) -> list[dict[str, Any]]:
+    """One record an epoch, as training/runs.py has them."""
+    table = result.metrics_dataframe
+    if table is None or "val_accuracy" not in table:
+        return []
+    note = {"data": "generated"} if _mark(result.metrics) else {}
+    # Where a trial went on from its checkpoint, an epoch that was measured again stands last.
+    rows = table.drop_duplicates("epoch", keep="last").to_dict("records")
+    return [
+        {
+            "loss": row["train_loss"],
+            "epoch": row["epoch"],
+            "train_acc": row["train_accuracy"],
+            "valid_acc": row["val_accuracy"],
+            "valid_loss": row["val_loss"],
+            "minutes": row["time_total_s"] / 60,
+        }
+        | note
+        for row in rows
+    ]
+
+
+def _best_accuracy(history: list[dict[str, Any]]) -> float:
+    return max((float(record["valid_acc"]) for record in history), default=-1.0)
+
+
+def _picture(name: str, histories: list[list[dict[str, Any]]], best: int) -> bytes:
+    """Validation accuracy over the epochs of all trials: a PNG."""
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    for number, history in enumerate(histories):
+        epochs = [record["epoch"] + 1 for record in history]
+        width = 2.5 if number == best else 1.0
+        accuracies = [record["valid_acc"] for record in history]
+        axes.plot(epochs, accuracies, marker="o", linewidth=width, label=f"{number:05d}")
+    generated = any("data" in record for history in histories for record in history)
+    figure.suptitle(f"{name}: validation accuracy{' on generated data' if generated else ''}")
+    axes.set_xlabel("epoch")
+    axes.grid(alpha=0.3)
+    axes.legend(title="trial", ncols=2, fontsize="small")
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=110)
+    return image.getvalue()
+
+
+def _title(trial_id: str) -> str:
+    return f"trial {trial_id.rpartition('_')[2]}"
+
+
+def _searched(config: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {config[name]:.4g}" for name in SEARCHED)
+
+
+def _mark(metrics: dict[str, Any] | None) -> str:
+    return " | generated data" if (metrics or {}).get("generated") else ""
