@@ -33,6 +33,9 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         # Its token is in the query.
         ("notebook", outputs.notebook_url.partition("?")[0]),
         ("with its token", outputs.notebook_url and show.format("notebookUrl")),
+        ("MLflow", outputs.tracking_url),
+        ("its password", outputs.tracking_password and show.format("trackingPassword")),
+        ("what is served", outputs.serve_url and f"{outputs.serve_url} (train serve RUN)"),
     ]
     return [row for row in rows if row[1]]
 

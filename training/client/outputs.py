@@ -34,6 +34,9 @@ PROMETHEUS_PASSWORD = "prometheusPassword"  # noqa: S105 - a name
 GRAFANA_URL = "grafanaUrl"
 GRAFANA_PASSWORD = "grafanaPassword"  # noqa: S105 - a name
 NOTEBOOK_URL = "notebookUrl"
+TRACKING_URL = "trackingUrl"
+TRACKING_PASSWORD = "trackingPassword"  # noqa: S105 - a name
+SERVE_URL = "serveUrl"
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"
 NODES = "nodes"
@@ -44,7 +47,8 @@ RAY_CLUSTER_FILE = "rayClusterFile"
 TEXTS = (
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
     *(ACCESS_KEY, SECRET_KEY, PROMETHEUS_URL, PROMETHEUS_PASSWORD, GRAFANA_URL, GRAFANA_PASSWORD),
-    *(NOTEBOOK_URL, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT, RAY_CLUSTER_FILE),
+    *(NOTEBOOK_URL, TRACKING_URL, TRACKING_PASSWORD, SERVE_URL),
+    *(RAY_VERSION, PYTHON_VERSION, EXPIRES_AT, RAY_CLUSTER_FILE),
 )
 DEFAULT_STACK = "dev"
 FILE_VARIABLE = "TRAINYARD_OUTPUTS"
@@ -105,6 +109,9 @@ class StackOutputs:
     grafana_url: str
     grafana_password: str = field(repr=False)
     notebook_url: str = field(repr=False)  # holds its token
+    tracking_url: str
+    tracking_password: str = field(repr=False)
+    serve_url: str  # nothing answers there before something is served
     ray_version: str
     python_version: str
     nodes: tuple[Node, ...]
@@ -116,7 +123,8 @@ class StackOutputs:
     def secrets(self) -> tuple[str, ...]:
         """The values that may appear in no upload and no runtime environment."""
         private_key = self.ssh.private_key.strip() if self.ssh else ""
-        return tuple(value for value in (self.ray_token, self.secret_key, private_key) if value)
+        found = (self.ray_token, self.secret_key, self.tracking_password, private_key)
+        return tuple(value for value in found if value)
 
 
 def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
@@ -188,6 +196,9 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         grafana_url=values[GRAFANA_URL],
         grafana_password=values[GRAFANA_PASSWORD],
         notebook_url=values[NOTEBOOK_URL],
+        tracking_url=values[TRACKING_URL],
+        tracking_password=values[TRACKING_PASSWORD],
+        serve_url=values[SERVE_URL].rstrip("/"),
         ray_version=values[RAY_VERSION],
         python_version=values[PYTHON_VERSION],
         nodes=nodes,

@@ -33,6 +33,8 @@ SERVICES = {
     "prometheus_url": "Prometheus",
     "grafana_url": "Grafana",
     "notebook_url": "notebook",
+    "tracking_url": "MLflow",
+    "serve_url": "Ray Serve",
 }
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10  # from the first packet to the login's end

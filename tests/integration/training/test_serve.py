@@ -1,0 +1,258 @@
+"""A run's checkpoint as a service on a real Ray Serve: what it answers, to whom, and its end."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+import torch
+from PIL import Image
+
+from tests.integration.training.conftest import wait_for
+from training import checkpoints, objects
+from training.data.transforms import to_tensor
+from training.jobs import alexnet
+from training.models.alexnet import IMAGE_SIZE, AlexNet
+from training.runs import CHECKPOINT_FILE
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+CLASSES = ["bread", "egg", "rice", "soup", "meat", "fish", "fruit"]
+SERVE_DEADLINE_S = 280
+NAME = "served"
+
+
+def network(seed: int) -> AlexNet:
+    torch.manual_seed(seed)
+    model = AlexNet(len(CLASSES)).eval()
+    with torch.no_grad():  # untrained, it would say nearly the same of all images
+        model.classifier[-1].weight.mul_(2000)
+    return model
+
+
+@pytest.fixture(scope="module")
+def store(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Stores what the alexnet job would have stored of a model; returns the checkpoint's name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.ray_env.items():
+            if name.startswith("AWS_"):
+                patch.setenv(name, value)
+
+        def put(number: int) -> str:
+            folder = tmp_path_factory.mktemp("checkpoint")
+            state = {"model": network(number).state_dict(), "history": [{"epoch": 0}] * number}
+            torch.save(state, folder / CHECKPOINT_FILE)
+            model = alexnet.DESCRIPTION | {"classes": CLASSES, "image_side": IMAGE_SIZE}
+            name = f"checkpoint_{number:06d}-abcd"
+            checkpoints.store(objects.open_url(f"s3://ray/{NAME}"), name, folder, model)
+            return name
+
+        yield put
+
+
+@pytest.fixture(scope="module")
+def first(cluster: Any, store: Callable[..., str]) -> Iterator[str]:
+    """Serves the run's first checkpoint; returns what the command printed. Leaves nothing."""
+    store(1)
+    result = cluster.train("serve", NAME, timeout=SERVE_DEADLINE_S)
+    try:
+        assert result.returncode == 0, result.stdout + result.stderr
+        yield result.stdout
+        assert serve_actors(cluster)
+    finally:
+        result = cluster.train("serve", NAME, "--stop", timeout=SERVE_DEADLINE_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert json.loads(cluster.train("services", "--json").stdout) == []
+    wait_for("the end of Serve's actors", lambda: not serve_actors(cluster))  # A46
+    address = urlsplit(cluster.outputs["serveUrl"])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address.hostname, address.port), timeout=5)
+
+
+@pytest.fixture(scope="module")
+def url(first: str, cluster: Any) -> str:
+    """Address of the service."""
+    return f"{cluster.outputs['serveUrl']}/{NAME}"
+
+
+@pytest.fixture(scope="module")
+def ask(url: str, cluster: Any) -> Callable[..., requests.Response]:
+    """Sends images as a form."""
+    bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
+
+    def send(*images: bytes, field: str = "images") -> requests.Response:
+        files = [(field, (f"{i}.jpg", content)) for i, content in enumerate(images)]
+        return requests.post(f"{url}/predict", files=files, headers=bearer, timeout=150)
+
+    return send
+
+
+def picture(seed: int, kind: str = "PNG", mode: str = "RGB") -> bytes:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (3, 4) if mode == "L" else (3, 4, len(mode))
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).numpy()
+    file = io.BytesIO()
+    Image.fromarray(pixels, mode).resize((90, 70 + seed)).save(file, kind)
+    return file.getvalue()
+
+
+def own_answer(number: int, images: list[bytes]) -> torch.Tensor:
+    transform = to_tensor(IMAGE_SIZE)  # of training
+    batch = torch.stack([transform(Image.open(io.BytesIO(each)).convert("RGB")) for each in images])
+    with torch.inference_mode():
+        return network(number)(batch).softmax(1)
+
+
+def serve_actors(cluster: Any) -> list[str]:
+    found = cluster.api("/api/v0/actors?detail=1&limit=1000")["data"]["result"]["result"]
+    return [
+        actor["class_name"]
+        for actor in found
+        if actor["state"] != "DEAD" and "serve" in json.dumps(actor["ray_namespace"])
+    ]
+
+
+def test_the_command_says_where_and_how(first: str, cluster: Any, url: str) -> None:  # A46
+    assert f"{url} answers with checkpoint_000001-abcd" in first
+    assert "-F images=@a.jpg" in first
+    assert cluster.outputs["rayToken"] not in first
+
+
+def test_the_answer_is_the_models_own(ask: Callable[..., requests.Response]) -> None:  # A46
+    images = [
+        picture(1),
+        picture(2, "JPEG"),
+        picture(3, "WEBP"),
+        picture(4, "PNG", "RGBA"),
+        picture(5, "JPEG", "L"),
+        *(picture(seed) for seed in range(6, 24)),  # more than one batch of the model
+    ]
+    reply = ask(*images)
+    assert reply.status_code == 200, reply.text
+    answer = reply.json()
+    number = answer["model"]["epochs"]
+    assert answer["model"] == {
+        "run": NAME,
+        "checkpoint": f"checkpoint_{number:06d}-abcd",
+        "epochs": number,
+    }
+    own = own_answer(number, images)
+    assert len(answer["predictions"]) == len(images)
+    for found, expected in zip(answer["predictions"], own, strict=True):
+        values, indices = expected.topk(5)
+        assert found["class"] == CLASSES[indices[0]]
+        assert [each["class"] for each in found["top"]] == [CLASSES[i] for i in indices]
+        given = torch.tensor([each["probability"] for each in found["top"]])
+        assert torch.allclose(given, values, rtol=0, atol=1e-5)
+    assert own.std(0).max() > 1e-2  # else one answer would do for all images
+
+
+def test_health_needs_no_token_and_all_else_does(url: str, cluster: Any) -> None:  # A46
+    assert requests.get(f"{url}/-/healthy", timeout=30).json()["status"] == "ready"
+    root = cluster.outputs["serveUrl"]
+    assert requests.get(f"{root}/-/healthz", timeout=30).text == "success"
+    for path in (f"{url}/predict", f"{url}/x", f"{root}/x", f"{root}/-/routes", f"{url}/docs"):
+        for method in ("GET", "POST"):
+            for headers, status in (
+                ({}, 401),
+                ({"Authorization": "Basic YWRtaW46"}, 401),
+                ({"Authorization": "Bearer "}, 401),
+                ({"Authorization": "Bearer " + "0" * 64}, 403),
+            ):
+                reply = requests.request(method, path, headers=headers, timeout=30)
+                assert (reply.status_code, path) == (status, path)
+                assert NAME not in reply.text
+
+
+def test_what_is_wrong_with_a_request_is_said(
+    ask: Callable[..., requests.Response], url: str, cluster: Any
+) -> None:  # A46
+    good = picture(1, "JPEG")
+    for images, status, said in (
+        ([good, b"hello"], 400, "image 1 ('1.jpg') is no JPEG, PNG, WEBP image"),
+        ([good[: len(good) // 2]], 400, "image 0 ('0.jpg') is no JPEG"),
+        ([picture(1, "GIF", "L")], 400, "image 0 ('0.jpg') is no JPEG"),
+        ([good] * 65, 413, "65 images, at most 64"),
+        ([b"\0" * (33 * 2**20)], 413, "larger than 32 MiB"),
+    ):
+        reply = ask(*images)
+        assert (reply.status_code, said in reply.json()["detail"]) == (status, True), reply.text
+    assert ask(good, field="file").status_code == 400
+    bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
+    for method, path, status in (
+        ("POST", "/predict", 415),
+        ("GET", "/predict", 405),
+        ("GET", "/other", 404),
+    ):
+        reply = requests.request(method, url + path, headers=bearer, timeout=30)
+        assert reply.status_code == status
+    assert ask(good).status_code == 200
+
+
+@pytest.mark.usefixtures("first")
+def test_what_has_no_place_is_refused_or_withdrawn(cluster: Any) -> None:
+    result = cluster.train("serve", NAME, "--name", "big", "--cpus-per-replica", "3")
+    assert result.returncode == 1
+    assert "asks for CPU 3" in result.stderr
+    options = ["--name", "second", "--cpus-per-replica", "2", "--timeout", "5"]
+    result = cluster.train("serve", NAME, *options, timeout=SERVE_DEADLINE_S)
+    assert result.returncode == 1
+    assert "0 of 1 replicas of service second are ready after 5 s" in result.stdout
+    assert "asks for CPU 2, and free in the cluster are 1" in result.stdout
+    result = cluster.train("serve", "nobody", "--stop")
+    assert f"no service is called 'nobody': there are {NAME}" in result.stderr
+    [service] = json.loads(cluster.train("services", "--json").stdout)
+    assert (service["service"], service["status"], service["replicas"]) == (NAME, "RUNNING", "1/1")
+
+
+def test_a_service_is_updated_while_it_is_asked(
+    cluster: Any, ask: Callable[..., requests.Response], store: Callable[..., str]
+) -> None:  # A46
+    newest = store(2)
+    damaged = store(3)
+    key = f"{NAME}/{damaged}/{CHECKPOINT_FILE}"
+    content = bytearray(cluster.read(key))
+    content[len(content) // 2] ^= 1
+    cluster.s3().put_object(Bucket="ray", Key=key, Body=bytes(content))
+    image, done = picture(9), threading.Event()
+    seen: list[object] = []
+
+    def keep_asking() -> None:
+        while not done.is_set():
+            try:
+                seen.append(ask(image).status_code)
+            except requests.RequestException as error:
+                seen.append(repr(error))
+            done.wait(0.2)
+
+    asking = threading.Thread(target=keep_asking)
+    asking.start()
+    try:
+        result = cluster.train("serve", NAME, timeout=SERVE_DEADLINE_S)
+    finally:
+        done.set()
+        asking.join()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"warning: checkpoint {damaged} is not served" in result.stdout  # F23
+    assert set(seen) == {200}
+    answer = ask(image).json()
+    assert (answer["model"]["checkpoint"], answer["model"]["epochs"]) == (newest, 2)
+    given = torch.tensor([each["probability"] for each in answer["predictions"][0]["top"]])
+    assert torch.allclose(given, own_answer(2, [image])[0].topk(5).values, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("first")
+def test_the_token_is_in_no_log(cluster: Any) -> None:
+    logs = (Path(cluster.folder) / "r").glob("session_*/logs/**/*")
+    found = [path for path in logs if path.is_file() and "serve" in str(path)]
+    assert found
+    for path in found:
+        assert cluster.outputs["rayToken"] not in path.read_text(errors="replace"), path

@@ -1,0 +1,203 @@
+"""From a checkpoint to answers, and what `train serve` says before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from training import checkpoints, models
+from training.client import serve as client
+from training.client.errors import ClientError
+from training.client.outputs import StackOutputs
+from training.data import food11
+from training.data.transforms import to_tensor
+from training.serving import deploy
+from training.serving.predictor import Predictor
+
+CLASSES = ["bread", "egg", "rice"]
+CROPPED = {"crop": True, "mean": list(food11.MEAN), "std": list(food11.STD)}
+PLAIN = {"mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+def picture(width: int, height: int) -> Image.Image:
+    generator = torch.Generator().manual_seed(width)
+    small = torch.randint(0, 256, (5, 7, 3), dtype=torch.uint8, generator=generator).numpy()
+    return Image.fromarray(small).resize((width, height))
+
+
+def describe(**changes: Any) -> dict[str, Any]:
+    return {
+        "architecture": "mobilenet_v2",
+        "classes": CLASSES,
+        "image_side": 32,
+        "file": "checkpoint.ckpt",
+        "prefix": "model.",
+    } | changes
+
+
+def saved(folder: Path, architecture: str, file: str = "checkpoint.ckpt") -> torch.nn.Module:
+    torch.manual_seed(1)
+    network = models.build(architecture, len(CLASSES)).eval()
+    state = {f"model.{name}": value for name, value in network.state_dict().items()}
+    torch.save({"state_dict": state | {"loss.weight": torch.ones(1)}, "epoch": 3}, folder / file)
+    return network
+
+
+@pytest.mark.parametrize("architecture", ["mobilenet_v2", "resnet18"])
+@pytest.mark.parametrize("transform", [CROPPED, PLAIN])
+def test_the_answer_is_the_models_own(  # A46
+    architecture: str, transform: dict[str, Any], tmp_path: Path
+) -> None:
+    network = saved(tmp_path, architecture)
+    predictor = Predictor(tmp_path, describe(architecture=architecture, **transform))
+    images = [picture(50, 40), picture(33, 90)]
+    if "crop" in transform:
+        own = [food11._transform(32, [])(image) for image in images]
+    else:
+        own = [(to_tensor(32)(image) - 0.5) / 0.25 for image in images]
+    assert torch.allclose(torch.stack([predictor.prepare(i) for i in images]), torch.stack(own))
+    found = predictor.probabilities(torch.stack([predictor.prepare(i) for i in images]))
+    with torch.no_grad():
+        assert torch.allclose(found, network(torch.stack(own)).softmax(1), rtol=0, atol=1e-5)
+    assert predictor.epochs == 4
+
+
+def test_an_answer_names_the_likeliest_class_first(tmp_path: Path) -> None:
+    saved(tmp_path, "mobilenet_v2")
+    found = Predictor(tmp_path, describe(**PLAIN)).describe(torch.tensor([0.25, 0.5, 0.125]))
+    assert (found["class"], found["probability"]) == ("egg", 0.5)
+    assert [each["class"] for each in found["top"]] == ["egg", "bread", "rice"]
+
+
+def test_weights_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "resnet18")
+    with pytest.raises(RuntimeError):
+        Predictor(tmp_path, describe(**PLAIN))
+    with pytest.raises(ValueError, match="'vgg' is none of"):
+        Predictor(tmp_path, describe(architecture="vgg", **PLAIN))
+    torch.save({"optimizer": {}}, tmp_path / "checkpoint.ckpt")
+    with pytest.raises(ValueError, match=r"checkpoint.ckpt has none of state_dict, model"):
+        Predictor(tmp_path, describe(**PLAIN))
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:  # F40
+    class Harm:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "canary",))
+
+    torch.save({"state_dict": Harm()}, tmp_path / "checkpoint.ckpt")
+    with pytest.raises(Exception, match=r"weights_only|Weights only"):
+        Predictor(tmp_path, describe(**PLAIN))
+    assert not (tmp_path / "canary").exists()
+
+
+def test_the_newest_checkpoint_that_is_whole_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # F23
+    names = [f"checkpoint_{number:06d}-abcd" for number in (1, 2, 3)]
+    for name in names:
+        folder = tmp_path / "run" / name
+        folder.mkdir(parents=True)
+        (folder / "checkpoint.ckpt").write_bytes(name.encode())
+        checkpoints.write_manifest(folder, describe())
+    storage = tmp_path.as_uri()
+    assert deploy._choose(storage, "run", None) == names[2]
+    (tmp_path / "run" / names[2] / "checkpoint.ckpt").write_bytes(b"x" * len(names[2]))
+    assert deploy._choose(storage, "run", None) == names[1]
+    assert f"warning: checkpoint {names[2]} is not served" in capsys.readouterr().out
+    assert deploy._choose(storage, "run", names[0]) == names[0]
+    for wanted, message in ((names[2], "no valid checkpoint"), ("nope", "'nope': it has check")):
+        with pytest.raises(deploy.DeployError, match=message):
+            deploy._choose(storage, "run", wanted)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(deploy.DeployError, match="run 'none' has no valid checkpoint"):
+        deploy._choose(storage, "none", None)
+
+
+def test_a_node_that_does_not_know_where_to_listen_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(deploy.HOST_VARIABLE, "127.0.0.1")
+    with pytest.raises(
+        SystemExit, match=f"error: this node does not have .*{deploy.PORT_VARIABLE}"
+    ):
+        deploy.main(["run", "--name", "run"])
+    monkeypatch.setenv(deploy.PORT_VARIABLE, "8000")
+    assert deploy._address() == ("127.0.0.1", 8000)
+
+
+@pytest.fixture
+def served(stack: StackOutputs) -> StackOutputs:
+    return replace(stack, serve_url="http://127.0.0.1:8000")
+
+
+def start(outputs: StackOutputs, **changes: Any) -> None:
+    options: dict[str, Any] = {
+        "checkpoint": None,
+        "replicas": 1,
+        "replica": {"CPU": 1.0, "GPU": 0.0},
+        "timeout_s": 300,
+    }
+    names = {"run": "first", "service": "first"}
+    both = names | options | changes
+    client.start(both.pop("run"), both.pop("service"), outputs, **both)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"run": "A B"}, "run name 'A B' is not"),
+        ({"service": "../x"}, "run name '../x' is not"),
+        ({"replica": {"CPU": 5.0, "GPU": 0.0}}, "asks for CPU 5 on one node"),
+        ({"replica": {"CPU": 1.0, "GPU": 1.0}, "replicas": 2}, "not all fit together"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_sent(  # F29
+    changes: dict[str, Any], message: str, served: StackOutputs
+) -> None:
+    with pytest.raises(ClientError, match=message):
+        start(served, **changes)
+
+
+def test_a_stack_that_has_no_address_for_services(served: StackOutputs) -> None:
+    with pytest.raises(ClientError, match="its output serveUrl is empty"):
+        start(replace(served, serve_url=""))
+
+
+def test_the_line_to_try_has_no_token(served: StackOutputs) -> None:
+    line = client.how_to_ask("first", served)
+    assert line.endswith("-F images=@b.jpg http://127.0.0.1:8000/first/predict")
+    assert served.ray_token not in line
+
+
+def test_rows_of_what_is_served(served: StackOutputs) -> None:
+    deployment = {
+        "deployment_config": {"user_config": {"run": "first", "checkpoint": "checkpoint_1"}},
+        "replicas": [{"state": "RUNNING"}, {"state": "STARTING"}],
+        "target_num_replicas": 2,
+        "message": "waits",
+    }
+    application = {
+        "name": "first",
+        "status": "DEPLOYING",
+        "message": "",
+        "route_prefix": "/first",
+        "deployments": {"model": deployment},
+    }
+    assert client._row(application, served) == {
+        "service": "first",
+        "status": "DEPLOYING",
+        "replicas": "1/2",
+        "run": "first",
+        "checkpoint": "checkpoint_1",
+        "url": "http://127.0.0.1:8000/first",
+        "message": "waits",
+    }
+    foreign = {"name": "x", "status": "NOT_STARTED", "message": "", "route_prefix": None}
+    row = client._row(foreign | {"deployments": {}}, served)
+    assert (row["run"], row["replicas"], row["url"]) == ("", "0/0", "http://127.0.0.1:8000")

@@ -1,0 +1,145 @@
+"""Forms taken apart and images decoded, whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from training.serving import uploads
+
+BOUNDARY = "xXboundaryXx"
+TYPE = f"multipart/form-data; boundary={BOUNDARY}"
+# What a careless parser stumbles over.
+AWKWARD = st.lists(
+    st.sampled_from([b"\r", b"\n", b"--", b"\r\n--", b"\r\n\r\n", b"\0", b"\xff", b"\x85", b"a"])
+).map(b"".join)
+
+
+def form(*parts: tuple[str, str, bytes]) -> bytes:
+    return (
+        b"".join(
+            f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; '
+            f'filename="{file}"\r\nContent-Type: image/jpeg\r\n\r\n'.encode()
+            + content
+            + b"\r\n"
+            for field, file, content in parts
+        )
+        + f"--{BOUNDARY}--\r\n".encode()
+    )
+
+
+def image(kind: str, mode: str = "RGB", size: tuple[int, int] = (5, 4)) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, size, 1).save(file, kind)
+    return file.getvalue()
+
+
+def refused(*parts: tuple[str, str, bytes]) -> tuple[int, str]:
+    with pytest.raises(uploads.UploadError) as caught:
+        uploads.pictures(TYPE, form(*parts))
+    return caught.value.status, str(caught.value)
+
+
+@settings(deadline=None)  # a loaded machine may take long
+@given(st.lists(AWKWARD))
+def test_a_form_comes_out_as_it_went_in(contents: list[bytes]) -> None:
+    parts = [("images", f"{i}.jpg", content) for i, content in enumerate(contents)]
+    assert uploads.form(TYPE, form(*parts)) == [uploads.Part(*part) for part in parts]
+
+
+@settings(deadline=None)  # a loaded machine may take long
+@given(st.binary(max_size=200), st.integers(0, 400))
+def test_a_form_that_is_cut_off_is_refused(content: bytes, length: int) -> None:
+    whole = form(("images", "a.jpg", content))
+    with pytest.raises(uploads.UploadError):
+        uploads.form(TYPE, whole[: min(length, len(whole) - 4)])
+
+
+@settings(deadline=None)  # a loaded machine may take long
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_form_are_refused(body: bytes) -> None:
+    for kind in (TYPE, "multipart/form-data", "image/jpeg", "", "multipart/form-data; boundary="):
+        with pytest.raises(uploads.UploadError):
+            uploads.pictures(kind, body)
+
+
+def test_names_of_files_are_text() -> None:
+    [part] = uploads.form(TYPE, form(("images", "Käse.jpg", b"x")))
+    assert part.file == "Käse.jpg"
+    raw = f"--{BOUNDARY}\r\nContent-Disposition: form-data\r\n\r\nx\r\n--{BOUNDARY}--".encode()
+    with pytest.raises(uploads.UploadError, match="does not name its field"):
+        uploads.form(TYPE, raw)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_images_of_any_mode_become_rgb(kind: str, mode: str) -> None:
+    if kind == "JPEG" and mode == "P":
+        mode = "CMYK"
+    [found] = uploads.pictures(TYPE, form(("images", "", image(kind, mode))))
+    assert (found.mode, found.size) == ("RGB", (5, 4))
+
+
+@settings(deadline=None)  # a loaded machine may take long
+@given(st.binary(max_size=400), st.sampled_from(["PNG", "JPEG", "WEBP"]), st.integers(0, 200))
+def test_a_damaged_image_is_an_image_or_refused(noise: bytes, kind: str, at: int) -> None:
+    content = image(kind)
+    for damaged in (content[:at] + noise, content[:at] + noise + content[at:]):
+        # Any other error than this one fails the test.
+        with suppress(uploads.UploadError):
+            uploads.pictures(TYPE, form(("images", "a", damaged)))
+
+
+def test_what_is_refused_is_named() -> None:
+    good = ("images", "a.png", image("PNG"))
+    assert refused(good, ("images", "b.png", b"no")) == (
+        400,
+        "image 1 ('b.png') is no JPEG, PNG, WEBP image that can be read: cannot identify it",
+    )
+    assert refused(("images", "", image("GIF", "L")))[1].startswith("image 0 is no JPEG")
+    assert refused(good, ("file", "b", b""))[1].startswith("the form has a field 'file'")
+    assert refused()[1].startswith("the form has no image")
+    assert refused(*[good] * 65)[0] == 413
+
+
+@pytest.mark.parametrize("side", [8_000, 10_000, 20_000])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(side: int) -> None:
+    packed = zlib.compressobj()
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        sum_ = zlib.crc32(kind + data).to_bytes(4, "big")
+        return len(data).to_bytes(4, "big") + kind + data + sum_
+
+    size = side.to_bytes(4, "big")
+    content = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", size + size + b"\x08\x00\x00\x00\x00")
+        + chunk(b"IDAT", packed.compress(b"\0" * 1000) + packed.flush())
+        + chunk(b"IEND", b"")
+    )
+    status, said = refused(("images", "bomb.png", content))
+    assert (status, "'bomb.png'" in said) == (413, True)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_large_body_is_not_read_to_its_end(announced: bool) -> None:
+    read = 0
+
+    async def stream() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(100):
+            read += 1
+            yield b"\0" * 2**20
+
+    headers = {"content-length": str(100 * 2**20)} if announced else {}
+    with pytest.raises(uploads.UploadError, match="larger than 32 MiB"):
+        asyncio.run(uploads.read(headers, stream()))
+    assert read == (0 if announced else 33)

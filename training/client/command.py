@@ -1,0 +1,98 @@
+"""What commands share: options, the way to the stack, following a job to its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from training.client import outputs as contract
+from training.client import submission
+from training.client.console import LogWriter, say, warn
+
+if TYPE_CHECKING:
+    from ray.dashboard.modules.job.pydantic_models import JobDetails
+    from ray.job_submission import JobSubmissionClient
+
+    from training.client import waiting
+
+INTERRUPTED = 130  # what shells report after Ctrl-C
+
+Stack = Annotated[
+    str | None, typer.Option("-s", "--stack", help="Stack; TRAINYARD_STACK, else dev.")
+]
+Outputs = Annotated[
+    Path | None,
+    typer.Option("--outputs", help="File with the stack's outputs as JSON; TRAINYARD_OUTPUTS."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Job = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
+
+
+def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
+    """The outputs with addresses that answer here until the command's end."""
+    if outputs.ssh is None:
+        return outputs
+    from training.client.tunnel import Tunnel  # noqa: PLC0415 - slow
+
+    opened: Tunnel = context.with_resource(Tunnel(outputs.ssh, outputs, warn))
+    return opened.outputs
+
+
+def connect(
+    context: typer.Context, stack: str | None, file: Path | None
+) -> tuple[JobSubmissionClient, contract.StackOutputs]:
+    """A client of the stack's job server, and the outputs with addresses that answer here."""
+    imported = submission.prepare()
+    stack_outputs = contract.read(stack, file)
+    imported.result()
+    stack_outputs = reach(context, stack_outputs)
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    return jobs.connect(stack_outputs), stack_outputs
+
+
+def follow_job(client: JobSubmissionClient, job_id: str, outputs: contract.StackOutputs) -> None:
+    """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
+    from training.client import jobs  # noqa: PLC0415 - slow
+
+    def notice(job: JobDetails) -> None:
+        wait = why_it_waits(client, job, outputs)
+        say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line(job.message)}")
+
+    writer = LogWriter()
+    patience = jobs.LOST_THROUGH_SSH_S if outputs.ssh else jobs.LOST_AFTER_S
+    try:
+        job = jobs.follow(client, job_id, writer.write, notice, patience)
+    except KeyboardInterrupt:
+        writer.close()
+        say(f"\nlet go of job {job_id}, which goes on")
+        say(f"follow it again: train logs -f {job_id}; stop it: train stop {job_id}")
+        raise typer.Exit(INTERRUPTED) from None
+    writer.close()
+    if job.status == "SUCCEEDED":
+        say(f"Job '{job_id}' succeeded", rule=True)
+        return
+    ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
+    say(f"Job '{job_id}' {ending}", rule=True)
+    if job.status == "FAILED":
+        reason = first_line(job.message).partition(", last available logs")[0]
+        print(f"error: {reason}", file=sys.stderr)  # noqa: T201
+    raise typer.Exit(1)
+
+
+def why_it_waits(
+    client: JobSubmissionClient, job: JobDetails, outputs: contract.StackOutputs
+) -> waiting.Wait | None:
+    """Why a job, or what it asks for, is not placed; None when nothing waits."""
+    from training.client import waiting  # noqa: PLC0415 - slow
+    from training.client.state import ClusterState  # noqa: PLC0415 - slow
+
+    return waiting.explain(job, client.list_jobs(), outputs, ClusterState(outputs))
+
+
+def first_line(text: str | None) -> str:
+    """The first line of a text that may be none."""
+    return (text or "").strip().partition("\n")[0]

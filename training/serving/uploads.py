@@ -1,0 +1,135 @@
+"""From a request's body to pictures: multipart/form-data taken apart, images decoded, all bounded.
+
+Starlette's own forms need a package that the nodes do not have, and bound no body's size.
+"""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import io
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from PIL import Image
+
+FIELD = "images"
+MAX_IMAGES = 64  # of a request
+MAX_BODY_BYTES = 32 * 2**20
+MAX_PIXELS = 50_000_000  # of one image: a small file can unpack to gigabytes
+FORMATS = ("JPEG", "PNG", "WEBP")
+
+
+class UploadError(Exception):
+    """The request cannot be answered; `status` is HTTP's, the text says why and what to do."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a form: its field, the name of its file ("" without one), its content."""
+
+    field: str
+    file: str
+    content: bytes
+
+
+async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> bytes:
+    """A request's body.
+
+    Raises:
+        UploadError: 413 once it has, or announces, more bytes than are taken.
+    """
+    announced = headers.get("content-length", "")
+    body = bytearray()
+    size = int(announced) if announced.isdigit() else 0
+    while size <= MAX_BODY_BYTES:
+        chunk = await anext(stream, None)
+        if chunk is None:
+            return bytes(body)
+        body += chunk
+        size = max(size, len(body))
+    raise UploadError(
+        413, f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB: send fewer images"
+    )
+
+
+def pictures(content_type: str, body: bytes) -> list[Image.Image]:
+    """The images of a form, decoded, in RGB and in the order of the request.
+
+    Args:
+        content_type: the request's header.
+        body: of the request.
+
+    Raises:
+        UploadError: 400 names the image that is none; 413 when there are too many, or one is too
+            large; 415 for a body that is no form.
+    """
+    parts = form(content_type, body)
+    for part in parts:
+        if part.field != FIELD:
+            raise UploadError(
+                400, f"the form has a field {part.field[:80]!r}: name each image's {FIELD!r}"
+            )
+    if not parts:
+        raise UploadError(400, f"the form has no image: send files in fields named {FIELD!r}")
+    if len(parts) > MAX_IMAGES:
+        raise UploadError(
+            413, f"the request has {len(parts)} images, at most {MAX_IMAGES} are taken: send fewer"
+        )
+    return [_decode(index, part) for index, part in enumerate(parts)]
+
+
+def form(content_type: str, body: bytes) -> list[Part]:
+    """Takes multipart/form-data apart (RFC 7578).
+
+    Raises:
+        UploadError: 415 for another type, 400 for a form that is cut off or malformed.
+    """
+    header = email.message_from_string(f"Content-Type: {content_type}", policy=email.policy.HTTP)
+    boundary = header.get_boundary()
+    if header.get_content_type() != "multipart/form-data" or not boundary:
+        raise UploadError(415, f"send a form (multipart/form-data), as `curl -F {FIELD}=@a.jpg`")
+    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode())
+    if not parts or not parts.pop().startswith(b"--"):
+        raise UploadError(400, "the form has no end: it was cut off on its way; send it again")
+    return [_part(index, raw) for index, raw in enumerate(parts)]
+
+
+def _part(index: int, raw: bytes) -> Part:
+    head, blank, content = raw.partition(b"\r\n\r\n")
+    text = head.decode(errors="replace").lstrip()  # behind the boundary may be blanks
+    headers = email.message_from_string(text, policy=email.policy.HTTP)
+    field = headers.get_param("name", header="content-disposition")
+    if not blank or not isinstance(field, str):
+        raise UploadError(400, f"part {index} of the form does not name its field")
+    return Part(field, headers.get_filename() or "", content)
+
+
+def _decode(index: int, part: Part) -> Image.Image:
+    name = f"image {index}" + (f" ({part.file[:80]!r})" if part.file else "")
+    try:
+        image = Image.open(io.BytesIO(part.content), formats=FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise UploadError(
+                413,
+                f"{name} has {image.width} x {image.height} pixels, at most "
+                f"{MAX_PIXELS // 1_000_000} million are taken: send it smaller",
+            )
+        return image.convert("RGB")
+    except UploadError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise UploadError(413, f"{name} is too large: {error}; send it smaller") from None
+    except Exception as error:  # decoders of damaged files raise whatever they run into
+        raise UploadError(
+            400, f"{name} is no {', '.join(FORMATS)} image that can be read: {_reason(error)}"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    # Pillow names the buffer by its address in memory.
+    return "cannot identify it" if "BytesIO" in str(error) else str(error) or type(error).__name__
