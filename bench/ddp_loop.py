@@ -1,0 +1,107 @@
+"""The loop that P7 times: ResNet-18 on random images of 64 pixels, two threads in all.
+
+In one process with both threads, in two with one each under torchrun, or in two workers of Ray
+Train. Prints images per second of each epoch, and the first steps' losses, as JSON. Run as a
+file: it imports nothing of bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+THREADS = 2  # of all processes together
+BATCH_SIZE = 64  # of all processes together
+IMAGES = 768
+SIDE = 64  # pixels
+EPOCHS = 4
+STEPS = 3  # whose losses are compared: rounding errors grow tenfold with each
+
+
+def measure(prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
+    """Trains, and prints the figures in the first process.
+
+    Args:
+        prepare_model: makes DDP's model of it.
+    """
+    import torch
+    from torch import distributed, nn
+    from torchvision.models import resnet18
+
+    world = distributed.get_world_size() if distributed.is_initialized() else 1
+    rank = distributed.get_rank() if distributed.is_initialized() else 0
+    torch.set_num_threads(THREADS // world)
+    torch.manual_seed(1)
+    # Norms of one image each: those of a batch would make half a batch another training.
+    network = resnet18(num_classes=10, norm_layer=partial(nn.GroupNorm, 32))
+    images, labels = torch.rand(IMAGES, 3, SIDE, SIDE), torch.randint(10, (IMAGES,))
+    model = prepare_model(network)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+
+    def step(first: int) -> torch.Tensor:
+        share = slice(first + rank, first + BATCH_SIZE, world)
+        loss = nn.functional.cross_entropy(model(images[share]), labels[share])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    losses = torch.stack([step(index * BATCH_SIZE) for index in range(STEPS)])
+    if world > 1:
+        distributed.all_reduce(losses)
+    figures = []
+    for _ in range(EPOCHS):
+        begun = time.perf_counter()
+        for first in range(0, IMAGES, BATCH_SIZE):
+            step(first)
+        figures.append(IMAGES / (time.perf_counter() - begun))
+    if rank == 0:
+        losses /= world
+        print(json.dumps({"figures": figures, "losses": losses.tolist()}), flush=True)
+
+
+def under_ray_train() -> None:
+    """In two workers of Ray Train."""
+    from ray import train
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer, prepare_model
+
+    from training import ray_train
+
+    def worker() -> None:
+        measure(prepare_model)
+        train.report({})
+
+    ray_train.connect()
+    TorchTrainer(
+        worker,
+        scaling_config=ScalingConfig(num_workers=THREADS, resources_per_worker={"CPU": 1}),
+        # Its default is a folder of the user's home.
+        run_config=RunConfig(storage_path=os.environ["TRAINYARD_STORAGE_URL"]),
+    ).fit()
+
+
+def under_torchrun() -> None:
+    """In one of torchrun's processes."""
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    distributed.init_process_group("gloo")
+    measure(DistributedDataParallel)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ray", action="store_true")
+    if parser.parse_args().ray:
+        under_ray_train()
+    elif "TORCHELASTIC_RUN_ID" in os.environ:
+        under_torchrun()
+    else:
+        measure()

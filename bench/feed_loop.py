@@ -1,0 +1,162 @@
+"""The loops that P11 times: JPEGs of 224 pixels to batches of 64 decoded images.
+
+--ray           they stream from shards in the object store, through Ray Data
+--load PATH     they are files of this machine, and torch's DataLoader reads them
+--decode PATH   the same files, decoded by processes that hand nothing over
+--ram PATH      decoded before the clock runs, and copied batch by batch
+
+PROCESSES decode, except for the last. Prints images per second of each pass over the data as
+JSON; the first pass is not counted. Run as a file: it imports nothing of bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.data import streaming, synthetic_images
+
+SIDE = streaming.SIDE
+RECIPE = synthetic_images.Recipe(images=8000, side=SIDE, per_shard=128)  # shards of 4.4 MB
+IN_RAM = 2000  # images; all of them would be 1.2 GB
+BATCH_SIZE = 64
+PROCESSES = 2
+PASSES = 4
+
+
+class Files:
+    """A map-style data set of image files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = sorted(folder.iterdir())
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """The decoded image, uint8 (SIDE, SIDE, 3), and a label."""
+        image = streaming.decode(self._paths[index].read_bytes())
+        return {"image": image, "label": index % synthetic_images.CLASSES}
+
+
+def rates(images: int, begin: Callable[[], Iterable[Any]]) -> list[float]:
+    """Images per second of each pass.
+
+    Args:
+        images: of a pass.
+        begin: starts a pass; its batches are taken, and nothing is done with them.
+
+    Raises:
+        RuntimeError: a pass had not all images; fewer are faster.
+    """
+    figures = []
+    for _ in range(PASSES):
+        begun = time.perf_counter()
+        seen = sum(len(batch["label"]) for batch in begin())
+        figures.append(images / (time.perf_counter() - begun))
+        if seen != images:
+            raise RuntimeError(f"a pass had {seen} of {images} images")
+    return figures[1:]
+
+
+def stream(storage: str) -> dict[str, Any]:
+    """Through Ray Data, twice over, to an actor that has a CPU of its own, as training has.
+
+    Returns:
+        figures: as `rates`; memory_mb, object_store_mb: the most that reader and tasks took the
+        first time, and the second.
+    """
+    import ray
+
+    from training import ray_train
+    from training.memory import PeakMemory
+
+    class Reader:
+        def __init__(self, url: str, shards: list[str]) -> None:
+            self._data = streaming.stream(url, shards)
+            self._data.context.execution_options = streaming.limits(PROCESSES)
+
+        def rates(self) -> list[float]:
+            batches = partial(self._data.iter_torch_batches, batch_size=BATCH_SIZE)
+            return rates(RECIPE.images, batches)
+
+    ray_train.connect()
+    images = synthetic_images.ensure(storage, RECIPE)
+    reader: Any = ray.remote(num_cpus=1)(Reader).remote(images.url, images.shards)
+    figures, peaks = [], []
+    for _ in range(2):
+        with PeakMemory(["Reader", streaming.TASK]) as peak:
+            figures += ray.get(reader.rates.remote())
+        peaks.append(peak)
+    return {
+        "figures": figures,
+        "memory_mb": [peak.processes_mb for peak in peaks],
+        "object_store_mb": [peak.object_store_mb for peak in peaks],
+    }
+
+
+def load(folder: Path) -> list[float]:
+    """Through torch's DataLoader, whose processes are kept from pass to pass."""
+    from torch.utils.data import DataLoader
+
+    files = Files(folder)
+    loader: DataLoader[Any] = DataLoader(
+        files,  # type: ignore[arg-type]  # of the same shape
+        batch_size=BATCH_SIZE,
+        num_workers=PROCESSES,
+        persistent_workers=True,
+    )
+    return rates(len(files), lambda: loader)
+
+
+def decode(folder: Path) -> list[float]:
+    """By processes that decode what they read, and drop it."""
+    files = Files(folder)
+    parts = [range(first, len(files), PROCESSES) for first in range(PROCESSES)]
+    with multiprocessing.Pool(PROCESSES) as pool:
+        return rates(
+            len(files),
+            lambda: [{"label": range(n)} for n in pool.map(partial(_decode, files), parts)],
+        )
+
+
+def ram(folder: Path) -> list[float]:
+    """Copies of images that are decoded already."""
+    import torch
+
+    files = Files(folder)
+    images = torch.from_numpy(np.stack([files[index]["image"] for index in range(IN_RAM)]))
+    return rates(
+        IN_RAM,
+        lambda: (
+            {"image": part.clone(), "label": range(len(part))}
+            for part in torch.split(images, BATCH_SIZE)
+        ),
+    )
+
+
+def _decode(files: Files, indices: Iterable[int]) -> int:
+    return sum(len(files[index]["image"]) == SIDE for index in indices)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ray", action="store_true")
+    for way in (load, decode, ram):
+        parser.add_argument(f"--{way.__name__}", type=Path)
+    args = parser.parse_args()
+    if args.ray:
+        found = stream(os.environ["TRAINYARD_STORAGE_URL"])
+    else:
+        ways = ((way, getattr(args, way.__name__)) for way in (load, decode, ram))
+        found = {"figures": next(way(folder) for way, folder in ways if folder)}
+    print(json.dumps(found), flush=True)

@@ -1,0 +1,187 @@
+"""The two examples end to end: as jobs, as a notebook, and their memory against the data's size."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+JOB_DEADLINE_S = 300
+REPOSITORY = Path(__file__).parents[3]
+NOTEBOOK = REPOSITORY / "docker/jupyter/examples/pytorch-distributed-training.ipynb"
+# Runs a notebook's cells as a kernel would, and prints what they print.
+KERNEL = """
+import ast, asyncio, inspect, json, sys
+from pathlib import Path
+
+names = {"__name__": "__main__"}
+
+async def execute(cells):
+    for cell in cells:
+        if cell.startswith("%%writefile "):
+            first, _, text = cell.partition("\\n")
+            Path(first.split()[1]).write_text(text)
+            continue
+        code = compile(cell, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = eval(code, names)
+        if inspect.iscoroutine(result):
+            await result
+
+asyncio.run(execute(json.loads(sys.stdin.read())))
+"""
+# Reads a data set of some size to its end, in an actor as training does.
+READER = """
+import json, sys
+
+import ray
+
+from training.data import streaming
+from training.data.synthetic_images import Recipe, ensure
+from training.memory import PeakMemory
+
+ray.init()
+
+@ray.remote
+class Reader:
+    def read(self, url, shards):
+        dataset = streaming.stream(url, shards)
+        dataset.context.execution_options = streaming.limits(cpus=1)
+        rows = 0
+        for batch in dataset.iter_torch_batches(batch_size=64):
+            rows += len(batch["label"])
+        return rows
+
+for images in map(int, sys.argv[2:]):
+    made = ensure(sys.argv[1], Recipe(images=images, side=224, per_shard=100))
+    with PeakMemory(["Reader", streaming.TASK]) as peak:
+        reader = Reader.remote()
+        rows = ray.get(reader.read.remote(made.url, made.shards))
+    print(json.dumps([rows, made.bytes, peak.processes_mb, peak.object_store_mb]))
+"""
+
+
+def losses(output: str) -> list[float]:
+    """Of the epochs, in order, as one worker printed them."""
+    found = re.findall(r"pid=\d+\)\S* \{'loss': (\d+\.\d+), 'epoch': (\d+)", output)
+    assert [int(epoch) for _, epoch in found] == list(range(len(found)))
+    return [float(loss) for loss, _ in found]
+
+
+@pytest.fixture(scope="module")
+def script(cluster: Any) -> str:
+    """Output of example 1 as a job."""
+    options = ["--data", "digits", "--epochs", "1"]
+    result = cluster.train(
+        *("submit", "pytorch_distributed_training", "--name", "shirts", "--", *options),
+        timeout=JOB_DEADLINE_S,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    out: str = result.stdout
+    return out
+
+
+def test_two_workers_train_and_each_line_says_what_stood_in(
+    script: str, cluster: Any
+) -> None:  # E6
+    assert len(losses(script)) == 1
+    assert script.count("scikit-learn's digits stand in for FashionMNIST") == 2
+    assert "Training completed after 1 epochs: s3://ray/shirts" in script
+    lines = cluster.read("shirts/metrics.jsonl").splitlines()
+    assert [json.loads(line)["data"] for line in lines] == ["digits"]
+    newest = max(key for key in cluster.keys("shirts/checkpoint_") if key.endswith("manifest.json"))
+    model = json.loads(cluster.read(newest))["model"]
+    assert (model["architecture"], model["image_side"]) == ("resnet18", 28)
+
+
+def test_the_run_goes_on(script: str, cluster: Any) -> None:  # E6
+    result = cluster.train(
+        *("submit", "pytorch_distributed_training", "--name", "shirts", "--", "--epochs", "2"),
+        timeout=JOB_DEADLINE_S,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"Restored from checkpoint s3://ray/shirts/\S+: 1 epochs are", result.stdout)
+    [(loss, epoch)] = re.findall(r"\{'loss': (\S+), 'epoch': (\d+)", result.stdout)
+    assert epoch == "1"
+    assert float(loss) < losses(script)[0]
+
+
+def test_the_notebook_learns_the_same(script: str, cluster: Any, tmp_path: Path) -> None:  # E6
+    cells = [
+        "".join(cell["source"])
+        for cell in json.loads(NOTEBOOK.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    before = json.dumps(cells)
+    changed = before.replace('data = \\"fashion-mnist\\"', 'data = \\"digits --epochs 1\\"')
+    assert changed != before
+    # What the notebook's container has, and nothing of the cluster but its address.
+    environment = {k: v for k, v in cluster.ray_env.items() if not k.startswith(("AWS_", "TRAIN"))}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL],
+        input=changed,
+        env=environment | {"RAY_API_SERVER_ADDRESS": cluster.outputs["dashboardUrl"]},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=JOB_DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert losses(done.stdout) == pytest.approx(losses(script), rel=1e-5)
+    assert "scikit-learn's digits stand in for FashionMNIST" in done.stdout
+    [where] = re.findall(r"^checkpoint: ray/(examples/\S+)$", done.stdout, re.MULTILINE)
+    assert f"{where}/model.pt" in cluster.keys(where)
+
+
+def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 E11 E12
+    results = tmp_path / "results.json"
+    env = tmp_path / "env.json"
+    env.write_text(json.dumps({"env_vars": {"TEST_OUTPUT_JSON": str(results)}}))
+    line = ["--data-size-gb=1", "--num-epochs=2", "--num-workers=1", "--smoke-test"]
+    result = cluster.train(
+        *("submit", "pytorch_training_e2e", "--name", "smoke", "--runtime-env", str(env)),
+        *("--", *line),
+        timeout=JOB_DEADLINE_S,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(losses(result.stdout)) == 2
+    assert "1 synthetic images, 0.7 MB" in result.stdout
+    found = json.loads(results.read_text())
+    assert json.loads(cluster.read("smoke/results.json")) == found
+    assert json.dumps(found) in result.stdout.splitlines()
+    assert (found["images"], found["epochs"]) == (1, 2)
+    assert found["throughput_MB_s"] == pytest.approx(
+        2 * found["data_size_mb"] / found["total_time_s"], abs=0.02
+    )
+    assert found["peak_memory_mb"] > 100  # a worker with torch
+    row = next(r for r in json.loads(cluster.train("runs", "--json").stdout) if r["run"] == "smoke")
+    assert row["epochs"] == "2/2"
+
+
+def test_memory_does_not_grow_with_the_data(cluster: Any) -> None:  # E7
+    done = subprocess.run(
+        [sys.executable, "-c", READER, "s3://ray", "600", "3100"],
+        env=cluster.ray_env | {"RAY_ADDRESS": cluster.gcs},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=JOB_DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    small, large = (json.loads(line) for line in done.stdout.splitlines()[-2:])
+    assert (small[0], large[0]) == (600, 3100)
+    assert small[1] == pytest.approx(0.02e9, rel=0.1)
+    assert large[1] == pytest.approx(0.1e9, rel=0.1)
+    # 3,100 decoded images are 467 MB.
+    assert large[3] < 150
+    assert large[2] < small[2] + 100
+    made = "s3://ray/.trainyard/synthetic-images/600-of-224px"
+    assert len(cluster.keys(made.removeprefix("s3://ray/"))) == 7  # and their manifest

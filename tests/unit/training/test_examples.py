@@ -1,0 +1,189 @@
+"""The two examples' drivers and data, as far as they need no Ray."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from training.data import fashion_mnist, streaming, synthetic_images
+from training.data.splits import DataError
+from training.data.synthetic_images import Recipe
+from training.jobs import pytorch_distributed_training, pytorch_training_e2e
+from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+
+JOBS = [pytorch_distributed_training, pytorch_training_e2e]
+
+
+def test_what_workers_ask_for() -> None:  # E6 E8 E12
+    assert pytorch_distributed_training.resources([]) == [{"CPU": 1.0}] * 2
+    with_gpus = pytorch_distributed_training.resources(["--workers", "3", "--use-gpu"])
+    assert with_gpus == [{"CPU": 1.0, "GPU": 1.0}] * 3
+    line = ["--data-size-gb=1", "--num-epochs=2", "--num-workers=1", "--smoke-test"]
+    assert pytorch_training_e2e.resources(line) == [{"CPU": 1.0}] * 2  # to train, and to decode
+
+
+def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
+    args = pytorch_distributed_training.parser().parse_args([])
+    assert (args.epochs, args.workers, args.batch_size) == (4, 2, 64)
+    assert (args.learning_rate, args.use_gpu) == (1e-3, False)
+    args = pytorch_training_e2e.parser().parse_args([])
+    assert (args.data_size_gb, args.num_epochs, args.num_workers) == (1.0, 2, 1)
+    assert args.smoke_test is False
+
+
+@pytest.fixture
+def run(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "first")
+    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    run = Run(tmp_path.as_uri(), "first")
+    run.start(
+        {"job": request.param, "data": "digits", "data_size_gb": 0.5, "epochs": 2, "num_epochs": 2}
+        | {"seed": 1, "smoke_test": False}
+    )
+    run.write_metrics([{"epoch": 0}, {"epoch": 1}])
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "job"), [(job.JOB, job) for job in JOBS], indirect=["run"], ids=[j.JOB for j in JOBS]
+)
+def test_a_finished_run_says_so_and_ends(
+    run: Run, job: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.main([])
+    assert "run first has finished: 2 epochs are done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("run", "job", "arguments", "message"),
+    [
+        (JOBS[0].JOB, JOBS[0], ["--seed", "2"], "seed was 1, now 2"),
+        (JOBS[0].JOB, JOBS[0], ["--data", "auto"], "data was 'digits', now 'auto'"),
+        (JOBS[1].JOB, JOBS[1], ["--data-size-gb", "1"], r"data_size_gb was 0\.5, now 1\.0"),
+        (JOBS[1].JOB, JOBS[1], ["--smoke-test"], "smoke_test was False, now True"),
+        ("alexnet", JOBS[1], [], "job was 'alexnet', now 'pytorch_training_e2e'"),
+    ],
+    indirect=["run"],
+)
+def test_a_name_of_another_run_is_refused(
+    run: Run, job: Any, arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit, match=rf"run 'first' was started .*{message}.*--name"):
+        job.main(arguments)
+
+
+@pytest.mark.parametrize("more", [["--use-gpu"], ["--num-workers", "2"]])
+def test_a_smoke_test_is_one_image_on_cpus(  # E12
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    with pytest.raises(SystemExit, match="--smoke-test is one image on CPUs"):
+        pytorch_training_e2e.main(["--smoke-test", *more])
+
+
+def _write_fashion_mnist(folder: Path, count: int) -> None:
+    """The four files of FashionMNIST, in its format, with few images."""
+    folder.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        pixels = np.arange(count * 784, dtype=np.uint8).tobytes()
+        images = struct.pack(">IIII", 0x803, count, 28, 28) + pixels
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(images)
+        labels = struct.pack(">II", 0x801, count) + bytes(range(count))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+
+
+def test_fashion_mnist_of_a_folder(  # E6
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(fashion_mnist.FOLDER_VARIABLE, str(tmp_path))
+    _write_fashion_mnist(tmp_path / "FashionMNIST" / "raw", count=3)
+    splits = fashion_mnist.load()
+    assert splits.classes[0] == "T-shirt/top"
+    image, label = splits.train[2]
+    assert image.shape == (3, 28, 28)
+    assert int(label) == 2
+    assert image[0, 0, 0].item() == pytest.approx((2 * 784 % 256) / 255 * 2 - 1)
+
+
+def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Error downloading:\nTried there, got:\nname not known\n")
+
+    monkeypatch.setenv(fashion_mnist.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(fashion_mnist, "FashionMNIST", refuse)
+    with pytest.raises(DataError) as caught:
+        fashion_mnist.load()
+    message = str(caught.value)
+    assert "got: name not known" in message
+    assert "take --data digits" in message
+    assert "\n" not in message
+
+
+def test_the_stand_in_has_fashion_mnists_shape() -> None:
+    splits = fashion_mnist.stand_in()
+    image, _ = splits.train[0]
+    assert image.shape == (3, 28, 28)
+    assert (len(splits.train), len(splits.valid)) == (1500, 297)
+    values = splits.train.tensors[0]
+    assert values.min().item() == pytest.approx(-1.0)
+    assert values.max().item() == pytest.approx(1.0)
+
+
+def test_figures_of_the_stand_in_say_so(capsys: pytest.CaptureFixture[str]) -> None:  # E6
+    record = {"loss": 0.5, "epoch": 0, "train_acc": 0.9, "valid_acc": 0.8, "data": "fashion-mnist"}
+    pytorch_distributed_training._print_epoch(record, 4)
+    assert capsys.readouterr().out.splitlines() == [
+        "{'loss': 0.5, 'epoch': 0}",
+        "Epoch: 001/004 | Train. Acc.: 90.000% | Valid. Acc.: 80.000%",
+    ]
+    pytorch_distributed_training._print_epoch(record | {"data": "digits"}, 4)
+    for line in capsys.readouterr().out.splitlines():
+        assert "digits stand in for FashionMNIST" in line
+
+
+def test_synthetic_images_have_the_size_that_was_asked_for() -> None:  # E12
+    recipe = Recipe.of_size(0.01)
+    jpegs = [synthetic_images.encode(index, recipe.side) for index in range(recipe.images)]
+    assert sum(map(len, jpegs)) == pytest.approx(0.01 * 1024**3, rel=0.1)  # whole images
+    assert jpegs[3] == synthetic_images.encode(3, recipe.side)
+    assert len(set(jpegs)) == len(jpegs)
+    assert Recipe.of_size(0).images == 1
+
+
+def test_shards_are_read_as_they_were_written(tmp_path: Path) -> None:
+    recipe = Recipe(images=5, side=300, per_shard=3)
+    sizes = [
+        synthetic_images.write_shard(tmp_path.as_uri(), name, start, recipe)
+        for name, start in (("a", 0), ("b", 3))
+    ]
+    assert [size for _, size in sizes] == [(tmp_path / name).stat().st_size for name in "ab"]
+    rows = {"url": [tmp_path.as_uri()] * 2, "shard": ["a", "b"]}
+    batches = list(streaming.decode_shards(rows))
+    assert [len(batch["image"]) for batch in batches] == [3, 2]
+    assert [label for batch in batches for label in batch["label"]] == [0, 1, 2, 3, 4]
+    expected = streaming.decode(synthetic_images.encode(4, 300))
+    assert (batches[1]["image"][1] == expected).all()
+
+
+@pytest.mark.parametrize("size", [(224, 224), (300, 200), (1024, 1024), (64, 500)])
+@pytest.mark.parametrize(("mode", "kind"), [("RGB", "JPEG"), ("L", "JPEG"), ("RGBA", "PNG")])
+def test_images_of_any_size_and_mode_are_decoded(
+    size: tuple[int, int], mode: str, kind: str
+) -> None:
+    file = io.BytesIO()
+    colour = {"L": 100, "RGB": (100, 50, 200), "RGBA": (100, 50, 200, 255)}[mode]
+    Image.new(mode, size, colour).save(file, kind)
+    image = streaming.decode(file.getvalue())
+    assert image.shape == (224, 224, 3)
+    assert image.dtype == np.uint8
+    expected = (100, 100, 100) if mode == "L" else (100, 50, 200)
+    assert image[112, 112].tolist() == pytest.approx(expected, abs=3)

@@ -1,0 +1,76 @@
+"""FashionMNIST by torchvision, and the digits that stand in for it where it is not to be had."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from sklearn.datasets import load_digits
+from torch.utils.data import TensorDataset
+from torchvision.datasets import FashionMNIST
+
+from training.data.cifar10 import DOWNLOAD_DEADLINE_S, FOLDER_VARIABLE
+from training.data.splits import DataError, Splits
+
+SIDE = 28
+MEAN = STD = [0.5, 0.5, 0.5]  # brings 0..1 to -1..1
+CONNECT_S = 20.0  # a network that swallows packets must not hold the workers for minutes
+DIGITS_KEPT = 1500  # of 1,797; the rest, by other writers, is held out
+STAND_IN = "scikit-learn's digits stand in for FashionMNIST"
+
+
+def load() -> Splits:
+    """60,000 and 10,000 images; fetched when this node does not have them.
+
+    Nothing is chosen by the second part: it is both `valid` and `test`.
+
+    Raises:
+        DataError: they are not to be fetched.
+    """
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache/trainyard/data")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The workers of one node share the folder: the first one fetches, the others wait.
+        with FileLock(folder / "fashion-mnist.lock", timeout=DOWNLOAD_DEADLINE_S), _impatient():
+            train, test = (FashionMNIST(folder, train=t, download=True) for t in (True, False))
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())  # it is several lines
+        raise DataError(
+            f"FashionMNIST could not be fetched into {folder} ({reason}): give this node a way to "
+            "the internet, put its files into FashionMNIST/raw there, or take --data digits"
+        ) from error
+    held_out = _tensors(test.data, test.targets)
+    return Splits(_tensors(train.data, train.targets), held_out, held_out, train.classes)
+
+
+def stand_in() -> Splits:
+    """1,500 and 297 scanned digits, enlarged to FashionMNIST's 28 x 28 pixels."""
+    pixels, labels = load_digits(return_X_y=True)
+    small = torch.as_tensor(pixels * 255 / 16, dtype=torch.float32).view(-1, 1, 8, 8)
+    images = torch.nn.functional.interpolate(small, (SIDE, SIDE), mode="bilinear").squeeze(1)
+    labels = torch.as_tensor(labels)
+    held_out = _tensors(images[DIGITS_KEPT:], labels[DIGITS_KEPT:])
+    train = _tensors(images[:DIGITS_KEPT], labels[:DIGITS_KEPT])
+    return Splits(train, held_out, held_out, [str(digit) for digit in range(10)])
+
+
+def _tensors(images: torch.Tensor, labels: torch.Tensor) -> TensorDataset:
+    """Grey images (count, 28, 28) in 0..255 as float32 (count, 3, 28, 28) in -1..1, not copied."""
+    scaled = (images.to(torch.float32) / 255 - MEAN[0]) / STD[0]
+    return TensorDataset(scaled.unsqueeze(1).expand(-1, 3, -1, -1), labels)
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """Gives up on a server that says nothing: torchvision itself would wait for ever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_S)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

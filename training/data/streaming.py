@@ -1,0 +1,86 @@
+"""Images that stream from shards in the object store into training, through Ray Data.
+
+Tasks on whichever nodes have a CPU read a shard and decode it; training takes the batches as they
+come. However much data there is, no more than STREAM_BYTES of it are in flight.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from training.objects import open_url
+
+if TYPE_CHECKING:
+    from ray.data import Dataset, ExecutionOptions
+
+SIDE = 224  # pixels, as ResNet was made for
+RESIZED_SIDE = 256  # of the shorter side, before the middle is cut out
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's
+BATCH = 64  # images that are handed on at once
+SHARDS_PER_TASK = 8  # a task costs some 0.1 s beside its work; one that is lost is done again
+
+TASK = "MapBatches(decode_shards)"  # as Ray names the tasks
+
+BLOCK_BYTES = 16 * 1024**2  # Ray Data's default, 128 MiB, is more than a small node's store
+STREAM_BYTES = 64 * 1024**2  # of the object store
+
+
+def stream(url: str, shards: list[str]) -> Dataset:
+    """Images as uint8 (rows, SIDE, SIDE, 3), with label int64 (rows,), of Parquet shards.
+
+    Args:
+        url: of their folder.
+        shards: files with the columns `image`, a JPEG or PNG, and `label`, of some MB each.
+    """
+    import ray.data  # noqa: PLC0415 - takes seconds, and the client does without
+
+    context = ray.data.DataContext.get_current()
+    context.target_max_block_size = BLOCK_BYTES
+    context.enable_progress_bars = False
+    # Not by Ray Data's own reader of Parquet: it lists, reads and decodes in three stages that
+    # hand JPEGs to each other through the object store, and wait for each other's CPUs.
+    blocks = math.ceil(len(shards) / SHARDS_PER_TASK)
+    return ray.data.from_items(
+        [{"url": url, "shard": shard} for shard in shards], override_num_blocks=blocks
+    ).map_batches(decode_shards, batch_size=None)
+
+
+def limits(cpus: float) -> ExecutionOptions:
+    """What a stream may take: so many CPUs, beside those of training, and STREAM_BYTES."""
+    from ray.data import ExecutionOptions, ExecutionResources  # noqa: PLC0415
+
+    return ExecutionOptions(
+        resource_limits=ExecutionResources.for_limits(cpu=cpus, object_store_memory=STREAM_BYTES)
+    )
+
+
+def decode_shards(rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Reads the files `shard` in the folders `url`; yields up to BATCH images at once."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    for url, shard in zip(rows["url"], rows["shard"], strict=True):
+        file = parquet.ParquetFile(pa.BufferReader(open_url(url).read(shard)))
+        for batch in file.iter_batches(BATCH):
+            images = [decode(image.as_buffer()) for image in batch["image"]]
+            yield {"image": np.stack(images), "label": batch["label"].to_numpy()}
+
+
+def decode(image: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The middle of a JPEG or PNG of any size, bytes or a buffer, as uint8 (SIDE, SIDE, 3)."""
+    picture: Image.Image = Image.open(io.BytesIO(image))
+    # A JPEG is decoded at a half, a quarter or an eighth of its size, if that is still enough.
+    picture.draft("RGB", (RESIZED_SIDE, RESIZED_SIDE))
+    picture = picture.convert("RGB")
+    if min(picture.size) != SIDE:
+        scale = RESIZED_SIDE / min(picture.size)
+        width, height = (round(side * scale) for side in picture.size)
+        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = ((side - SIDE) // 2 for side in picture.size)
+    return np.asarray(picture.crop((left, top, left + SIDE, top + SIDE)))

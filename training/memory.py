@@ -1,0 +1,96 @@
+"""The most memory that workers take while something runs, and Ray's object store with them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+INTERVAL_S = 0.25
+MB = 1e6  # bytes
+
+
+class PeakMemory:
+    """Looks at all nodes, four times a second, for as long as the body of a `with` runs; needs Ray.
+
+    Memory that processes share, the object store's above all, is not counted in each of them.
+
+    Attributes:
+        processes_mb: of all nodes together at one moment.
+        object_store_mb: likewise.
+    """
+
+    def __init__(self, titles: Sequence[str]) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            titles: of the processes, as Ray names them: those of an actor begin with its class,
+                others with the function that they run. Those of other jobs count too.
+        """
+        self._titles = tuple(f"ray::{title}" for title in titles)
+        self.processes_mb = 0.0
+        self.object_store_mb = 0.0
+        self._probes: list[Any] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        import ray  # noqa: PLC0415 - the client imports what imports this
+        from ray.util.scheduling_strategies import (  # noqa: PLC0415
+            NodeAffinitySchedulingStrategy,
+        )
+
+        probe = ray.remote(num_cpus=0)(_Probe)
+        for node in ray.nodes():  # type: ignore[no-untyped-call]
+            if node["Alive"]:
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                self._probes.append(probe.options(scheduling_strategy=there).remote(self._titles))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._probes.clear()  # which ends them
+
+    def _watch(self) -> None:
+        import ray  # noqa: PLC0415
+
+        def left(resources: dict[str, float]) -> float:
+            return resources.get("object_store_memory", 0)
+
+        whole = left(ray.cluster_resources())  # type: ignore[no-untyped-call]
+        while not self._over.wait(INTERVAL_S):
+            used = [probe.bytes_used.remote() for probe in self._probes]
+            try:
+                processes = sum(ray.get(used, timeout=10 * INTERVAL_S))
+            except ray.exceptions.RayError:
+                continue  # a node is lost or slow: the run goes on without this look
+            self.processes_mb = max(self.processes_mb, processes / MB)
+            free = left(ray.available_resources())  # type: ignore[no-untyped-call]
+            self.object_store_mb = max(self.object_store_mb, (whole - free) / MB)
+
+
+class _Probe:
+    def __init__(self, titles: tuple[str, ...]) -> None:
+        self._titles = titles
+
+    def bytes_used(self) -> int:
+        import psutil  # noqa: PLC0415 - Ray brings it along
+
+        used = 0
+        raylet = psutil.Process(os.getppid())  # this node's, which has started all of its workers
+        for process in raylet.children():
+            with suppress(psutil.NoSuchProcess):
+                if process.cmdline()[:1] and process.cmdline()[0].startswith(self._titles):
+                    memory = process.memory_info()
+                    used += memory.rss - memory.shared
+        return used
