@@ -22,6 +22,11 @@ MODULES = (
     "p4_p12_lambda",
     "p5_submit",
     "p6_throughput",
+    "p7_two_workers",
+    "p8_checkpoints",
+    "p9_stall",
+    "p10_resume",
+    "p11_data_feeding",
 )
 RESULTS = Path(__file__).parent / "results"
 

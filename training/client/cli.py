@@ -11,31 +11,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from training import runs as run_files
+from training.client import drill_command, scripts, services, submission
 from training.client import info as info_rows
 from training.client import outputs as contract
-from training.client import scripts, submission
-from training.client.console import LogWriter, print_table, say, warn
+from training.client.command import (
+    INTERRUPTED,
+    Job,
+    Json,
+    Outputs,
+    Stack,
+    connect,
+    first_line,
+    follow_job,
+    reach,
+    why_it_waits,
+)
+from training.client.console import print_table, say, warn
 from training.client.errors import ClientError
 
 if TYPE_CHECKING:
     from ray.dashboard.modules.job.pydantic_models import JobDetails
-    from ray.job_submission import JobSubmissionClient
-
-INTERRUPTED = 130  # what shells report after Ctrl-C
 
 app = typer.Typer(
     help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
-
-Stack = Annotated[
-    str | None, typer.Option("-s", "--stack", help="Stack; TRAINYARD_STACK, else dev.")
-]
-Outputs = Annotated[
-    Path | None,
-    typer.Option("--outputs", help="File with the stack's outputs as JSON; TRAINYARD_OUTPUTS."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Job = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
+app.add_typer(services.app)
+app.add_typer(drill_command.app)
 
 
 def main() -> None:
@@ -100,12 +101,12 @@ def submit(
     imported.result()
     if ending := info_rows.ends_soon(stack_outputs):
         warn(f"warning: {ending}")
-    stack_outputs = _reach(context, stack_outputs)
+    stack_outputs = reach(context, stack_outputs)
     client, job_id = submission.submit(request, stack_outputs, force=force)
     say(f"Job '{job_id}' submitted successfully", rule=True)
     say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
     if not no_wait:
-        _follow(client, job_id, stack_outputs)
+        follow_job(client, job_id, stack_outputs)
 
 
 @app.command()
@@ -175,7 +176,7 @@ def list_jobs(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
     """List the cluster's jobs, newest first."""
-    client, _ = _connect(context, stack, outputs)
+    client, _ = connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     rows = [_job_row(job) for job in jobs.submissions(client)]
@@ -191,15 +192,18 @@ def status(
     outputs: Outputs = None,
 ) -> None:
     """Show a job's state, and why it waits."""
-    client, stack_outputs = _connect(context, stack, outputs)
+    client, stack_outputs = connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     found = jobs.resolve(client, job)
+    wait = why_it_waits(client, found, stack_outputs)
     facts = _job_row(found) | {
         "entrypoint": found.entrypoint,
         "commit": (found.metadata or {}).get("commit", ""),
-        "message": _first_line(found.message),
-        "waits": jobs.reason_for_waiting(found, stack_outputs) or "",
+        "message": first_line(found.message),
+        "demand": wait.demand if wait else "",
+        "waits": wait.reason if wait else "",
+        "ends": wait.ends if wait else "",
     }
     if as_json:
         print(json.dumps(facts))  # noqa: T201
@@ -220,12 +224,12 @@ def logs(
     outputs: Outputs = None,
 ) -> None:
     """Print a job's log from its beginning."""
-    client, stack_outputs = _connect(context, stack, outputs)
+    client, stack_outputs = connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     job_id = jobs.resolve(client, job).submission_id
     if follow:
-        _follow(client, str(job_id), stack_outputs)
+        follow_job(client, str(job_id), stack_outputs)
     else:
         sys.stdout.write(jobs.read_log(client, str(job_id)))
 
@@ -233,7 +237,7 @@ def logs(
 @app.command()
 def stop(context: typer.Context, job: Job, stack: Stack = None, outputs: Outputs = None) -> None:
     """Stop a job and wait until it has stopped; its checkpoints stay."""
-    client, _ = _connect(context, stack, outputs)
+    client, _ = connect(context, stack, outputs)
     from training.client import jobs  # noqa: PLC0415 - slow
 
     found = jobs.resolve(client, job)
@@ -257,7 +261,7 @@ def runs(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
     """List the runs in the store, with their last metrics."""
-    stack_outputs = _reach(context, contract.read(stack, outputs))
+    stack_outputs = reach(context, contract.read(stack, outputs))
     from training.client import history, store  # noqa: PLC0415 - slow
 
     states = _states(stack_outputs)
@@ -291,7 +295,7 @@ def show(
     outputs: Outputs = None,
 ) -> None:
     """Print a run: configuration, commit, versions, metrics, checkpoint."""
-    stack_outputs = _reach(context, contract.read(stack, outputs))
+    stack_outputs = reach(context, contract.read(stack, outputs))
     from training.client import history, store  # noqa: PLC0415 - slow
 
     place = store.open_store(stack_outputs)
@@ -315,56 +319,6 @@ def show(
             raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
         curves.write_bytes(picture)
         say(f"curves      {curves}")
-
-
-def _reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
-    """The outputs with addresses that answer here until the command's end."""
-    if outputs.ssh is None:
-        return outputs
-    from training.client.tunnel import Tunnel  # noqa: PLC0415 - slow
-
-    opened: Tunnel = context.with_resource(Tunnel(outputs.ssh, outputs, warn))
-    return opened.outputs
-
-
-def _connect(
-    context: typer.Context, stack: str | None, file: Path | None
-) -> tuple[JobSubmissionClient, contract.StackOutputs]:
-    imported = submission.prepare()
-    stack_outputs = contract.read(stack, file)
-    imported.result()
-    stack_outputs = _reach(context, stack_outputs)
-    from training.client import jobs  # noqa: PLC0415 - slow
-
-    return jobs.connect(stack_outputs), stack_outputs
-
-
-def _follow(client: JobSubmissionClient, job_id: str, outputs: contract.StackOutputs) -> None:
-    from training.client import jobs  # noqa: PLC0415 - slow
-
-    def notice(job: JobDetails) -> None:
-        why = jobs.reason_for_waiting(job, outputs) or _first_line(job.message)
-        say(f"job {job_id} is {job.status}: {why}")
-
-    writer = LogWriter()
-    patience = jobs.LOST_THROUGH_SSH_S if outputs.ssh else jobs.LOST_AFTER_S
-    try:
-        job = jobs.follow(client, job_id, writer.write, notice, patience)
-    except KeyboardInterrupt:
-        writer.close()
-        say(f"\nlet go of job {job_id}, which goes on")
-        say(f"follow it again: train logs -f {job_id}; stop it: train stop {job_id}")
-        raise typer.Exit(INTERRUPTED) from None
-    writer.close()
-    if job.status == "SUCCEEDED":
-        say(f"Job '{job_id}' succeeded", rule=True)
-        return
-    ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
-    say(f"Job '{job_id}' {ending}", rule=True)
-    if job.status == "FAILED":
-        reason = _first_line(job.message).partition(", last available logs")[0]
-        print(f"error: {reason}", file=sys.stderr)  # noqa: T201
-    raise typer.Exit(1)
 
 
 def _states(outputs: contract.StackOutputs) -> dict[str, str]:
@@ -402,10 +356,6 @@ def _job_row(job: JobDetails) -> dict[str, Any]:
         "seconds": round((end - (job.start_time or end)) / 1000),
         "user": known.get("user", ""),
     }
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]
 
 
 def _number(value: Any) -> Any:

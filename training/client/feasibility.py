@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from training.client.outputs import Node
 
 MIB = 2**20
+# The setting of a stack that gives a node more of a resource; custom ones are below the last.
+SETTINGS = {"CPU": "worker.cpus", "GPU": "worker.gpus", "memory": "worker.memoryMib"}
+CUSTOM = "worker.resources"
 
 Bundle = dict[str, float]
 """Amounts by Ray's resource names that one node must have together; memory in bytes."""
@@ -48,6 +51,18 @@ def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
     )
 
 
+def remedy(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
+    """Says what to change of a stack so that bundles with a shortfall can be placed."""
+    for bundle in bundles:
+        lacks = _lacking(bundle, nodes)
+        if not any(_fits(bundle, capacity(node)) for node in nodes):
+            settings = ", ".join(_setting(name, bundle[name]) for name in lacks or bundle)
+            return (
+                f"set {settings} in the stack's settings, or add a host that has {describe(bundle)}"
+            )
+    return "set workers to a larger number in the stack's settings, or add hosts"
+
+
 def describe(bundle: Bundle) -> str:
     """A bundle in words: `CPU 2, GPU 1, memory 512 MiB`."""
     parts = [
@@ -60,18 +75,28 @@ def describe(bundle: Bundle) -> str:
 def _too_large(bundle: Bundle, nodes: Sequence[Node]) -> str:
     if not nodes:
         return f"asks for {describe(bundle)} on one node, and the stack declares no node"
-    alone = [
-        name
-        for name, amount in bundle.items()
-        if all(capacity(node).get(name, 0) < amount for node in nodes)
-    ]
-    order = [*(alone or bundle), "GPU", "CPU", "memory"]
+    order = [*(_lacking(bundle, nodes) or bundle), "GPU", "CPU", "memory"]
     largest = max(nodes, key=lambda node: [capacity(node).get(name, 0) for name in order])
     has = {name: capacity(largest).get(name, 0) for name in dict.fromkeys(["CPU", "GPU", *bundle])}
     return (
         f"asks for {describe(bundle)} on one node, which no node has; "
         f"the largest, {largest.name}, has {describe(has)}"
     )
+
+
+def _lacking(bundle: Bundle, nodes: Sequence[Node]) -> list[str]:
+    """What of a bundle no node has enough of, whatever else it has."""
+    return [
+        name
+        for name, amount in bundle.items()
+        if all(capacity(node).get(name, 0) < amount for node in nodes)
+    ]
+
+
+def _setting(name: str, amount: float) -> str:
+    if name in SETTINGS:
+        return f"{SETTINGS[name]} to {amount / MIB if name == 'memory' else amount:g}"
+    return f"{name} of {CUSTOM} to {amount:g}"
 
 
 def _place(bundles: list[Bundle], free: list[Bundle]) -> bool:

@@ -1,9 +1,8 @@
-"""Jobs of a cluster: reach the job server, find a job, follow its log, say why it waits."""
+"""Jobs of a cluster: reach the job server, find a job, follow its log."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import time
@@ -16,7 +15,7 @@ import requests
 from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.job_submission import JobStatus, JobSubmissionClient, JobType
 
-from training.client import feasibility, parallel
+from training.client import parallel
 from training.client.errors import ClientError
 from training.client.outputs import StackOutputs
 
@@ -90,20 +89,6 @@ def resolve(client: JobSubmissionClient, wanted: str) -> JobDetails:
         raise ClientError(f"run {wanted!r} has several jobs: give one of {ids}")
     raise ClientError(
         f"no job and no run of this cluster is called {wanted[:80]!r}: `train list` shows the jobs"
-    )
-
-
-def reason_for_waiting(job: JobDetails, outputs: StackOutputs) -> str | None:
-    """Why a job does not start, or its workers do not, when the declared nodes tell."""
-    bundles = json.loads((job.metadata or {}).get("demand", "[]"))
-    if job.status not in ACTIVE:
-        return None
-    why = feasibility.shortfall(bundles, outputs.nodes)
-    if why is None:
-        return None
-    return (
-        f"it {why}; stop it (train stop {job.submission_id}) and ask for less, "
-        "or declare a larger node in the stack's settings and run `make up`"
     )
 
 

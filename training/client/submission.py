@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+SCRIPT = "script"  # metadata: the script's path, to find it again
 PACKAGING_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 
 
@@ -136,6 +137,7 @@ def submit(
             metadata={
                 "run": request.run_name,
                 "job": request.script.name,
+                SCRIPT: str(request.script.path),
                 "commit": request.runtime_env["env_vars"][runs.COMMIT_VARIABLE],
                 "user": getpass.getuser(),
                 "demand": json.dumps(bundles),

@@ -118,6 +118,27 @@ def test_a_job_runs_and_reaches_the_bucket_without_a_secret_of_its_own(
     assert "worker 42" in log
 
 
+def test_the_log_of_a_job_on_a_worker_is_read_whole_and_once(  # D29
+    jobs: JobSubmissionClient, wait_for: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "import ray\n"
+        "ray.init()\n"
+        "ray.get(ray.remote(num_cpus=0)(lambda: print('of a task')).remote())\n"
+        "print('of the job')\n"
+    )
+    job = jobs.submit_job(
+        entrypoint="python job.py",
+        entrypoint_num_cpus=1,  # which the head has not
+        runtime_env={"working_dir": str(tmp_path)},
+    )
+    wait_for(lambda: jobs.get_job_status(job).is_terminal(), 120)
+    wait_for(lambda: "of a task" in jobs.get_job_logs(job), 30)
+    log = jobs.get_job_logs(job)
+    assert jobs.get_job_status(job) == "SUCCEEDED", log
+    assert log.count("of the job") == log.count("of a task") == 1, log
+
+
 REQUESTS = [
     ("GET", "/api/jobs/", None),
     ("POST", "/api/jobs/", {"entrypoint": "touch CANARY"}),

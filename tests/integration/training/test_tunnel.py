@@ -145,10 +145,19 @@ def opened(found: Any, said: list[str] | None = None, **options: Any) -> tunnel.
 @pytest.mark.usefixtures("threads")
 def test_all_services_come_through_one_connection(host: Sshd) -> None:
     with service() as dashboard, service() as grafana:
-        found = stack(host, dashboard, grafanaUrl=grafana, notebookUrl=f"{grafana}/lab?token=t")
+        found = stack(
+            host,
+            dashboard,
+            grafanaUrl=grafana,
+            notebookUrl=f"{grafana}/lab?token=t",
+            trackingUrl=grafana,
+            serveUrl=dashboard,
+        )
         with opened(found) as through:
             here = through.outputs
             assert here.dashboard_url != dashboard
+            assert get(f"{here.tracking_url}/health").startswith(b"/health at")
+            assert get(f"{here.serve_url}/run").startswith(b"/run at")
             assert here.prometheus_url == ""
             assert here.notebook_url.endswith("/lab?token=t")
             port = dashboard.rpartition(":")[2]
@@ -156,7 +165,7 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
             assert get(here.notebook_url).startswith(b"/lab?token=t at")
             assert get(here.grafana_url, BIG) == BIG
             assert [route.service for route in through.routes] == [
-                *("Ray dashboard", "Grafana", "notebook")
+                *("Ray dashboard", "Grafana", "notebook", "MLflow", "Ray Serve")
             ]
             assert "token" not in str(through.routes)
             answers = []

@@ -39,6 +39,9 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "grafanaUrl": "",
         "grafanaPassword": "",
         "notebookUrl": "",
+        "trackingUrl": "",
+        "trackingPassword": "",
+        "serveUrl": "",
         "rayVersion": "2.60.0",
         "pythonVersion": "3.11",
         "nodes": [

@@ -50,3 +50,22 @@ def test_a_stack_that_ends_within_the_hour_is_told(
     assert bool(told) == bool(said)
     assert said in told
     assert not told or told.startswith("stack 'lambda' ends itself at ")
+
+
+def test_what_tracks_and_serves_is_named_without_its_secret(stack: outputs.StackOutputs) -> None:
+    # A45 A46
+    names = [name for name, _ in info.addresses(stack)]
+    assert not {"MLflow", "what is served"} & set(names)
+    changed = replace(
+        stack,
+        tracking_url="http://127.0.0.1:5000",
+        tracking_password="canary-password",
+        serve_url="http://127.0.0.1:8000",
+    )
+    rows = info.addresses(changed)
+    assert ("MLflow", "http://127.0.0.1:5000") in rows
+    how = "python -m engine output trackingPassword --show-secrets -s dev"
+    assert ("its password", how) in rows
+    assert dict(rows)["what is served"].startswith("http://127.0.0.1:8000 ")
+    assert "canary" not in f"{rows} {changed!r}"
+    assert "canary-password" in changed.secrets  # no upload may hold it

@@ -1,0 +1,122 @@
+"""What P10 times: steps of three layers with a checkpoint of 50 MB now and then.
+
+Under Ray Train it prints each step with its time, and ends soon after it was restored. With a URL
+it is the least that anybody needs to go on: one process that imports torch, downloads a checkpoint
+and makes a step. Run as a file: it imports nothing of bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+WIDTH = 2048
+LAYERS = 3
+INTERVAL = 20  # steps from one checkpoint to the next
+STEP_S = 0.1  # at least: a checkpoint is stored in less than an interval
+STEPS_AFTER = 3  # it was restored
+FILE = "checkpoint.pt"
+
+
+def network() -> torch.nn.Module:
+    """Layers whose weights are 4 bytes times WIDTH times WIDTH each."""
+    from torch import nn
+
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+
+
+def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimizer."""
+    import torch
+
+    loss = model(torch.ones(8, WIDTH)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def tell(number: int) -> None:
+    """Print a step; Ray passes a worker's lines on to its driver."""
+    print(json.dumps({"step": number, "at": time.time(), "pid": os.getpid()}), flush=True)
+
+
+def worker(_: dict[str, Any]) -> None:
+    """Trains until it is killed, and a little longer once it was."""
+    import torch
+
+    from training import checkpoints
+
+    torch.set_num_threads(1)
+    model, done = network(), 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with checkpoints.restored() as folder:
+        if folder is not None:
+            state = checkpoints.load(folder / FILE)
+            model.load_state_dict(state["model"])
+            done = state["steps"]
+    end = done + STEPS_AFTER if done else None
+    for number in itertools.count(done) if end is None else range(done, end):
+        begun = time.monotonic()
+        step(model, optimizer)
+        tell(number)
+        time.sleep(max(0.0, begun + STEP_S - time.monotonic()))
+        if (number + 1) % INTERVAL == 0:
+            folder = checkpoints.new_folder()
+            torch.save({"model": model.state_dict(), "steps": number + 1}, folder / FILE)
+            checkpoints.report({"step": number}, folder, {}, stored=_say_stored)
+
+
+def under_ray_train() -> None:
+    """The same in a worker of Ray Train."""
+    from training import ray_train
+
+    ray_train.connect()
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
+    ray_train.fit(
+        TorchTrainer(
+            worker,
+            torch_config=ray_train.torch_config(use_gpu=False),
+            scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
+            run_config=ray_train.run_config(storage, run, 1),
+        )
+    )
+
+
+def from_url(url: str) -> None:
+    """One step from a checkpoint at an address that needs no credentials."""
+    import torch
+
+    torch.set_num_threads(1)
+    path = f"{FILE}.part"
+    urllib.request.urlretrieve(url, path)  # noqa: S310 - of the benchmark
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    step(model, optimizer)
+    tell(state["steps"])
+
+
+def _say_stored() -> None:
+    print("a checkpoint is stored", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url")
+    arguments = parser.parse_args()
+    if arguments.url:
+        from_url(arguments.url)
+    else:
+        under_ray_train()

@@ -1,0 +1,137 @@
+"""`train drill` on a stack of processes: what is lost, and that it comes back by itself."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.infra import drilled
+from training.client import outputs as contract
+from training.client import store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[3]
+EPOCHS = 6
+# The drill says so on its way: then the job, which waits for it, may go on.
+STRUCK = ("killed ", "the object store does not answer", "the head and its")
+
+
+@pytest.fixture(scope="module")
+def outputs(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file: Path = tmp_path_factory.mktemp("outputs") / "outputs.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(stack.outputs()))
+    return file
+
+
+@pytest.fixture(scope="module")
+def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all tests: their runs have one configuration, and so one undisturbed run."""
+    return tmp_path_factory.mktemp("go") / "go"
+
+
+@pytest.fixture
+def train(outputs: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `train ARGUMENTS`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "training", *arguments],
+            cwd=ROOT,
+            env={**kept, "TRAINYARD_OUTPUTS": str(outputs)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def held(
+    train: Callable[..., Any], outputs: Path, go: Path, wait_for: Callable[..., Any]
+) -> Iterator[Callable[[str], None]]:
+    """Brings a run to the middle of an epoch; it is stopped afterwards if it has not ended."""
+    runs: list[str] = []
+    place = store.open_store(contract.read(None, outputs))
+
+    def start(run: str) -> None:
+        runs.append(run)
+        go.unlink(missing_ok=True)
+        script = str(Path(drilled.__file__))
+        submit = train(
+            *("submit", script, "--name", run, "--no-wait", "--"),
+            *("--epochs", str(EPOCHS), "--go", str(go)),
+        )
+        said = submit.communicate(timeout=60)
+        assert submit.returncode == 0, said
+        wait_for(
+            lambda: (place.get(f"{run}/metrics.jsonl") or b"").count(b"\n") == drilled.HELD, 120
+        )
+
+    yield start
+    go.touch()
+    for run in runs:
+        train("stop", run).communicate(timeout=90)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["worker-loss"],  # F21
+        ["worker-loss", "--node"],  # F25 D47 D48 D50
+        ["store-loss", "--seconds", "4"],  # F22
+        ["head-loss"],  # F27
+    ],
+    ids=["worker", "node", "store", "head"],
+)
+def test_a_run_ends_as_if_nothing_had_happened(
+    arguments: list[str],
+    stack: Any,
+    train: Callable[..., subprocess.Popen[str]],
+    held: Callable[[str], None],
+    go: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    run = f"drilled-{request.node.callspec.id}"
+    held(run)
+    process = train("drill", *arguments[:1], run, *arguments[1:], "--yes", "--json")
+    said = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith(STRUCK) and (arguments != ["head-loss"] or "nodes are back" in line):
+            go.touch()
+    assert process.stdout is not None
+    out = process.stdout.read()
+    assert process.wait(30) == 0, "".join(said) + out
+    report = json.loads(out)
+    assert report["passed"] is True
+    assert report["faults"] == []
+    assert report["status"] == "SUCCEEDED"
+    assert report["epochs"] == [EPOCHS, EPOCHS]
+    mine, theirs = report["metrics"]["loss"]
+    assert mine == theirs
+    if arguments[0] == "store-loss":
+        assert report["detected_s"] is None
+        assert report["restored"] == ""
+        assert report["lost_steps"] == 0
+        assert report["resumed_s"] >= 4
+    else:
+        assert 0 <= report["detected_s"] < report["resumed_s"]
+        assert f"/{run}/checkpoint_" in report["restored"]
+        assert report["lost_steps"] == drilled.HELD_STEPS  # and no epoch beside

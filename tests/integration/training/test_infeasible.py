@@ -1,0 +1,192 @@
+"""Requests that nothing can hold, or not now: what Ray shows and what `train status` says."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.integration.training.conftest import (
+    ONE_LOG_MONITOR,
+    free_ports,
+    ray_command,
+    service,
+    wait_for,
+)
+
+pytestmark = pytest.mark.integration
+
+RAY = str(Path(sys.executable).parent / "ray")
+NODE = {"cpus": 1, "memoryMib": 1024, "objectStoreMib": 100, "resources": {}}
+TWO_GPUS = ["--entrypoint-num-gpus", "2"]
+TRAINING = """
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+TorchTrainer(
+    lambda: None,
+    scaling_config=ScalingConfig(resources_per_worker={"GPU": 1}),
+    run_config=RunConfig(storage_path="/tmp"),
+).fit()
+"""
+
+
+@pytest.fixture(scope="module")
+def gpus(cluster: Any) -> Iterator[Path]:
+    """Two nodes with one GPU each, as far as Ray is told; the outputs that declare them."""
+    with ExitStack() as nodes:
+        for index in range(2):
+            command = ray_command(
+                *(f"--address={cluster.gcs}", ONE_LOG_MONITOR, "--num-cpus=1", "--num-gpus=1"),
+                "--object-store-memory=100000000",
+            )
+            log = cluster.folder / f"gpu-{index}.log"
+            nodes.enter_context(service(command, cluster.ray_env, log))
+        wait_for("nodes", lambda: _usage(cluster)["GPU"][1] == 2)
+        declared = [node | {"gpus": 0} for node in cluster.outputs["nodes"]]
+        declared += [NODE | {"name": f"worker-{i}", "gpus": 1} for i in (1, 2)]
+        yield cluster.write_outputs("gpus.json", nodes=declared)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "job.py").write_text("print('ran')")
+    return str(tmp_path / "job.py")
+
+
+@pytest.fixture
+def stopping(cluster: Any) -> Iterator[None]:
+    """Stops every job that a test leaves behind."""
+    yield
+    for job_id, job in cluster.jobs().items():
+        if job["status"] in {"PENDING", "RUNNING"}:
+            cluster.train("stop", job_id)
+
+
+def _usage(cluster: Any) -> dict[str, list[float]]:
+    status = cluster.api("/api/cluster_status")["data"]["clusterStatus"]
+    usage: dict[str, list[float]] = status["loadMetricsReport"]["usage"] if status else {}
+    return {"GPU": [0, 0]} | usage
+
+
+def _demands(cluster: Any) -> str:
+    """What the dashboard's Overview shows under Demands."""
+    text: str = cluster.api("/api/cluster_status?format=1")["data"]["clusterStatus"]
+    return text.partition("Pending Demands:")[2]
+
+
+def _status(cluster: Any, job: str, outputs: Path) -> dict[str, Any]:
+    result = cluster.train("status", job, "--json", "--outputs", str(outputs))
+    assert result.returncode == 0, result.stderr
+    status: dict[str, Any] = json.loads(result.stdout)
+    return status
+
+
+def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
+    cluster: Any, gpus: Path, script: str
+) -> None:
+    refused = cluster.train("submit", script, *TWO_GPUS, "--outputs", str(gpus))
+    assert refused.returncode == 1  # F29
+    assert "asks for GPU 2 on one node, which no node has; the largest, worker-1" in refused.stderr
+
+    process = cluster.popen(
+        *("submit", script, *TWO_GPUS, "--force", "--name", "two", "--outputs", str(gpus))
+    )
+    try:
+        for line in process.stdout:
+            if " is PENDING: " in line:
+                break
+        assert "the largest, worker-1, has CPU 1, GPU 1" in line
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(30) == 130, rest
+    finally:
+        process.kill()
+        process.wait()
+    status = _status(cluster, "two", gpus)
+    assert status["status"] == "PENDING"
+    assert status["demand"] == "GPU 2"
+    assert (
+        "set worker.gpus to 2 in the stack's settings, or add a host that has GPU 2"
+        in (status["waits"])
+    )
+    assert re.match(r"Ray fails it at \d\d:\d\d:\d\d unless it has started", status["ends"])
+    wait_for("demand", lambda: "{'GPU': 2.0}: 1+ pending tasks/actors" in _demands(cluster))
+    assert _usage(cluster)["GPU"][0] == 0
+    assert _usage(cluster)["CPU"][0] == 0
+
+    with cluster.add_node("--num-cpus=0", "--num-gpus=2"):
+        result = cluster.train("logs", "-f", "two")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "ran" in result.stdout.splitlines()
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_job_of_rays_own_command_says_why_too(cluster: Any, gpus: Path, script: str) -> None:
+    command = [RAY, "job", "submit", "--no-wait", "--address", cluster.outputs["dashboardUrl"]]
+    command += [*TWO_GPUS, "--submission-id", "plain", "--", "python", script]
+    subprocess.run(command, env=cluster.ray_env, check=True, capture_output=True, timeout=60)
+    wait_for("demand", lambda: _status(cluster, "plain", gpus)["demand"] == "GPU 2")  # D36
+    assert "no node has; the largest, worker-1" in _status(cluster, "plain", gpus)["waits"]
+
+
+@pytest.mark.usefixtures("stopping")
+def test_workers_that_wait_for_another_job_name_it(
+    cluster: Any, gpus: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "holder.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "training_job.py").write_text(TRAINING)
+    holders = []
+    for name in ("first", "second"):
+        path, one = str(tmp_path / "holder.py"), ("--entrypoint-num-gpus", "1")
+        result = cluster.train(
+            "submit", path, *one, "--name", name, "--no-wait", "--outputs", str(gpus)
+        )
+        assert result.returncode == 0, result.stderr
+        holders.append(name)
+    wait_for("holders", lambda: _usage(cluster)["GPU"][0] == 2)
+    path = str(tmp_path / "training_job.py")
+    result = cluster.train("submit", path, "--name", "late", "--no-wait", "--outputs", str(gpus))
+    assert result.returncode == 0, result.stderr
+    wait_for("demand", lambda: "GPU 1" in _status(cluster, "late", gpus)["demand"], 90)
+    status = _status(cluster, "late", gpus)
+    assert status["status"] == "RUNNING"
+    assert "which is not free: " in status["waits"]
+    for name in holders:
+        assert f"(run {name}) has GPU 1" in status["waits"]
+    assert status["ends"] == ""
+
+
+def test_a_job_that_never_starts_fails_at_the_start_timeout(  # F29
+    cluster: Any, tmp_path: Path
+) -> None:
+    gcs, dashboard, client = free_ports(3)
+    url = f"http://127.0.0.1:{dashboard}"
+    head = ray_command(
+        *("--head", "--num-cpus=0", f"--port={gcs}", f"--dashboard-port={dashboard}"),
+        *(f"--ray-client-server-port={client}", f"--temp-dir={cluster.folder / 'h'}"),
+        ONE_LOG_MONITOR,
+    )
+    env = cluster.ray_env | {"RAY_JOB_START_TIMEOUT_SECONDS": "2"}
+    bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
+    (tmp_path / "job.py").write_text("print('ran')")
+    with service(head, env, cluster.folder / "h.log"):
+        wait_for("head", lambda: requests.get(f"{url}/api/version", headers=bearer, timeout=1).ok)
+        outputs = str(cluster.write_outputs("timeout.json", dashboardUrl=url))
+        result = cluster.train(
+            *("submit", str(tmp_path / "job.py"), *TWO_GPUS, "--force", "--outputs", outputs)
+        )
+    assert result.returncode == 1, result.stdout
+    assert "ran" not in result.stdout.splitlines()
+    assert re.search("error: Job supervisor actor failed to start within 2", result.stderr), (
+        result.stderr
+    )

@@ -1,0 +1,51 @@
+"""`train drill`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from training.client.command import Json, Outputs, Stack, connect
+from training.client.console import print_table
+from training.client.drill_fault import Fault
+
+app = typer.Typer()
+
+
+@app.command()
+def drill(
+    context: typer.Context,
+    fault: Annotated[Fault, typer.Argument(help="What is lost.")],
+    run: Annotated[str, typer.Argument(help="Name of a run that trains now.")],
+    node: Annotated[
+        bool, typer.Option("--node", help="Of worker-loss: its whole node is lost.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=600, help="Of store-loss: how long it does not answer.")
+    ] = 10,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Provoke a fault while a run trains; exits with 0 when it ends as if there was none."""
+    client, stack_outputs = connect(context, stack, outputs)
+    from training.client import drill as drills  # noqa: PLC0415 - slow
+
+    asked = drills.Drill(fault=fault, whole_node=node, seconds=seconds)
+    job = drills.check(asked, run, client, stack_outputs)
+    if not yes:
+        typer.confirm(
+            f"This provokes a {fault} in stack {stack_outputs.stack!r}, for all that runs there "
+            f"and not for run {run!r} alone. Go on?",
+            abort=True,
+            err=True,
+        )
+    report = drills.carry_out(asked, job, client, stack_outputs)
+    if as_json:
+        print(json.dumps(report.record()))  # noqa: T201
+    else:
+        print_table(report.rows(), ("what", "value"), as_json=False)
+    raise typer.Exit(0 if report.passed else 1)

@@ -1,0 +1,11 @@
+"""The faults that `train drill` knows, for the command line, which imports nothing slow."""
+
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """What is lost."""
+
+    WORKER_LOSS = "worker-loss"
+    STORE_LOSS = "store-loss"
+    HEAD_LOSS = "head-loss"

@@ -1,0 +1,122 @@
+"""The three faults: a training worker or its node, the object store, or the head is lost.
+
+Workers and the head are killed from inside the cluster, by a small job, so that containers and
+other machines make no difference; the store is stopped on the machine that it runs on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+
+from ray.job_submission import JobSubmissionClient
+
+from training.client import drill_agent, drill_store, jobs, submission
+from training.client.drill_fault import Fault
+from training.client.drill_watch import Watch
+from training.client.errors import ClientError
+from training.client.outputs import StackOutputs
+from training.client.state import ClusterState
+
+STARTED_S = 120  # a job of a busy cluster
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Struck:
+    """What was done, in words, and when, in seconds since 1970."""
+
+    what: str
+    at: float
+
+
+def check(fault: Fault, outputs: StackOutputs) -> None:
+    """Refuses what cannot be done to a stack, or would not be undone.
+
+    Raises:
+        ClientError: saying why.
+    """
+    if fault is Fault.STORE_LOSS:
+        drill_store.find(outputs)
+    if fault is Fault.HEAD_LOSS and outputs.ray_cluster_file:
+        raise ClientError(
+            f"the head of stack {outputs.stack!r} was started by Ray's own launcher, which does "
+            "not start it again: drill worker-loss, or a stack that is supervised"
+        )
+
+
+def lose_worker(
+    client: JobSubmissionClient, state: ClusterState, watch: Watch, *, whole_node: bool
+) -> Struck:
+    """Kills one of the run's workers, or the raylet of its node, with all that runs there."""
+    worker = next(iter(watch.workers.values()))
+    addresses = {node.id: node.address for node in state.nodes()}
+    where = f"node {addresses.get(worker.node, worker.node)}"
+    if whole_node:
+        at, pid = _kill(client, "node", worker.node)
+        return Struck(f"killed {where} (raylet, process {pid})", at)
+    at, pid = _kill(client, "worker", worker.node, str(worker.pid))
+    return Struck(f"killed the training worker (process {pid}) on {where}", at)
+
+
+def lose_head(client: JobSubmissionClient) -> Struck:
+    """Kills the head's GCS; the head ends with it and comes back by policy."""
+    at, pid = _kill(client, "head")
+    return Struck(f"killed the head (GCS, process {pid})", at)
+
+
+def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) -> Struck:
+    """Stops the store for some seconds, then kills it, so that it comes back by policy.
+
+    Args:
+        outputs: of the stack.
+        seconds: how long it does not answer.
+        look: is called meanwhile, again and again.
+    """
+    server = drill_store.find(outputs)
+    at = time.time()
+    with drill_store.outage(server, outputs.object_store_endpoint):
+        while time.time() < at + seconds:
+            look()
+            time.sleep(POLL_S)
+    return Struck(f"stopped the object store ({server.what}) for {seconds:g} s, then killed it", at)
+
+
+def _kill(client: JobSubmissionClient, *arguments: str) -> tuple[float, int]:
+    """Runs drill_agent.py on the cluster; returns when it kills, and the process."""
+    for name in submission.PACKAGING_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder:
+        script = shutil.copy(Path(drill_agent.__file__), folder)
+        job_id = client.submit_job(
+            entrypoint=join(["python", Path(script).name, *arguments]),
+            runtime_env={"working_dir": folder},
+            metadata={"job": "drill"},
+        )
+    end = time.monotonic() + STARTED_S
+    while time.monotonic() < end:
+        log = jobs.read_log(client, job_id)
+        for line in log.splitlines():
+            if line.startswith('{"at": '):
+                said = json.loads(line)
+                time.sleep(max(0.0, said["at"] - time.time()))
+                return float(said["at"]), int(said["pid"])
+        if client.get_job_status(job_id).is_terminal():
+            last = (log.strip().splitlines() or ["no output"])[-1]
+            raise ClientError(
+                f"the drill's own job {job_id} found nothing to kill ({last}): the run may just "
+                "have ended or moved; see train status, then drill again"
+            )
+        time.sleep(POLL_S)
+    client.stop_job(job_id)
+    raise ClientError(
+        f"the drill's own job {job_id} did not start within {STARTED_S} s: the cluster is busy or "
+        "half down; see train list"
+    )

@@ -1,0 +1,111 @@
+"""What a drill found out: times, lost work, and the run's end beside the undisturbed one's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+TOLERANCE = 1e-6  # of a metric, relative; runs of one seed on one kind of CPU are equal to the bit
+NO_METRICS = frozenset({"epoch", "minutes"})  # the latter differs between equal runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A drill's result.
+
+    Attributes:
+        fault: worker-loss, store-loss or head-loss.
+        what: what was killed or stopped, in words.
+        run: the run's name.
+        status: of the run's job at its end.
+        detected_s: from the fault until somebody acted on it; None when nobody had to.
+        resumed_s: from the fault until the first new epoch was stored.
+        restored: the checkpoint that the run went on from; "" when it was not interrupted.
+        lost_epochs: trained before the fault and again after it, with parts.
+        lost_steps: the same in steps of the optimizer; None when no log tells the steps.
+        epochs: of the run, and of the undisturbed one.
+        metrics: of the last epoch by name: [the run's, the undisturbed run's].
+        faults: why the drill failed; empty when it passed.
+    """
+
+    fault: str
+    what: str
+    run: str
+    undisturbed: str
+    status: str
+    detected_s: float | None
+    resumed_s: float
+    restored: str
+    lost_epochs: float
+    lost_steps: int | None
+    epochs: tuple[int, int]
+    metrics: dict[str, tuple[float, float]]
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run ended as if nothing had happened."""
+        return not self.faults
+
+    def record(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return asdict(self) | {"passed": self.passed, "tolerance": TOLERANCE}
+
+    def rows(self) -> list[dict[str, str]]:
+        """Everything as lines of a table."""
+        detected = "nobody had to act" if self.detected_s is None else f"{self.detected_s:.1f} s"
+        steps = "" if self.lost_steps is None else f", about {self.lost_steps} steps"
+        rows = {
+            self.fault: self.what,
+            "detected after": detected,
+            "went on from": self.restored or "where it was",
+            "next epoch stored after": f"{self.resumed_s:.1f} s",
+            "trained twice": f"{self.lost_epochs:.1f} epochs{steps}",
+            f"run {self.run}": f"{self.status}, {self.epochs[0]} epochs",
+            f"run {self.undisturbed}": f"{self.epochs[1]} epochs",
+        }
+        for name, (mine, theirs) in self.metrics.items():
+            rows[name] = f"{mine:.6g} beside {theirs:.6g}"
+        rows["result"] = "; ".join(self.faults) or (
+            f"passed: as the undisturbed run, to {TOLERANCE:g} of each metric"
+        )
+        return [{"what": name, "value": value} for name, value in rows.items()]
+
+
+def final_metrics(
+    mine: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]
+) -> dict[str, tuple[float, float]]:
+    """The numbers of both runs' last epochs, by the names that both have."""
+    if not mine or not theirs:
+        return {}
+    return {
+        name: (float(value), float(theirs[-1][name]))
+        for name, value in mine[-1].items()
+        if name not in NO_METRICS and _is_number(value) and _is_number(theirs[-1].get(name))
+    }
+
+
+def differences(
+    status: str, mine: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Says how a run differs from an undisturbed one; empty when it does not."""
+    faults = []
+    if status != "SUCCEEDED":
+        faults.append(f"the run's job is {status}")
+    numbers = [record.get("epoch") for record in mine]
+    if numbers != list(range(len(mine))):
+        faults.append(f"its epochs are {numbers}, not one after another")
+    if len(mine) != len(theirs):
+        faults.append(f"it has {len(mine)} epochs, the undisturbed run {len(theirs)}")
+    faults += [
+        f"{name} is {a!r}, undisturbed {b!r}"
+        for name, (a, b) in final_metrics(mine, theirs).items()
+        if not math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    ]
+    return faults
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,140 @@
+"""An outage of the object store of a stack on this machine; the stack starts it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import docker
+import psutil
+import requests
+from docker.errors import DockerException
+from docker.models.containers import Container as DockerContainer
+
+from training.client.errors import ClientError
+from training.client.outputs import StackOutputs
+
+STACK_LABEL = "trainyard.stack"
+SUPERVISED = "SUPERVISOR_ENABLED"  # what supervisord gives its programs
+BACK_S = 60
+POLL_S = 0.1
+
+
+class Server(Protocol):
+    """The store's server, found on this machine."""
+
+    what: str
+
+    def pause(self) -> None:
+        """Stops it where it is: its connections stay open and nothing answers."""
+
+    def restart(self) -> None:
+        """Ends it as it stands; it comes back by the policy of its runtime."""
+
+
+class Process:
+    """A supervised process; a kill ends a stopped one too, and supervisord starts it anew."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self.what = f"process {process.pid}"
+
+    def pause(self) -> None:
+        """Stops it, so that its connections stay open."""
+        self._process.suspend()
+
+    def restart(self) -> None:
+        """Kills it."""
+        self._process.kill()
+
+
+class Container:
+    """A container; one that was killed by hand would stay down, so it is restarted."""
+
+    def __init__(self, container: DockerContainer) -> None:
+        self._container = container
+        self.what = f"container {container.name}"
+
+    def pause(self) -> None:
+        """Freezes it."""
+        self._container.pause()
+
+    def restart(self) -> None:
+        """Kills it and starts it again."""
+        self._container.unpause()
+        self._container.restart(timeout=0)
+
+
+def find(outputs: StackOutputs) -> Server:
+    """The server behind a stack's object store.
+
+    Raises:
+        ClientError: the stack has none, or not on this machine.
+    """
+    if outputs.ssh is not None:
+        raise ClientError(
+            f"the object store of stack {outputs.stack!r} is on {outputs.ssh.where}: store-loss "
+            "stops a process or a container of this machine; run the drill there"
+        )
+    if not outputs.object_store_endpoint:
+        raise ClientError(
+            f"stack {outputs.stack!r} has no object store, its results are files in "
+            f"{outputs.storage_url}: set objectStore to minio, or drill worker-loss or head-loss"
+        )
+    port = urlsplit(outputs.object_store_endpoint).port or 80
+    container = _container(outputs.stack, port)
+    if container is not None:
+        return container
+    for found in psutil.net_connections("tcp"):
+        address: Any = found.laddr
+        if found.status == psutil.CONN_LISTEN and address.port == port and found.pid:
+            process = psutil.Process(found.pid)
+            with suppress(psutil.Error):
+                if SUPERVISED in process.environ():
+                    return Process(process)
+    raise ClientError(
+        f"nothing that supervisord or a Docker Engine of this machine runs for you listens on "
+        f"{outputs.object_store_endpoint}: run the drill as the user, and on the machine, that "
+        f"brought stack {outputs.stack!r} up"
+    )
+
+
+@contextmanager
+def outage(server: Server, endpoint: str) -> Iterator[None]:
+    """The body runs while the store does not answer; afterwards it does, whatever happened.
+
+    Raises:
+        ClientError: it has not come back.
+    """
+    server.pause()
+    try:
+        yield
+    finally:
+        server.restart()
+        _wait(endpoint)
+
+
+def _container(stack: str, port: int) -> Container | None:
+    try:
+        client = docker.from_env()
+        found = client.containers.list(
+            filters={"label": f"{STACK_LABEL}={stack}", "publish": str(port)}
+        )
+    except DockerException:
+        return None
+    return Container(found[0]) if found else None
+
+
+def _wait(endpoint: str) -> None:
+    end = time.monotonic() + BACK_S
+    while time.monotonic() < end:
+        with suppress(requests.RequestException):
+            if requests.get(f"{endpoint}/minio/health/live", timeout=1).ok:
+                return
+        time.sleep(POLL_S)
+    raise ClientError(
+        f"the object store at {endpoint} has not come back within {BACK_S} s: run `make up`"
+    )
