@@ -99,7 +99,9 @@ def open_folder(files: FileSystem, path: str) -> Folder:
 class _BucketFolder:
     def __init__(self, region: str, bucket: str, prefix: str) -> None:
         self.where = f"s3://{bucket}/{prefix}"
-        self._client = _client(region)
+        self._client = _client(region, signs_bodies=True)
+        # What is large has a sha256 in what is small; signing it is a pass more on both sides.
+        self._bulk = _client(region, signs_bodies=False)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -140,7 +142,7 @@ class _BucketFolder:
         def send() -> Digest:
             source.seek(0)
             hashed = _Hashed(source)
-            self._client.upload_fileobj(hashed, **self._at(name), Config=config)
+            self._bulk.upload_fileobj(hashed, **self._at(name), Config=config)
             return hashed.digest()
 
         return self._patiently("store", name, send)
@@ -277,8 +279,13 @@ def _copy(source: IO[bytes], target: IO[bytes] | None) -> Digest:
 
 
 @functools.cache
-def _client(region: str) -> Any:
-    """One for the process: making it reads megabytes of API descriptions, and threads share it."""
+def _client(region: str, *, signs_bodies: bool) -> Any:
+    """One of a kind for the process: making it reads megabytes, and threads share it.
+
+    Args:
+        region: of the store.
+        signs_bodies: the signature is of what is sent too, and not of its CRC32 only.
+    """
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
@@ -291,6 +298,6 @@ def _client(region: str) -> Any:
             read_timeout=READ_TIMEOUT_S,
             retries={"mode": "standard", "total_max_attempts": 2},
             max_pool_connections=PARTS_AT_ONCE + 2,
-            s3={"addressing_style": "path"},
+            s3={"addressing_style": "path", "payload_signing_enabled": signs_bodies},
         ),
     )

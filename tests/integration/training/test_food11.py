@@ -204,7 +204,8 @@ EPOCHS = 12
 
 
 def test_a_lost_worker_and_a_stopped_job(course: Course) -> None:  # D46, D48, F21
-    process = course.submit("lost", *course.small, "--total-epochs", str(EPOCHS), job=TOLERANT)
+    options = ["--total-epochs", str(EPOCHS), "--patience", str(EPOCHS)]
+    process = course.submit("lost", *course.small, *options, job=TOLERANT)
     try:
         wait(lambda: len(course.metrics("lost")) >= 2, "two epochs stored")
         [job] = [
@@ -221,7 +222,7 @@ def test_a_lost_worker_and_a_stopped_job(course: Course) -> None:  # D46, D48, F
     assert len(restored(out)) == 1, out
     out += course.train("lost", job=TOLERANT)  # goes on with the arguments of the first time
     assert len(restored(out)) == 2, out
-    course.train("calm", "--total-epochs", str(EPOCHS), job=TOLERANT)
+    course.train("calm", *options, job=TOLERANT)
     lost, calm = course.metrics("lost"), course.metrics("calm")
     assert [record["epoch"] for record in lost] == list(range(EPOCHS))
     assert lost == calm

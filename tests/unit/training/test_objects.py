@@ -32,7 +32,7 @@ class Client:
         self.errors: list[Exception] = []
         self.now = 0.0
         self.kept: dict[str, bytes] = {}
-        monkeypatch.setattr(objects, "_client", lambda _: self)
+        monkeypatch.setattr(objects, "_client", lambda _, **__: self)
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(objects, "time", clock)
 
