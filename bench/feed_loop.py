@@ -72,8 +72,8 @@ def stream(storage: str) -> dict[str, Any]:
     """Through Ray Data, twice over, to an actor that has a CPU of its own, as training has.
 
     Returns:
-        figures: as `rates`; memory_mb, object_store_mb: the most that reader and tasks took the
-        first time, and the second.
+        figures: as `rates`; largest_mb, object_store_mb: the most that one process, the reader
+        or a task, and the object store took the first time, and the second.
     """
     import ray
 
@@ -99,7 +99,7 @@ def stream(storage: str) -> dict[str, Any]:
         peaks.append(peak)
     return {
         "figures": figures,
-        "memory_mb": [peak.processes_mb for peak in peaks],
+        "largest_mb": [peak.largest_mb for peak in peaks],
         "object_store_mb": [peak.object_store_mb for peak in peaks],
     }
 

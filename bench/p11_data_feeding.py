@@ -86,11 +86,11 @@ def run() -> list[Ratio]:
 
 
 def _check_memory(record: dict[str, Any]) -> None:
-    first, second = record["memory_mb"]
+    first, second = record["largest_mb"]
     store = max(record["object_store_mb"])
     if second - first > GROWTH_MB or store > 2 * streaming.STREAM_BYTES / MB:
         raise RuntimeError(
-            f"processes took {first:.0f} MB, then {second:.0f} MB, the object store {store:.0f} MB"
+            f"a process took {first:.0f} MB, then {second:.0f} MB; the object store {store:.0f} MB"
         )
 
 

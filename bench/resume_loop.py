@@ -1,6 +1,7 @@
 """What P10 times: steps of three layers with a checkpoint of 50 MB now and then.
 
-Under Ray Train it prints each step with its time, and ends soon after it was restored. With a URL
+Under Ray Train the worker kills itself once a checkpoint is stored and some steps are done since;
+the next one prints its first step with its time, and ends. With a URL
 it is the least that anybody needs to go on: one process that imports torch, downloads a checkpoint
 and makes a step. Run as a file: it imports nothing of bench.
 """
@@ -11,6 +12,8 @@ import argparse
 import itertools
 import json
 import os
+import signal
+import threading
 import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -22,7 +25,7 @@ WIDTH = 2048
 LAYERS = 3
 INTERVAL = 20  # steps from one checkpoint to the next
 STEP_S = 0.1  # at least: a checkpoint is stored in less than an interval
-STEPS_AFTER = 3  # it was restored
+STEPS_SINCE = 7  # the last checkpoint, when the worker is killed
 FILE = "checkpoint.pt"
 
 
@@ -43,35 +46,39 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def tell(number: int) -> None:
-    """Print a step; Ray passes a worker's lines on to its driver."""
-    print(json.dumps({"step": number, "at": time.time(), "pid": os.getpid()}), flush=True)
+def tell(event: str, step: int) -> None:
+    """Print what happened, and when; Ray passes a worker's lines on to its driver."""
+    print(json.dumps({"event": event, "step": step, "at": time.time()}), flush=True)
 
 
 def worker(_: dict[str, Any]) -> None:
-    """Trains until it is killed, and a little longer once it was."""
+    """Trains until a kill, or a step after it."""
     import torch
 
     from training import checkpoints
 
     torch.set_num_threads(1)
-    model, done = network(), 0
+    model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with checkpoints.restored() as folder:
         if folder is not None:
             state = checkpoints.load(folder / FILE)
             model.load_state_dict(state["model"])
-            done = state["steps"]
-    end = done + STEPS_AFTER if done else None
-    for number in itertools.count(done) if end is None else range(done, end):
+            step(model, optimizer)
+            tell("resumed", state["steps"])
+            return
+    stored = threading.Event()
+    for done in itertools.count(1):
         begun = time.monotonic()
         step(model, optimizer)
-        tell(number)
+        if stored.is_set() and done % INTERVAL == STEPS_SINCE:
+            tell("killed", done)
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(max(0.0, begun + STEP_S - time.monotonic()))
-        if (number + 1) % INTERVAL == 0:
+        if done % INTERVAL == 0:
             folder = checkpoints.new_folder()
-            torch.save({"model": model.state_dict(), "steps": number + 1}, folder / FILE)
-            checkpoints.report({"step": number}, folder, {}, stored=_say_stored)
+            torch.save({"model": model.state_dict(), "steps": done}, folder / FILE)
+            checkpoints.report({"step": done}, folder, {}, stored=stored.set)
 
 
 def under_ray_train() -> None:
@@ -105,11 +112,7 @@ def from_url(url: str) -> None:
     state = torch.load(path, weights_only=True)
     model.load_state_dict(state["model"])
     step(model, optimizer)
-    tell(state["steps"])
-
-
-def _say_stored() -> None:
-    print("a checkpoint is stored", flush=True)
+    tell("resumed", state["steps"])
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ class PeakMemory:
     Memory that processes share, the object store's above all, is not counted in each of them.
 
     Attributes:
-        processes_mb: of all nodes together at one moment.
-        object_store_mb: likewise.
+        processes_mb: of all together at one moment.
+        largest_mb: of one process.
+        object_store_mb: of all nodes together at one moment.
     """
 
     def __init__(self, titles: Sequence[str]) -> None:
@@ -32,6 +33,7 @@ class PeakMemory:
         """
         self._titles = tuple(f"ray::{title}" for title in titles)
         self.processes_mb = 0.0
+        self.largest_mb = 0.0
         self.object_store_mb = 0.0
         self._probes: list[Any] = []
         self._over = threading.Event()
@@ -71,10 +73,11 @@ class PeakMemory:
         while not self._over.wait(INTERVAL_S):
             used = [probe.bytes_used.remote() for probe in self._probes]
             try:
-                processes = sum(ray.get(used, timeout=10 * INTERVAL_S))
+                processes = sum(ray.get(used, timeout=10 * INTERVAL_S), start=[])
             except ray.exceptions.RayError:
                 continue  # a node is lost or slow: the run goes on without this look
-            self.processes_mb = max(self.processes_mb, processes / MB)
+            self.processes_mb = max(self.processes_mb, sum(processes) / MB)
+            self.largest_mb = max(self.largest_mb, max(processes, default=0) / MB)
             free = left(ray.available_resources())  # type: ignore[no-untyped-call]
             self.object_store_mb = max(self.object_store_mb, (whole - free) / MB)
 
@@ -83,14 +86,14 @@ class _Probe:
     def __init__(self, titles: tuple[str, ...]) -> None:
         self._titles = titles
 
-    def bytes_used(self) -> int:
+    def bytes_used(self) -> list[int]:
         import psutil  # noqa: PLC0415 - Ray brings it along
 
-        used = 0
+        used = []
         raylet = psutil.Process(os.getppid())  # this node's, which has started all of its workers
         for process in raylet.children():
             with suppress(psutil.NoSuchProcess):
                 if process.cmdline()[:1] and process.cmdline()[0].startswith(self._titles):
                     memory = process.memory_info()
-                    used += memory.rss - memory.shared
+                    used.append(memory.rss - memory.shared)
         return used

@@ -63,7 +63,7 @@ for images in map(int, sys.argv[2:]):
     with PeakMemory(["Reader", streaming.TASK]) as peak:
         reader = Reader.remote()
         rows = ray.get(reader.read.remote(made.url, made.shards))
-    print(json.dumps([rows, made.bytes, peak.processes_mb, peak.object_store_mb]))
+    print(json.dumps([rows, made.bytes, peak.largest_mb, peak.object_store_mb]))
 """
 
 

@@ -28,15 +28,13 @@ pytestmark = pytest.mark.integration
 RAY = str(Path(sys.executable).parent / "ray")
 NODE = {"cpus": 1, "memoryMib": 1024, "objectStoreMib": 100, "resources": {}}
 TWO_GPUS = ["--entrypoint-num-gpus", "2"]
-TRAINING = """
-from ray.train import RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
+# What Ray Train does before it starts workers.
+RESERVING = """
+import ray
+from ray.util.placement_group import placement_group
 
-TorchTrainer(
-    lambda: None,
-    scaling_config=ScalingConfig(resources_per_worker={"GPU": 1}),
-    run_config=RunConfig(storage_path="/tmp"),
-).fit()
+ray.init()
+ray.get(placement_group([{"GPU": 1}]).ready())
 """
 
 
@@ -144,7 +142,7 @@ def test_workers_that_wait_for_another_job_name_it(
     cluster: Any, gpus: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "holder.py").write_text("import time; time.sleep(600)")
-    (tmp_path / "training_job.py").write_text(TRAINING)
+    (tmp_path / "late.py").write_text(RESERVING)
     holders = []
     for name in ("first", "second"):
         path, one = str(tmp_path / "holder.py"), ("--entrypoint-num-gpus", "1")
@@ -154,10 +152,10 @@ def test_workers_that_wait_for_another_job_name_it(
         assert result.returncode == 0, result.stderr
         holders.append(name)
     wait_for("holders", lambda: _usage(cluster)["GPU"][0] == 2)
-    path = str(tmp_path / "training_job.py")
+    path = str(tmp_path / "late.py")
     result = cluster.train("submit", path, "--name", "late", "--no-wait", "--outputs", str(gpus))
     assert result.returncode == 0, result.stderr
-    wait_for("demand", lambda: "GPU 1" in _status(cluster, "late", gpus)["demand"], 90)
+    wait_for("demand", lambda: _status(cluster, "late", gpus)["demand"] == "GPU 1")
     status = _status(cluster, "late", gpus)
     assert status["status"] == "RUNNING"
     assert "which is not free: " in status["waits"]

@@ -1,238 +1,194 @@
-"""What is a checkpoint and what is not, on a local store."""
+"""What a worker does with checkpoints, under a Ray Train that is only its functions."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import pickle
-import re
-import tarfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from pyarrow.fs import FileSystem
+from pyarrow.fs import LocalFileSystem
+from ray import train
+from ray.train import CheckpointUploadMode
 
-from training import checkpoints, objects
+from training import checkpoints
+from training.objects import StorageError
 
-MODEL = {"job": "test", "classes": ["a", "b"], "file": "checkpoint.pt", "prefix": ""}
-BIG = os.urandom(checkpoints.SMALL_BYTES + 1)
+MODEL = {"job": "test", "classes": ["a"], "file": "checkpoint.pt", "prefix": ""}
 
 
-@pytest.fixture(autouse=True)
-def _fresh_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"in_flight": None, "number": 0, "broken": frozenset()}.items():
-        monkeypatch.setattr(checkpoints._Worker, name, value)
+class Worker:
+    """One worker of a run in a local folder: uploads in the background as Ray does, one by one."""
+
+    def __init__(self, folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.rank = rank
+        self.reports: list[tuple[Any, str | None]] = []  # as the controller gets them
+        self.uploads = ThreadPoolExecutor(1)
+        self.broadcast: Callable[[Any], Any] = lambda data: data
+        storage = SimpleNamespace(
+            storage_filesystem=LocalFileSystem(),
+            experiment_fs_path=str(folder),
+            build_checkpoint_path_from_name=lambda name: str(folder / name),
+        )
+        context = SimpleNamespace(
+            get_world_rank=lambda: rank,
+            get_local_rank=lambda: rank,
+            get_storage=lambda: storage,
+        )
+        monkeypatch.setattr(train, "get_context", lambda: context)
+        monkeypatch.setattr(train, "get_checkpoint", lambda: None)
+        monkeypatch.setattr(train, "report", self.report)
+        monkeypatch.setattr("ray.train.collective.broadcast_from_rank_zero", self.hear)
+        monkeypatch.chdir(folder.parent)
+        for name, value in {"in_flight": None, "number": 0, "broken": frozenset()}.items():
+            monkeypatch.setattr(checkpoints._Worker, name, value)
+
+    def hear(self, data: Any) -> Any:
+        return self.broadcast(data)
+
+    def report(
+        self,
+        metrics: dict[str, Any],
+        checkpoint: Any = None,
+        checkpoint_dir_name: str = "",
+        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+        checkpoint_upload_fn: Any = None,
+        **_: Any,
+    ) -> None:
+        def send() -> None:
+            there = checkpoint and checkpoint_upload_fn(checkpoint, checkpoint_dir_name)
+            self.reports.append((metrics, there and Path(there.path).name))
+
+        if checkpoint_upload_mode is CheckpointUploadMode.ASYNC:
+            self.uploads.submit(send)
+        else:
+            send()
+
+    def save(self, value: float, **options: Any) -> None:
+        folder = checkpoints.new_folder()
+        torch.save({"model": {"w": torch.tensor([value])}}, folder / "checkpoint.pt")
+        checkpoints.report({"value": value}, folder, MODEL, **options)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> objects.Folder:
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "run").mkdir()
-    return objects.open_url((tmp_path / "run").as_uri())
+    worker = Worker(tmp_path / "run", 0, monkeypatch)
+    yield worker
+    worker.uploads.shutdown()
 
 
-def store(run: objects.Folder, tmp_path: Path, number: int, **files: bytes) -> Path:
-    """A checkpoint of a tensor, and its folder in the store."""
-    folder = tmp_path / f"files{number}"
-    folder.mkdir()
-    torch.save({"model": {"w": torch.full((4,), number)}}, folder / "checkpoint.pt")
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    name = f"checkpoint_{number:06d}-abcd"
-    checkpoints.store(run, name, folder, MODEL)
-    return tmp_path / "run" / name
+def value(folder: Path | None) -> float | None:
+    if folder is None:
+        return None
+    weights: torch.Tensor = checkpoints.load(folder / "checkpoint.pt")["model"]["w"]
+    return weights.item()
 
 
-def choose(run: objects.Folder, tmp_path: Path, *, had_one: bool = False) -> tuple[Any, str]:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir(exist_ok=True)
-    return checkpoints._choose(run, scratch, had_one=had_one)
-
-
-def opened(tmp_path: Path) -> tuple[Any, str]:
-    files, folder = FileSystem.from_uri((tmp_path / "run").as_uri())
-    return files, folder
-
-
-def test_what_is_stored_comes_back_byte_for_byte(run: Any, tmp_path: Path) -> None:
-    there = store(run, tmp_path, 1, big=BIG)
-    names = sorted(path.name for path in there.iterdir())
-    assert names == ["big", "checkpoint.pt", "manifest.json"]
-    manifest = json.loads((there / "manifest.json").read_text())
-    assert manifest["model"] == MODEL
-    digest = hashlib.sha256(BIG).hexdigest()
-    assert manifest["files"]["big"] == {"size": len(BIG), "sha256": digest}
-    name, fault = choose(run, tmp_path)
-    assert (name, fault) == (there.name, "")
-    assert (tmp_path / "scratch" / name / "big").read_bytes() == BIG
-    assert set(checkpoints.load(tmp_path / "scratch" / name / "checkpoint.pt")) == {"model"}
-
-
-def test_many_small_files_are_one_large_one(run: Any, tmp_path: Path) -> None:
-    small = {f"part{i}": bytes([i]) * 1000 for i in range(20)}
-    there = store(run, tmp_path, 1, big=BIG, **small)
-    assert sorted(path.name for path in there.iterdir()) == ["big", "manifest.json", "packed.tar"]
-    target = tmp_path / "fetched"
-    manifest = checkpoints.fetch(*opened(tmp_path), there.name, target)
-    assert manifest["model"] == MODEL
-    assert {p.name: p.read_bytes() for p in target.glob("part*")} == small
-    assert not (target / "packed.tar").exists()
-
-
-def test_a_manifest_written_in_place_makes_a_valid_checkpoint(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "checkpoint_000001-abcd"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "deep" / "file").write_bytes(b"x")
-    checkpoints.write_manifest(folder, MODEL)
-    [(name, manifest)] = checkpoints.valid(*opened(tmp_path))
-    assert (name, manifest["model"]) == (folder.name, MODEL)
-    checkpoints.fetch(*opened(tmp_path), name, tmp_path / "fetched")
-    assert (tmp_path / "fetched" / "deep" / "file").read_bytes() == b"x"
-
-
-def test_the_newest_is_first(run: Any, tmp_path: Path) -> None:
-    for number in (9, 10, 2):
-        store(run, tmp_path, number)
-    numbers = [name[11:17] for name, _ in checkpoints.valid(*opened(tmp_path))]
-    assert numbers == ["000010", "000009", "000002"]
-
-
-class Evil:
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.canary}",)
-
-
-def damage(kind: str, there: Path, canary: Path) -> None:
-    file, manifest = there / "checkpoint.pt", there / "manifest.json"
-    content = file.read_bytes()
-    if kind == "truncated":
-        file.write_bytes(content[:-1])
-    elif kind == "flipped":
-        file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    elif kind == "missing":
-        file.unlink()
-    elif kind == "no manifest":
-        manifest.unlink()
-    elif kind == "half a manifest":
-        manifest.write_text(manifest.read_text()[:40])
-    elif kind == "another version":
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 2}))
-    else:  # whoever can write the bucket can write a manifest that fits
-        if kind == "pickle":
-            file.write_bytes(pickle.dumps(Evil(canary)))
-        elif kind == "pickle in a zip":
-            torch.save({"model": Evil(canary)}, file)
-        manifest.unlink()
-        checkpoints.write_manifest(there, MODEL)
-        if kind == "outside":
-            text = manifest.read_text().replace('"checkpoint.pt": {', '"../../checkpoint.pt": {')
-            manifest.write_text(text)
-
-
-DAMAGES = {
-    "truncated": "checkpoint.pt has .* bytes, its manifest says",
-    "flipped": "checkpoint.pt has .* with sha256 .*, its manifest says",
-    "missing": "checkpoint.pt is not there",
-    "no manifest": "it has no manifest.json",
-    "half a manifest": "its manifest.json cannot be read",
-    "another version": "its manifest.json has version 2, this program reads 1",
-    "pickle": "checkpoint.pt does not hold tensors and plain values only",
-    "pickle in a zip": "checkpoint.pt does not hold tensors and plain values only",
-    "outside": "names '../../checkpoint.pt', which is not inside|is not there",
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_newest_is_skipped_with_a_warning_that_names_it(  # F22 F23 F40
-    kind: str, run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_training_goes_on_while_one_checkpoint_is_stored_and_waits_for_the_next(
+    worker: Worker,
 ) -> None:
-    earlier = store(run, tmp_path, 1)
-    newest = store(run, tmp_path, 2)
-    damage(kind, newest, tmp_path / "canary")
-    assert choose(run, tmp_path) == (earlier.name, "")
-    [warning] = capfd.readouterr().out.splitlines()
-    assert warning.startswith(f"warning: checkpoint {newest.name} is skipped: ")
-    assert re.search(DAMAGES[kind], warning), warning
-    assert not (tmp_path / "canary").exists()
-    assert [path.name for path in (tmp_path / "scratch").iterdir()] == [earlier.name]
+    events: list[str] = []
+    hold = threading.Event()
+
+    def stored() -> None:
+        # What is told of a checkpoint is told once it can be restored.
+        events.append(f"{len(list(worker.folder.glob('*/manifest.json')))} stored")
+        assert hold.wait(60)
+
+    worker.save(1, stored=stored)
+    events.append("trained on")
+    hold.set()
+    worker.save(2, stored=stored)  # at the latest now the first is stored
+    assert "1 stored" in events[:2]
+    checkpoints.report({"value": 3})
+    worker.uploads.shutdown()
+    assert [metrics["value"] for metrics, _ in worker.reports] == [1, 2, 3]  # none lost, in order
+    names = [name and name[:17] for _, name in worker.reports]
+    assert names == ["checkpoint_000001", "checkpoint_000002", None]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in DAMAGES if kind != "no manifest"])
-def test_none_valid_is_an_error_and_no_fresh_start(kind: str, run: Any, tmp_path: Path) -> None:
-    damage(kind, store(run, tmp_path, 1), tmp_path / "canary")
-    name, fault = choose(run, tmp_path)
-    assert name is None
-    assert "none of the 1 checkpoints in file://" in fault
-    assert "another --name" in fault
+def test_the_second_waits_until_the_first_is_stored(worker: Worker) -> None:
+    hold, begun = threading.Event(), threading.Event()
+    worker.save(1, stored=lambda: (begun.set(), hold.wait(60))[0])
+    assert begun.wait(60)
+    second = threading.Thread(target=worker.save, args=(2,))
+    second.start()
+    second.join(0.5)
+    assert second.is_alive()
+    assert len(list(worker.folder.glob("checkpoint_*"))) == 1
+    hold.set()
+    second.join(60)
+    assert not second.is_alive()
 
 
-def test_half_a_first_checkpoint_is_none_unless_there_was_one(run: Any, tmp_path: Path) -> None:
-    damage("no manifest", store(run, tmp_path, 1), tmp_path)
-    assert choose(run, tmp_path) == (None, "")
-    assert choose(run, tmp_path, had_one=True)[1]
-    run.delete(*run.sizes())
-    assert choose(run, tmp_path) == (None, "")
-    assert "none of the 0" in choose(run, tmp_path, had_one=True)[1]
-
-
-def test_a_manifest_that_names_a_file_outside_writes_nothing_there(  # F40
-    run: Any, tmp_path: Path
+def test_what_could_not_be_stored_ends_the_worker(  # F22
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = store(run, tmp_path, 1)
-    content = (there / "checkpoint.pt").read_bytes()
-    (tmp_path / "run" / "stolen").write_bytes(content)
-    entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    manifest = {"version": 1, "model": MODEL, "files": {"../stolen": entry}}
-    (there / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(checkpoints.CheckpointError, match="not inside the checkpoint"):
-        checkpoints.fetch(*opened(tmp_path), there.name, tmp_path / "a" / "b")
-    assert not (tmp_path / "a" / "stolen").exists()
+    def refuse(*_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    told: list[int] = []
+    monkeypatch.setattr(checkpoints, "store", refuse)
+    worker.save(1, stored=lambda: told.append(1))
+    with pytest.raises(StorageError, match="the disk is full"):
+        worker.save(2)
+    assert not told
+    assert not worker.reports
 
 
-def test_a_pack_cannot_write_outside(run: Any, tmp_path: Path) -> None:  # F40
-    there = tmp_path / "run" / "checkpoint_000001-abcd"
-    there.mkdir()
-    with tarfile.open(there / "packed.tar", "w") as archive:
-        archive.add(__file__, "../outside")
-    checkpoints.write_manifest(there, {})
-    with pytest.raises(checkpoints.CheckpointError, match=r"packed\.tar cannot be unpacked"):
-        checkpoints.fetch(*opened(tmp_path), there.name, tmp_path / "a" / "b")
-    assert not (tmp_path / "a" / "outside").exists()
+def test_other_ranks_report_and_store_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    worker = Worker(tmp_path / "run", 1, monkeypatch)
+    checkpoints.report({"value": 1})
+    assert worker.reports == [({"value": 1}, None)]
+    assert not list(worker.folder.iterdir())
 
 
-def test_the_newest_two_stay(run: Any, tmp_path: Path) -> None:
-    for number in range(1, 5):
-        store(run, tmp_path, number)
-        checkpoints.prune(run)
-    left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())
-    assert left == ["000003", "000004"]
+def test_what_was_stored_last_is_restored_and_the_copy_removed(
+    worker: Worker, tmp_path: Path
+) -> None:
+    with checkpoints.restored() as folder:
+        assert value(folder) is None
+    for number in (1, 2, 3):
+        worker.save(number)
+    worker.uploads.shutdown()
+    left = checkpoints.new_folder()  # by a worker that was killed
+    with checkpoints.restored() as folder:
+        assert value(folder) == 3
+        assert not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_pruning_never_counts_on_a_damaged_one(run: Any, tmp_path: Path) -> None:
-    store(run, tmp_path, 1)
-    damage("truncated", store(run, tmp_path, 2), tmp_path)
-    damage("no manifest", store(run, tmp_path, 3), tmp_path)
-    damage("flipped", store(run, tmp_path, 4), tmp_path)  # is seen by who reads it only
-    name, _ = choose(run, tmp_path)
-    assert name == "checkpoint_000001-abcd"
-    checkpoints.prune(run)
-    left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())
-    assert left == ["000001", "000002", "000004"]  # of the third nothing can be made
-    store(run, tmp_path, 5)
-    checkpoints.prune(run)
-    left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())
-    assert left == ["000001", "000005"]
+def test_another_rank_takes_what_the_first_has_chosen(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.save(1)
+    worker.save(2)
+    worker.uploads.shutdown()
+    first, newest = sorted(path.name for path in worker.folder.iterdir())
+    other = Worker(worker.folder, 1, monkeypatch)
+    other.broadcast = lambda _: (first, "")
+    with checkpoints.restored() as folder:
+        assert value(folder) == 1
+    other.broadcast = lambda _: (None, "none is valid")
+    with pytest.raises(checkpoints.CheckpointError, match="none is valid"), checkpoints.restored():
+        pass
+    assert sorted(path.name for path in worker.folder.iterdir()) == [first, newest]
 
 
-def test_a_new_name_is_greater_than_all_and_never_the_same(run: Any, tmp_path: Path) -> None:
-    store(run, tmp_path, 7)
-    (tmp_path / "run" / "checkpoint_000009-half").mkdir()
-    (tmp_path / "run" / "checkpoint_000009-half" / "checkpoint.pt").touch()
+def test_a_new_name_is_greater_than_all_and_never_the_same(worker: Worker) -> None:
+    for name in ("checkpoint_000007-abcd", "checkpoint_000009-half"):
+        (worker.folder / name).mkdir()
+        (worker.folder / name / "checkpoint.pt").touch()
+    run = checkpoints._run_folder()
     first, second = checkpoints._next_name(run), checkpoints._next_name(run)
     assert first.startswith("checkpoint_000010-")
     assert second.startswith("checkpoint_000011-")

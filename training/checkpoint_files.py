@@ -1,0 +1,317 @@
+"""The files of a checkpoint: stored whole or not at all, and looked at before they are used.
+
+    checkpoint_000003-5d1c/checkpoint.pt    what the job wrote; many small files are one packed.tar
+    checkpoint_000003-5d1c/manifest.json    stored last: size and sha256 of each file, and the model
+
+Without a manifest a folder is no checkpoint. Names are in the order of their making.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from training.objects import Digest, Folder, StorageError, open_folder
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+MANIFEST = "manifest.json"
+PACKED = "packed.tar"
+VERSION = 1
+SMALL_BYTES = 1024 * 1024  # several files up to this size travel as one
+NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
+PREFIX = "checkpoint_"
+
+
+class CheckpointError(Exception):
+    """A checkpoint is damaged, or all of a run are; the message says what to do."""
+
+
+class Choice(NamedTuple):
+    """The checkpoint to go on from."""
+
+    name: str | None
+    fault: str  # why there is none although there was one; else ""
+    broken: frozenset[str]  # folders that are newer and no valid checkpoints
+
+
+def write_manifest(folder: Path, model: dict[str, Any]) -> None:
+    """Makes a local folder a checkpoint where it is; `report` does so on the way to the store.
+
+    Args:
+        folder: holds the files, and no manifest.
+        model: what is needed to use the weights without the job. Keys: job, architecture, classes,
+            image_side, mean, std, file (with the weights), prefix (of their names in its state);
+            crop, where images were cut to a square instead of stretched.
+    """
+    files = {}
+    for path in _files(folder):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        files[path.relative_to(folder).as_posix()] = Digest(path.stat().st_size, digest)
+    (folder / MANIFEST).write_bytes(_manifest(files, model))
+
+
+def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, Any]:
+    """What a checkpoint's file holds: tensors and plain values only.
+
+    Whoever can write the bucket must not run code here.
+
+    Args:
+        file: as torch.save has written it.
+        device: to have the tensors on.
+        mapped: tensors are read from the file when they are used.
+
+    Raises:
+        CheckpointError: it holds something else, or is no such file.
+    """
+    import torch  # noqa: PLC0415 - the client imports what imports this
+
+    try:
+        state: dict[str, Any] = torch.load(
+            file, map_location=device, weights_only=True, mmap=mapped
+        )
+    except Exception as error:  # which ones, depends on what is wrong
+        # Between advice that would do harm here stands what was found.
+        parts = [part for part in str(error).split("\n\n") if part.strip()]
+        found = " ".join(parts[-2 if len(parts) > 2 else 0].split())
+        raise CheckpointError(
+            f"{file.name} does not hold tensors and plain values only: {found}"
+        ) from None
+    return state
+
+
+def valid(files: FileSystem, folder: str) -> list[tuple[str, dict[str, Any]]]:
+    """Checkpoints of a run as far as names and sizes tell; `fetch` looks at the contents too.
+
+    Args:
+        files: of the store.
+        folder: of the run.
+
+    Returns:
+        Names and manifests, the newest first.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    run = open_folder(files, folder)
+    return [
+        (name, manifest)
+        for name, sizes in candidates(run).items()
+        if (manifest := _manifest_of(run, name, sizes)[0]) is not None
+    ]
+
+
+def fetch(files: FileSystem, folder: str, name: str, target: Path) -> dict[str, Any]:
+    """Brings a checkpoint here and checks every byte.
+
+    Args:
+        files: of the store.
+        folder: of the run.
+        name: of the checkpoint.
+        target: an empty folder.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        CheckpointError: it is damaged, or gone.
+        StorageError: the store cannot be read.
+    """
+    return fetch_from(open_folder(files, folder), name, target)
+
+
+def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
+    """Uploads a local folder as a checkpoint of a run; the manifest goes last.
+
+    Args:
+        run: the run's folder in the store.
+        name: of the checkpoint; a new one.
+        folder: the files.
+        model: as for `write_manifest`.
+
+    Raises:
+        StorageError: the store did not take it; there is no manifest then.
+    """
+    paths = _files(folder)
+    small = [path for path in paths if path.stat().st_size <= SMALL_BYTES]
+    files: dict[str, Digest] = {}
+    if len(small) > 1:
+        # Beside the files: what is packed may be more than the memory holds.
+        with tempfile.TemporaryFile(dir=folder) as packed:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                for path in small:
+                    archive.add(path, path.relative_to(folder).as_posix())
+            files[PACKED] = run.upload(f"{name}/{PACKED}", packed)
+        paths = [path for path in paths if path not in small]
+    for path in paths:
+        relative = path.relative_to(folder).as_posix()
+        with path.open("rb") as source:
+            files[relative] = run.upload(f"{name}/{relative}", source)
+    there = run.sizes()
+    for relative, digest in files.items():
+        if there.get(f"{name}/{relative}") != digest.size:
+            raise StorageError(
+                f"{run.where}/{name}/{relative} has {there.get(f'{name}/{relative}')} bytes after "
+                f"{digest.size} were stored: another program changes the run's folder, or the "
+                "store is broken; look at its log, then submit the run again"
+            )
+    run.write(f"{name}/{MANIFEST}", _manifest(files, model))
+
+
+def prune(run: Folder, broken: frozenset[str]) -> None:
+    """Removes all but the newest NUM_TO_KEEP valid checkpoints, and what was never whole.
+
+    A damaged one stays until there is a newer one that is valid. What the store does not remove
+    now is removed with the next checkpoint.
+
+    Args:
+        run: the run's folder in the store.
+        broken: checkpoints that are known to be damaged, whatever their manifests say.
+    """
+    try:
+        found = candidates(run)
+        whole = [
+            name
+            for name, sizes in found.items()
+            if name not in broken and _manifest_of(run, name, sizes)[0] is not None
+        ]
+        for name, sizes in found.items():
+            superseded = bool(whole) and name < whole[0] and name not in whole[:NUM_TO_KEEP]
+            if superseded or (whole and MANIFEST not in sizes):
+                # The manifest first: a reader never sees a checkpoint that lacks a file.
+                run.delete(f"{name}/{MANIFEST}")
+                run.delete(*(f"{name}/{file}" for file in sizes))
+    except StorageError as error:
+        print(f"warning: old checkpoints stay for now: {error}", flush=True)  # noqa: T201 a job's
+
+
+def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
+    """Fetches the newest valid checkpoint of a run.
+
+    Args:
+        run: the run's folder in the store.
+        scratch: the files go to a folder of the checkpoint's name in here.
+        had_one: the run is known to have had a checkpoint.
+    """
+    found = candidates(run)
+    broken: frozenset[str] = frozenset()
+    for name, sizes in found.items():
+        manifest, fault = _manifest_of(run, name, sizes)
+        if manifest is not None:
+            try:
+                fetch_from(run, name, scratch / name)
+                if (weights := manifest["model"].get("file")) is not None:
+                    load(_inside(scratch / name, weights), mapped=True)
+            except CheckpointError as error:
+                fault = str(error)
+            else:
+                return Choice(name, "", broken)
+            shutil.rmtree(scratch / name, ignore_errors=True)
+        had_one = had_one or MANIFEST in sizes
+        broken |= {name}
+        print(f"warning: checkpoint {name} is skipped: {fault}", flush=True)  # noqa: T201 a job's
+    if not had_one:
+        return Choice(None, "", broken)
+    fault = (
+        f"none of the {len(found)} checkpoints in {run.where} is valid (see the warnings): bring "
+        "the store's files back, or start anew with another --name"
+    )
+    return Choice(None, fault, broken)
+
+
+def fetch_from(run: Folder, name: str, target: Path) -> dict[str, Any]:
+    """`fetch` from a folder of the store that is open already."""
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        content = run.read(f"{name}/{MANIFEST}")
+        manifest = _parsed(content)
+        for relative, expected in manifest["files"].items():
+            path = _inside(target, relative)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            digest = run.download(f"{name}/{relative}", path)
+            if digest != Digest(**expected):
+                raise CheckpointError(
+                    f"{relative} has {digest.size} bytes with sha256 {digest.sha256[:12]}…, its "
+                    f"manifest says {expected['size']} with {expected['sha256'][:12]}…"
+                )
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{error} is not there") from None
+    packed = target / PACKED
+    if packed.exists():
+        try:
+            with tarfile.open(packed) as archive:
+                archive.extractall(target, filter="data")
+        except (tarfile.TarError, OSError) as error:
+            raise CheckpointError(f"{PACKED} cannot be unpacked: {error}") from None
+        packed.unlink()
+    (target / MANIFEST).write_bytes(content)
+    return manifest
+
+
+def candidates(run: Folder) -> dict[str, dict[str, int]]:
+    """Bytes of each file of each folder that is or may become a checkpoint, the newest first."""
+    found: dict[str, dict[str, int]] = {}
+    for path, size in run.sizes().items():
+        name, _, relative = path.partition("/")
+        if name.startswith(PREFIX) and relative:
+            found.setdefault(name, {})[relative] = size
+    return dict(sorted(found.items(), reverse=True))
+
+
+def _manifest_of(
+    run: Folder, name: str, sizes: dict[str, int]
+) -> tuple[dict[str, Any] | None, str]:
+    """A checkpoint's manifest, or None and why the folder is no checkpoint."""
+    if MANIFEST not in sizes:
+        return None, f"it has no {MANIFEST}: it was never stored to its end"
+    try:
+        manifest = _parsed(run.read(f"{name}/{MANIFEST}"))
+    except (CheckpointError, FileNotFoundError) as error:
+        return None, str(error)
+    for relative, digest in manifest["files"].items():
+        if relative not in sizes:
+            return None, f"{relative} is not there"
+        if sizes[relative] != digest["size"]:
+            return None, (
+                f"{relative} has {sizes[relative]} bytes, its manifest says {digest['size']}"
+            )
+    return manifest, ""
+
+
+def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
+    entries = {name: digest._asdict() for name, digest in files.items()}
+    return json.dumps({"version": VERSION, "model": model, "files": entries}, indent=1).encode()
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads(content)
+        for digest in manifest["files"].values():
+            Digest(int(digest["size"]), str(digest["sha256"]))
+        if manifest["version"] != VERSION:
+            raise CheckpointError(
+                f"its {MANIFEST} has version {manifest['version']}, this program reads {VERSION}"
+            )
+        manifest["model"].get("file")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"its {MANIFEST} cannot be read: {error!r}") from None
+    return manifest
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A name of the manifest as a path; whoever can write the bucket must not write elsewhere."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise CheckpointError(f"its {MANIFEST} names {name!r}, which is not inside the checkpoint")
+    return folder / path
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
