@@ -13,9 +13,9 @@ import itertools
 import json
 import os
 import signal
-import threading
 import time
 import urllib.request
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WIDTH = 2048
 LAYERS = 3
 INTERVAL = 20  # steps from one checkpoint to the next
 STEP_S = 0.1  # at least: a checkpoint is stored in less than an interval
-STEPS_SINCE = 7  # the last checkpoint, when the worker is killed
+STEPS_SINCE = 7  # the last checkpoint that is stored, before the worker is killed
 FILE = "checkpoint.pt"
 
 
@@ -67,18 +67,18 @@ def worker(_: dict[str, Any]) -> None:
             step(model, optimizer)
             tell("resumed", state["steps"])
             return
-    stored = threading.Event()
+    stored: list[int] = []
     for done in itertools.count(1):
         begun = time.monotonic()
         step(model, optimizer)
-        if stored.is_set() and done % INTERVAL == STEPS_SINCE:
+        if stored and STEPS_SINCE <= done - stored[-1] < INTERVAL:
             tell("killed", done)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(max(0.0, begun + STEP_S - time.monotonic()))
         if done % INTERVAL == 0:
             folder = checkpoints.new_folder()
             torch.save({"model": model.state_dict(), "steps": done}, folder / FILE)
-            checkpoints.report({"step": done}, folder, {}, stored=stored.set)
+            checkpoints.report({"step": done}, folder, {}, stored=partial(stored.append, done))
 
 
 def under_ray_train() -> None:

@@ -73,9 +73,10 @@ class PeakMemory:
         while not self._over.wait(INTERVAL_S):
             used = [probe.bytes_used.remote() for probe in self._probes]
             try:
-                processes = sum(ray.get(used, timeout=10 * INTERVAL_S), start=[])
+                nodes: list[list[int]] = ray.get(used, timeout=10 * INTERVAL_S)
             except ray.exceptions.RayError:
                 continue  # a node is lost or slow: the run goes on without this look
+            processes = [size for node in nodes for size in node]
             self.processes_mb = max(self.processes_mb, sum(processes) / MB)
             self.largest_mb = max(self.largest_mb, max(processes, default=0) / MB)
             free = left(ray.available_resources())  # type: ignore[no-untyped-call]

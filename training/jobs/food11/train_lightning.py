@@ -20,6 +20,7 @@ the job's folder. `--help` prints the options: one for each key of `config`.
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 from training import options
@@ -89,7 +90,14 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the job."""
-    train_func(options.parse(options.parser("train_lightning.py", config), arguments))
+    asked = options.parse(options.parser("train_lightning.py", config), arguments)
+    from training.data.splits import DataError
+    from training.models.mobilenet import WeightsError
+
+    try:
+        train_func(asked)
+    except (DataError, WeightsError) as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":
