@@ -157,9 +157,14 @@ def _reason(error: TrainingFailedError) -> str:
     if not failures:
         line = str(error).strip().splitlines()[-1]
         return f"Ray Train's controller failed: {line}; {RESUME}"
+    mark = f"{StorageError.__name__}: "
+    for failure in failures.values():
+        if isinstance(failure, StorageError):
+            return str(failure)
+        # Ray hands on what a traceback says.
+        said = [line for line in str(failure).splitlines() if mark in line]
+        if said:
+            return said[-1].partition(mark)[2]
     lines = {rank: str(failure).strip().splitlines()[-1] for rank, failure in failures.items()}
-    for line in lines.values():
-        if (mark := f"{StorageError.__name__}: ") in line:
-            return line.partition(mark)[2]
     rank, line = min(lines.items())
     return f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"

@@ -70,14 +70,14 @@ def runs(cluster: Any, tmp_path: Path) -> Runs:
 def calm(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """History of the run that nothing happens to."""
     runs = Runs(cluster, tmp_path_factory.mktemp("calm"))
-    done = runs.submit("calm")
+    done = runs.submit("tiny-calm")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Training completed after 6 epochs" in done.stdout
-    assert [name[:17] for name in runs.checkpoints("calm")] == [
+    assert [name[:17] for name in runs.checkpoints("tiny-calm")] == [
         "checkpoint_000005",
         "checkpoint_000006",
     ]
-    history = runs.history("calm")
+    history = runs.history("tiny-calm")
     assert [record["epoch"] for record in history] == list(range(EPOCHS))
     return history
 
@@ -104,9 +104,9 @@ def test_killed_workers_change_nothing(runs: Runs, calm: list[dict[str, Any]]) -
     chance = random.Random(21)
     steps = sorted(chance.sample(range(tiny.STEPS, LAST_STEP + 1), 3))
     faults = [f"kill-{chance.randrange(tiny.WORKERS)}-{step}" for step in steps]
-    done = runs.submit("killed", *faults)
+    done = runs.submit("tiny-killed", *faults)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert runs.history("killed") == calm
+    assert runs.history("tiny-killed") == calm
     found = restored(done.stdout)
     # A kill before the first checkpoint is stored leaves nothing to restore.
     for epochs, step in zip(found[::-1], steps[::-1], strict=False):
@@ -119,35 +119,37 @@ def test_a_run_that_failed_goes_on_when_it_is_submitted_again(
     runs: Runs, calm: list[dict[str, Any]], proxy: ChaosProxy
 ) -> None:
     never = ("--max-failures", "0")
-    done = runs.submit("cut", "kill-1-9", options=never)  # F21: more kills than allowed
+    done = runs.submit("tiny-cut", "kill-1-9", options=never)  # F21: more kills than allowed
     assert done.returncode == 1, done.stdout + done.stderr
     assert says(done, r"^error: worker \d failed once more than --max-failures: ")
     assert says(done, r"^Job '\w+' failed")
-    told = runs.history("cut")
+    told = runs.history("tiny-cut")
     assert told == calm[: len(told)]
 
     proxy.after(CHECKPOINT_BYTES * 3 // 2, proxy.down)
     gone = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}", "TRAINYARD_STORE_PATIENCE_S": "2"}
-    done = runs.submit("cut", options=never, **gone)  # F22: away for good
+    done = runs.submit("tiny-cut", options=never, **gone)  # F22: away for good
     assert done.returncode == 1, done.stdout + done.stderr
     # Ray Train's controller may have been the first to notice.
-    assert says(done, r"^error: (cannot \w+ s3://ray/cut/.* within 2 s|Ray .* AWS Error NETWORK)")
+    assert says(
+        done, r"^error: (cannot \w+ s3://ray/tiny-cut/.* within 2 s|Ray .* AWS Error NETWORK)"
+    )
     # The history never has an epoch that no checkpoint has, and may lack the last one that has.
     assert restored(done.stdout)[0] - len(told) in {0, 1}
-    told = runs.history("cut")
+    told = runs.history("tiny-cut")
     assert told == calm[: len(told)]
     assert 1 < len(told) < EPOCHS
 
-    newest = runs.checkpoints("cut")[-1]
-    whole = f"cut/{newest}/manifest.json" in runs.cluster.keys(f"cut/{newest}/")
+    newest = runs.checkpoints("tiny-cut")[-1]
+    whole = f"tiny-cut/{newest}/manifest.json" in runs.cluster.keys(f"tiny-cut/{newest}/")
     if whole:  # and not cut off
-        key = f"cut/{newest}/checkpoint.pt"
+        key = f"tiny-cut/{newest}/checkpoint.pt"
         runs.cluster.s3().put_object(Bucket=BUCKET, Key=key, Body=b"not a checkpoint")
-    done = runs.submit("cut")  # F23
+    done = runs.submit("tiny-cut")  # F23
     assert done.returncode == 0, done.stdout + done.stderr
     assert says(done, rf"warning: checkpoint {newest} is skipped: ")
     assert restored(done.stdout)[0] - len(told) in ({-1, 0} if whole else {0, 1})
-    assert runs.history("cut") == calm
+    assert runs.history("tiny-cut") == calm
 
 
 def test_a_store_that_comes_back_stops_nobody(  # F22
@@ -178,10 +180,10 @@ def test_a_store_that_comes_back_stops_nobody(  # F22
 
     faults = [cut, pause, leave]
     arm()
-    done = runs.submit("shaken", AWS_ENDPOINT_URL=f"http://127.0.0.1:{proxy.port}")
+    done = runs.submit("tiny-shaken", AWS_ENDPOINT_URL=f"http://127.0.0.1:{proxy.port}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert happened == ["cut", "pause", "leave"]
-    assert runs.history("shaken") == calm
+    assert runs.history("tiny-shaken") == calm
 
 
 def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
@@ -189,7 +191,7 @@ def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
 ) -> None:
     silence = {"RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": str(SILENCE_S)}
     assert tiny.HOLD_S > SILENCE_S
-    done = runs.submit("hung", "native-1-6", "stop-0-17", **silence)
+    done = runs.submit("tiny-hung", "native-1-6", "stop-0-17", **silence)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert runs.history("hung") == calm
+    assert runs.history("tiny-hung") == calm
     assert len(restored(done.stdout)) == 1  # after the stop, and not after the long call

@@ -99,6 +99,7 @@ class Trainer:
             ),
             "no store",
         ),
+        (WorkerGroupError("one", {0: StorageError("no store")}), "no store"),
         (
             WorkerGroupError("one", failed(1, ValueError("3 is odd"))),
             (
