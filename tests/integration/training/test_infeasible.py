@@ -97,7 +97,7 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
     assert "asks for GPU 2 on one node, which no node has; the largest, worker-1" in refused.stderr
 
     process = cluster.popen(
-        *("submit", script, *TWO_GPUS, "--force", "--name", "two", "--outputs", str(gpus))
+        *("submit", script, *TWO_GPUS, "--force", "--name", "two-gpus", "--outputs", str(gpus))
     )
     try:
         for line in process.stdout:
@@ -110,7 +110,7 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
     finally:
         process.kill()
         process.wait()
-    status = _status(cluster, "two", gpus)
+    status = _status(cluster, "two-gpus", gpus)
     assert status["status"] == "PENDING"
     assert status["demand"] == "GPU 2"
     assert (
@@ -123,7 +123,7 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
     assert _usage(cluster)["CPU"][0] == 0
 
     with cluster.add_node("--num-cpus=0", "--num-gpus=2"):
-        result = cluster.train("logs", "-f", "two")
+        result = cluster.train("logs", "-f", "two-gpus")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "ran" in result.stdout.splitlines()
 
