@@ -26,11 +26,11 @@ import numpy as np
 from training.data import streaming, synthetic_images
 
 SIDE = streaming.SIDE
-RECIPE = synthetic_images.Recipe(images=8000, side=SIDE, per_shard=128)  # shards of 4.4 MB
-IN_RAM = 2000  # images; all of them would be 1.2 GB
+RECIPE = synthetic_images.Recipe(images=6000, side=SIDE, per_shard=128)  # shards of 4.4 MB
+IN_RAM = 2000  # images; all of them would be 0.9 GB
 BATCH_SIZE = 64
 PROCESSES = 2
-PASSES = 4
+PASSES = 3
 
 
 class Files:

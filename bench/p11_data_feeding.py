@@ -1,6 +1,6 @@
 """P11: images per second that Ray Data streams from the object store, beside torch's DataLoader.
 
-The same 8,000 JPEGs, decoded by the same code in two processes: in shards in MinIO for ours,
+The same 6,000 JPEGs, decoded by the same code in two processes: in shards in MinIO for ours,
 files of this machine for the DataLoader. Two limits beside it: decoding alone, and taking what
 is decoded already. Memory must not grow from the first passes over the data to the next ones.
 Each side is one run of bench/feed_loop.py.
@@ -26,7 +26,7 @@ from training.data import streaming, synthetic_images
 
 ROUNDS = 4
 LOOP = ROOT / "bench" / "feed_loop.py"
-GROWTH_MB = 60.0  # what a process may still gather after four passes; a pass decodes 1,200 MB
+GROWTH_MB = 60.0  # what a process may still gather after three passes; each decodes 900 MB
 MB = 1e6  # bytes
 
 
