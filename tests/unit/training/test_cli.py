@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from training import runs
-from training.client import cli
+from training.client import cli, drill, drill_command
+from training.client.outputs import StackOutputs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
 
@@ -48,6 +50,19 @@ def test_a_fault_of_the_user_is_one_message(
 
 def test_unknown_options_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(monkeypatch, "submit", "alexnet", "--what") == 2
+    assert call(monkeypatch, "drill", "disk-loss", "first") == 2
+    assert call(monkeypatch, "drill", "store-loss", "first", "--seconds", "0") == 2
+
+
+def test_a_drill_asks_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stack: StackOutputs
+) -> None:
+    monkeypatch.setattr(drill_command, "connect", lambda *_: (None, stack))
+    monkeypatch.setattr(drill, "check", lambda *_: None)
+    monkeypatch.setattr(drill, "carry_out", lambda *_: pytest.fail("was not asked"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert call(monkeypatch, "drill", "head-loss", "first") == 1
+    assert "provokes a head-loss in stack 'dev', for all that runs there" in capsys.readouterr().err
 
 
 def test_runs_of_a_store_without_a_cluster(
