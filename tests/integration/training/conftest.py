@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ import ray
 import requests
 from botocore.config import Config
 
+from training import objects
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 START_DEADLINE_S = 150.0  # of a machine that does much else
+NODE_STARTS = 3
 BUCKET = "ray"
 # Ray wants one on each machine: with two, the driver would print each worker's line twice.
 ONE_LOG_MONITOR = "--include-log-monitor=False"
@@ -57,14 +60,16 @@ def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = START_DEAD
 
 
 @contextmanager
-def service(command: list[str], env: dict[str, str], log: Path) -> Iterator[None]:
+def service(
+    command: list[str], env: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a program, and ends it with every process that it started."""
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=log.parent
         )
     try:
-        yield
+        yield process
     finally:
         family = [psutil.Process(process.pid)] if process.poll() is None else []
         family += [child for parent in family for child in parent.children(recursive=True)]
@@ -142,10 +147,26 @@ class Cluster:
         found = self.api("/api/jobs/")
         return {job["submission_id"]: job for job in found if job["type"] == "SUBMISSION"}
 
-    def add_node(self, *arguments: str) -> AbstractContextManager[None]:
-        """Joins one more Ray node for a while."""
-        command = ray_command(f"--address={self.gcs}", ONE_LOG_MONITOR, *arguments)
-        return service(command, self.ray_env, self.folder / "added.log")
+    def alive(self) -> set[str]:
+        """Ids of the nodes that are there."""
+        found = self.api("/nodes?view=summary")["data"]["summary"]
+        return {n["raylet"]["nodeId"] for n in found if n["raylet"].get("state") == "ALIVE"}
+
+    @contextmanager
+    def add_node(self, *arguments: str) -> Iterator[None]:
+        """Joins one more Ray node for a while; it is there when this returns."""
+        before, log = self.alive(), self.folder / f"added-{secrets.token_hex(4)}.log"
+        for _ in range(NODE_STARTS):  # Ray gives a node 30 s to start, whatever else runs
+            command = ray_command(f"--address={self.gcs}", ONE_LOG_MONITOR, *arguments)
+            with service(command, self.ray_env, log) as process:
+                wait_for(
+                    "one more Ray node",
+                    lambda: process.poll() is not None or self.alive() - before,
+                )
+                if process.poll() is None:
+                    yield
+                    return
+        raise RuntimeError(f"{NODE_STARTS} starts of a Ray node failed: {log.read_text()[-2000:]}")
 
     def s3(self) -> Any:
         """A client of the object store with the training user's key."""
@@ -199,8 +220,18 @@ def ray_command(*arguments: str) -> list[str]:
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"),
         *("--node-ip-address=127.0.0.1", f"--dashboard-agent-listen-port={agent}"),
         *(f"--dashboard-agent-grpc-port={grpc}", f"--metrics-export-port={metrics}"),
+        # The default range is the same for every node, and those of one machine would collide.
+        *("--min-worker-port=0", "--max-worker-port=0"),
         *arguments,
     ]
+
+
+@pytest.fixture(autouse=True)
+def own_store_clients() -> Iterator[None]:
+    """No test talks to the store of another: a process keeps its clients."""
+    objects._client.cache_clear()
+    yield
+    objects._client.cache_clear()
 
 
 @pytest.fixture(scope="session")

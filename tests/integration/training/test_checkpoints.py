@@ -93,7 +93,6 @@ def use(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "60")
     monkeypatch.setattr(objects, "READ_TIMEOUT_S", 2)
-    objects._client.cache_clear()
 
 
 @pytest.fixture
@@ -199,8 +198,7 @@ def test_what_a_wait_does_not_mend_is_said_at_once(
 ) -> None:
     if fault == "key":
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        objects._client.cache_clear()
-    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "3600")
+        monkeypatch.setenv(objects.PATIENCE_VARIABLE, "3600")
     run = objects.open_url("s3://nowhere/run" if fault == "bucket" else f"s3://{BUCKET}/run")
     expected = "NoSuchBucket" if fault == "bucket" else "SignatureDoesNotMatch"
     with pytest.raises(objects.StorageError, match=expected):

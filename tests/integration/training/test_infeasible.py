@@ -42,13 +42,9 @@ ray.get(placement_group([{"GPU": 1}]).ready())
 def gpus(cluster: Any) -> Iterator[Path]:
     """Two nodes with one GPU each, as far as Ray is told; the outputs that declare them."""
     with ExitStack() as nodes:
-        for index in range(2):
-            command = ray_command(
-                *(f"--address={cluster.gcs}", ONE_LOG_MONITOR, "--num-cpus=1", "--num-gpus=1"),
-                "--object-store-memory=100000000",
-            )
-            log = cluster.folder / f"gpu-{index}.log"
-            nodes.enter_context(service(command, cluster.ray_env, log))
+        for _ in range(2):
+            node = ("--num-cpus=1", "--num-gpus=1", "--object-store-memory=100000000")
+            nodes.enter_context(cluster.add_node(*node))
         wait_for("nodes", lambda: _usage(cluster)["GPU"][1] == 2)
         declared = [node | {"gpus": 0} for node in cluster.outputs["nodes"]]
         declared += [NODE | {"name": f"worker-{i}", "gpus": 1} for i in (1, 2)]
