@@ -66,14 +66,14 @@ class Before:
 
 
 def check(drill: Drill, run: str, client: JobSubmissionClient, outputs: StackOutputs) -> JobDetails:
-    """Finds the job that trains a run, and refuses what cannot be drilled.
+    """Finds the job that trains a run, or will, and refuses what cannot be drilled.
 
     Raises:
         ClientError: saying why.
     """
     drill_faults.check(drill.fault, outputs)
     job = jobs.resolve(client, run)
-    if job.status != JobStatus.RUNNING or not (job.metadata or {}).get("run"):
+    if job.status.is_terminal() or not (job.metadata or {}).get("run"):
         raise ClientError(
             f"no job trains run {run!r} now ({job.submission_id} is {job.status}): start one with "
             f"train submit ... --name {run} --no-wait, then drill while it trains"
@@ -93,12 +93,14 @@ def carry_out(
         outputs=outputs, client=client, state=ClusterState(outputs), store=open_store(outputs)
     )
     run = str((job.metadata or {})["run"])
+    watch = Watch(client, stack.state, stack.store, run, job)
+    warn(f"run {run}: waiting until it trains and has stored an epoch ...")
+    watch.until("its start", lambda: watch.job.status == JobStatus.RUNNING)
     nodes = len(stack.state.nodes())
     entrypoint = next(
         (a.bundle for a in stack.state.actors() if a.submission == job.submission_id), {}
     )
     again = repeat.request(job, entrypoint, run)  # refused now, not after the fault
-    watch = Watch(client, stack.state, stack.store, run, job)
     _reach_an_epoch(watch, stack.store)
 
     restores, workers = len(watch.restored), frozenset(watch.workers)
@@ -158,7 +160,6 @@ def carry_out(
 
 def _reach_an_epoch(watch: Watch, store: Store) -> None:
     """Waits until an epoch is stored, so that there is something to go on from."""
-    warn(f"run {watch.run}: waiting until it trains and has stored an epoch ...")
     watch.until("its first epoch", lambda: watch.records and watch.workers)
     asked = int(history.read_run(store, watch.run).config.get("epochs", 0))
     if asked and asked - len(watch.records) < EPOCHS_LEFT:
