@@ -43,12 +43,10 @@ def _free_range(count: int) -> int:
     """Return the first of `count` free ports in a row.
 
     Not from port 0's range, from which the kernel serves everybody: Ray's nodes open dozens of
-    ports there and would now and then take one before the service that it was meant for. Tests
-    that run side by side choose from ranges of their own.
+    ports there and would now and then take one before the service that it was meant for.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
     while True:
-        first = 10000 + 5500 * worker + random.randrange(5000)
+        first = random.randrange(10000, 32000)
         try:
             held = [socket.create_server(("", first + i)) for i in range(count)]
         except OSError:

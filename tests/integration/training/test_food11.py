@@ -126,7 +126,7 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
     ray_env = {k: v for k, v in course.cluster.ray_env.items() if k.startswith(("RAY_", "PATH"))}
     command = [
         *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--verbose"),
-        *("--address", course.cluster.outputs["dashboardUrl"], "--submission-id", "plain"),
+        *("--address", course.cluster.outputs["dashboardUrl"], "--submission-id", "plain-food11"),
         *("--runtime-env", str(file), "--entrypoint-num-gpus", "1", "--entrypoint-num-cpus", "8"),
         *("--working-dir", ".", "--", "python", "train_lightning.py", *course.small),
         *("--total-epochs", "2"),

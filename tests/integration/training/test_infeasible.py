@@ -127,10 +127,10 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
 @pytest.mark.usefixtures("stopping")
 def test_a_job_of_rays_own_command_says_why_too(cluster: Any, gpus: Path, script: str) -> None:
     command = [RAY, "job", "submit", "--no-wait", "--address", cluster.outputs["dashboardUrl"]]
-    command += [*TWO_GPUS, "--submission-id", "plain", "--", "python", script]
+    command += [*TWO_GPUS, "--submission-id", "plain-two-gpus", "--", "python", script]
     subprocess.run(command, env=cluster.ray_env, check=True, capture_output=True, timeout=60)
-    wait_for("demand", lambda: _status(cluster, "plain", gpus)["demand"] == "GPU 2")  # D36
-    assert "no node has; the largest, worker-1" in _status(cluster, "plain", gpus)["waits"]
+    wait_for("demand", lambda: _status(cluster, "plain-two-gpus", gpus)["demand"] == "GPU 2")  # D36
+    assert "no node has; the largest, worker-1" in _status(cluster, "plain-two-gpus", gpus)["waits"]
 
 
 @pytest.mark.usefixtures("stopping")

@@ -4,39 +4,50 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+from tests.integration.infra import drilled
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[4]
-# Long enough for a fault to find it still training.
-RUN = ["--epochs", "8", "--max-images", "96", "--batch-size", "32"]
+EPOCHS = 6
+GO = "/tmp/trainyard-go"
+NODES = ("ray-worker-0", "ray-worker-1")
+# The drill says so on its way: then the job, which waits for it, may go on.
+STRUCK = ("killed ", "the object store does not answer")
 
 
 @pytest.fixture
-def train(lab: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `train ARGUMENTS` to its end."""
+def train(lab: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `train ARGUMENTS`."""
     file = tmp_path / "outputs.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps(lab.stack.outputs()))
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+    started: list[subprocess.Popen[str]] = []
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
             [sys.executable, "-m", "training", *arguments],
             cwd=ROOT,
             env={**kept, "TRAINYARD_OUTPUTS": str(file)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             text=True,
-            timeout=600,
-            check=False,
         )
+        started.append(process)
+        return process
 
-    return run
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize(
@@ -50,20 +61,34 @@ def train(lab: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess
 def test_a_run_ends_as_if_nothing_had_happened(
     arguments: list[str],
     lab: Any,
-    train: Callable[..., subprocess.CompletedProcess[str]],
+    train: Callable[..., subprocess.Popen[str]],
     request: pytest.FixtureRequest,
 ) -> None:
     run = f"drilled-{request.node.callspec.id}"
     started = lab.container("minio").attrs["State"]["StartedAt"]
-    submitted = train("submit", "alexnet", "--name", run, "--no-wait", "--", *RUN)
-    assert submitted.returncode == 0, submitted.stderr
+    for node in NODES:
+        lab.container(node).exec_run(["rm", "-f", GO])
+    # The whole tree, for a script of one's own takes no package `training` along.
+    options = ("--name", run, "--no-wait", "--working-dir", str(ROOT))
+    job = ("--epochs", str(EPOCHS), "--go", GO)
+    submit = train("submit", drilled.__file__, *options, "--", *job)
+    said = submit.communicate(timeout=120)
+    assert submit.returncode == 0, said
     try:
-        done = train("drill", arguments[0], run, *arguments[1:], "--yes", "--json")
+        drill = train("drill", arguments[0], run, *arguments[1:], "--yes", "--json")
+        assert drill.stderr is not None
+        lines = []
+        for line in drill.stderr:
+            lines.append(line)
+            if line.startswith(STRUCK):
+                for node in NODES:
+                    lab.container(node).exec_run(["touch", GO])
+        out = drill.communicate()[0]
     finally:
-        train("stop", run)
-    assert done.returncode == 0, done.stderr + done.stdout
-    report = json.loads(done.stdout)
+        train("stop", run).communicate(timeout=120)
+    assert drill.returncode == 0, "".join(lines) + out
+    report = json.loads(out)
     assert report["passed"] is True
-    assert report["epochs"] == [8, 8]
+    assert report["epochs"] == [EPOCHS, EPOCHS]
     restarted = lab.container("minio").attrs["State"]["StartedAt"] != started
     assert restarted == (arguments[0] == "store-loss")
