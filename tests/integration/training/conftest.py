@@ -24,14 +24,14 @@ import ray
 import requests
 from botocore.config import Config
 
+from infra.runtimes import ray_logs
 from training import objects
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 START_DEADLINE_S = 150.0  # of a machine that does much else
 NODE_STARTS = 3
+SESSIONS = "r"  # the head's --temp-dir
 BUCKET = "ray"
-# Ray wants one on each machine: with two, the driver would print each worker's line twice.
-ONE_LOG_MONITOR = "--include-log-monitor=False"
 
 
 def free_ports(count: int) -> list[int]:
@@ -157,8 +157,8 @@ class Cluster:
         """Joins one more Ray node for a while; it is there when this returns."""
         before, log = self.alive(), self.folder / f"added-{secrets.token_hex(4)}.log"
         for _ in range(NODE_STARTS):  # Ray gives a node 30 s to start, whatever else runs
-            command = ray_command(f"--address={self.gcs}", ONE_LOG_MONITOR, *arguments)
-            with service(command, self.ray_env, log) as process:
+            node = worker_node(self.folder, self.gcs, self.ray_env, *arguments)
+            with service(*node, log) as process:
                 wait_for(
                     "one more Ray node",
                     lambda: process.poll() is not None or self.alive() - before,
@@ -226,6 +226,16 @@ def ray_command(*arguments: str) -> list[str]:
     ]
 
 
+def worker_node(
+    folder: Path, gcs: str, env: dict[str, str], *arguments: str
+) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a node that joins a head of this machine, as a stack has it."""
+    # In the head's folder two nodes would take each other's sockets and unpacked packages away.
+    own = f"--temp-dir={folder / secrets.token_hex(2)}"
+    command = ray_command(f"--address={gcs}", own, *arguments)
+    return command, env | ray_logs.environment(str(folder / SESSIONS))
+
+
 @pytest.fixture(autouse=True)
 def own_store_clients() -> Iterator[None]:
     """No test talks to the store of another: a process keeps its clients."""
@@ -264,15 +274,15 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             "TRAINYARD_SERVE_PORT": str(serve),
         }
         head = ray_command(
-            *("--head", "--num-cpus=0", f"--port={gcs}", f"--temp-dir={folder / 'r'}"),
+            *("--head", "--num-cpus=0", f"--port={gcs}", f"--temp-dir={folder / SESSIONS}"),
             *(f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"),
         )
         url = f"http://127.0.0.1:{dashboard}"
         bearer = {"Authorization": f"Bearer {token}"}
         stack.enter_context(service(head, env, folder / "head.log"))
         wait_for("Ray head", lambda: requests.get(f"{url}/api/version", headers=bearer, timeout=1))
-        worker = ray_command("--num-cpus=2", f"--address=127.0.0.1:{gcs}", ONE_LOG_MONITOR)
-        stack.enter_context(service(worker, env, folder / "worker.log"))
+        worker = worker_node(folder, f"127.0.0.1:{gcs}", env, "--num-cpus=2")
+        stack.enter_context(service(*worker, folder / "worker.log"))
 
         def both_alive() -> bool:
             reply = requests.get(f"{url}/nodes?view=summary", headers=bearer, timeout=2).json()

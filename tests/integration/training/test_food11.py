@@ -147,7 +147,7 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
     assert "Job 'plain' succeeded" in out  # D31
     assert not (JOBS / "checkpoints").exists()  # it ran from a copy
     # Of several nodes on one machine Ray shows the head's logs only; each keeps its own.
-    [log] = course.cluster.folder.glob("r/session_2*/**/job-driver-plain.log")
+    [log] = course.cluster.folder.glob("r/session_2*/**/job-driver-plain-food11.log")
     lines = EPOCH.findall(log.read_text())
     assert [(epoch, mark) for epoch, mark in lines] == [
         (f"{epoch:03d}", " | generated data") for epoch in (1, 2)

@@ -16,7 +16,6 @@ import pytest
 import requests
 
 from tests.integration.training.conftest import (
-    ONE_LOG_MONITOR,
     free_ports,
     ray_command,
     service,
@@ -168,7 +167,7 @@ def test_a_job_that_never_starts_fails_at_the_start_timeout(  # F29
     head = ray_command(
         *("--head", "--num-cpus=0", f"--port={gcs}", f"--dashboard-port={dashboard}"),
         *(f"--ray-client-server-port={client}", f"--temp-dir={cluster.folder / 'h'}"),
-        ONE_LOG_MONITOR,
+        "--include-log-monitor=False",
     )
     env = cluster.ray_env | {"RAY_JOB_START_TIMEOUT_SECONDS": "2"}
     bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
