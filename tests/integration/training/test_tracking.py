@@ -159,14 +159,15 @@ def test_a_run_logs_what_made_it_and_what_it_made(
     open_run: Callable[[str], Run], running: Server, cluster: Any, tmp_path: Path
 ) -> None:  # A45
     run = open_run("logged")
-    run.start(CONFIG)
+    config = CONFIG | {f"option_{i}": i for i in range(120)}  # MLflow takes 100 at once
+    run.start(config)
     run.write_metrics(EPOCHS[:1])
     run.write_metrics(EPOCHS[:2])
     store_checkpoint(run, "checkpoint_000002-aaaa", tmp_path)
     run.end()
     found = running.run("logged")
     params = {each["key"]: each["value"] for each in found["data"]["params"]}
-    assert params == {k: v if isinstance(v, str) else json.dumps(v) for k, v in CONFIG.items()}
+    assert params == {k: v if isinstance(v, str) else json.dumps(v) for k, v in config.items()}
     tags = {each["key"]: each["value"] for each in found["data"]["tags"]}
     assert tags["trainyard.run"] == "s3://ray/logged"
     assert found["info"]["status"] == "FINISHED"
