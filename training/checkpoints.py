@@ -66,6 +66,8 @@ def report(
     folder: Path | None = None,
     model: dict[str, Any] | None = None,
     stored: Callable[[], None] | None = None,
+    *,
+    wait: bool = False,
 ) -> None:
     """Reports to Ray Train; every rank calls it, and the first one gives the checkpoint.
 
@@ -78,9 +80,11 @@ def report(
         model: as for `write_manifest`.
         stored: is called by that thread once the checkpoint can be restored, and nobody waits
             for it but the next report.
+        wait: until it is stored. Training stands still meanwhile, and a worker that is lost later
+            costs no more than what was trained since: at most one interval.
 
     Raises:
-        StorageError: the previous checkpoint could not be stored.
+        StorageError: the previous checkpoint could not be stored; with `wait` also this one.
     """
     from ray import train  # noqa: PLC0415
     from ray.train import CheckpointUploadMode  # noqa: PLC0415
@@ -119,6 +123,8 @@ def report(
         delete_local_checkpoint_after_upload=True,
     )
     _Worker.in_flight = done
+    if wait:
+        done.result()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,6 +166,17 @@ def test_what_was_stored_last_is_restored_and_the_copy_removed(
         assert value(folder) == 3
         assert not left.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_who_waits_finds_it_stored(worker: Worker) -> None:  # D46
+    told: list[int] = []
+
+    def stored() -> None:
+        time.sleep(0.2)  # who does not wait is further by then
+        told.append(len(list(worker.folder.iterdir())))
+
+    worker.save(1, stored=stored, wait=True)
+    assert told == [1]
 
 
 def test_another_rank_takes_what_the_first_has_chosen(

@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,10 @@ def train_func(config: dict[str, Any]) -> str:
     def report(metrics: dict[str, Any], folder: Path | None) -> None:
         # Written once the checkpoint is stored: a resumed run's history is its checkpoint's.
         history = [dict(record) for record in records.history]
-        checkpoints.report(metrics, folder, description, lambda: run.write_metrics(history))
+        # Some MB, stored in a moment: it is worth waiting for, as no epoch is trained twice then
+        # but the one in hand.
+        stored = partial(run.write_metrics, history)
+        checkpoints.report(metrics, folder, description, stored, wait=True)
 
     callbacks: list[L.Callback] = [
         stopping,
