@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Whoever imports PyTorch and Ray without it compiles them anew: seconds of each process.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Of the Food-11 course, what a machine without a GPU does in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 
