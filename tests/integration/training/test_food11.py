@@ -114,7 +114,7 @@ def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield found
 
 
-def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D28, D29, D31, D32, D34
+def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D28, D29, D31, D32
     runtime = json.loads((JOBS / "runtime.json").read_text())
     assert runtime["pip"] == "requirements.txt"
     assert runtime["env_vars"] == {"FOOD11_DATA_DIR": "/mnt/Food-11"}
