@@ -4,13 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Whoever imports PyTorch and Ray without it compiles them anew: seconds of each process.
+# Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Of the Food-11 course, what a machine without a GPU does in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 
-# Most of what tests take is waiting for services, so two parts run side by side.
+# One run by itself leaves a part of two cores idle, so two parts run side by side.
 # All that needs the Docker Engine is in one of them, for a test restarts it.
 PART_ONE := tests/integration/training tests/unit
 PART_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines

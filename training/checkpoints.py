@@ -79,7 +79,7 @@ def report(
         folder: the checkpoint's files; removed once they are stored. None: no checkpoint.
         model: as for `write_manifest`.
         stored: is called by that thread once the checkpoint can be restored, and nobody waits
-            for it but the next report.
+            for it but the next report, and who says `wait`.
         wait: until it is stored. Training stands still meanwhile, and a worker that is lost later
             costs no more than what was trained since: at most one interval.
 

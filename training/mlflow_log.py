@@ -80,8 +80,8 @@ class MlflowLog:
         # MLflow's parameters stay as they were first; of a run that goes on, others are tags.
         changed = {f"resumed.{k}": v for k, v in values.items() if known.get(k, v) != v}
         tags = [RunTag(name, value) for name, value in (changed | self._origin()).items() if value]
-        self._client.log_batch(self._id, tags=tags)
-        for first in range(0, len(params), PARAMS_AT_ONCE):
+        self._client.log_batch(self._id, params=params[:PARAMS_AT_ONCE], tags=tags)
+        for first in range(PARAMS_AT_ONCE, len(params), PARAMS_AT_ONCE):
             self._client.log_batch(self._id, params=params[first : first + PARAMS_AT_ONCE])
 
     def log(self, history: Records) -> None:

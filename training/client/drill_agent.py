@@ -21,8 +21,10 @@ import sys
 import time
 from typing import Any
 
-import ray
+import ray  # makes the psutil known that it brings along
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import psutil  # isort: skip - images have no other
 
 NOTICE_S = 1.0  # until the line below can have been read
 
@@ -32,8 +34,6 @@ class Killer:
 
     def find(self, pid: int | None) -> int:
         """The process: a worker of this node, or without one the node's raylet."""
-        import psutil  # noqa: PLC0415 - Ray brings it along, and importing Ray makes it known
-
         raylet = os.getppid()
         if pid is not None and psutil.Process(pid).ppid() != raylet:
             raise ValueError(f"process {pid} is no worker of this node's raylet {raylet}")
@@ -41,8 +41,6 @@ class Killer:
 
     def kill(self, pid: int, at: float) -> None:
         """Kills a process at a time; before a raylet its other workers, which outlive it."""
-        import psutil  # noqa: PLC0415 - as above
-
         workers = psutil.Process(pid).children() if pid == os.getppid() else []
         _kill(at, *(worker.pid for worker in workers if worker.pid != os.getpid()), pid)
 
@@ -75,8 +73,6 @@ def _kill(at: float, *pids: int) -> None:
 
 
 def _listener(port: int) -> int:
-    import psutil  # noqa: PLC0415 - as above
-
     for found in psutil.net_connections("tcp"):
         address: Any = found.laddr
         if found.status == psutil.CONN_LISTEN and address.port == port and found.pid:

@@ -18,7 +18,7 @@ app = typer.Typer()
 def drill(
     context: typer.Context,
     fault: Annotated[Fault, typer.Argument(help="What is lost.")],
-    run: Annotated[str, typer.Argument(help="Name of a run that trains now.")],
+    run: Annotated[str, typer.Argument(help="Name of a run that trains, or is queued.")],
     node: Annotated[
         bool, typer.Option("--node", help="Of worker-loss: its whole node is lost.")
     ] = False,

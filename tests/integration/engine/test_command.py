@@ -350,7 +350,7 @@ def test_ctrl_c_ends_a_running_command_and_what_it_started(commands, sleeper, ki
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=20)[0]
     assert process.returncode == 1
-    assert time.monotonic() - begun < 15  # not the minutes that it would have run
+    assert time.monotonic() - begun < 5
     assert "canceled; what it had done" in output
     _wait_until(lambda: not _runs(sleeper), "the command runs on")
     assert [e for e in commands.resources() if e["urn"].endswith("::c")] == []

@@ -246,3 +246,28 @@ def settled() -> Callable[..., list[dict[str, Any]]]:
         return found
 
     return wait
+
+
+@pytest.fixture
+def train(outputs_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start `train ARGUMENTS` on the stack whose outputs a module gives as `outputs_file`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "training", *arguments],
+            cwd=ROOT,
+            env={**kept, "TRAINYARD_OUTPUTS": str(outputs_file)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -1,9 +1,7 @@
 """`train drill` on a stack of processes: what is lost, and that it comes back by itself."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,13 @@ from training.client import store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[3]
 EPOCHS = 6
 # The drill says so on its way: then the job, which waits for it, may go on.
 STRUCK = ("killed ", "the object store does not answer", "the head and its")
 
 
 @pytest.fixture(scope="module")
-def outputs(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outputs_file(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file: Path = tmp_path_factory.mktemp("outputs") / "outputs.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps(stack.outputs()))
@@ -37,37 +34,12 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(outputs: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts `train ARGUMENTS`."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "training", *arguments],
-            cwd=ROOT,
-            env={**kept, "TRAINYARD_OUTPUTS": str(outputs)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture
 def held(
-    train: Callable[..., Any], outputs: Path, go: Path, wait_for: Callable[..., Any]
+    train: Callable[..., Any], outputs_file: Path, go: Path, wait_for: Callable[..., Any]
 ) -> Iterator[Callable[[str], None]]:
     """Brings a run to the middle of an epoch; it is stopped afterwards if it has not ended."""
     runs: list[str] = []
-    place = store.open_store(contract.read(None, outputs))
+    place = store.open_store(contract.read(None, outputs_file))
 
     def start(run: str) -> None:
         runs.append(run)

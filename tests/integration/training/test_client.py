@@ -237,7 +237,7 @@ def children_s() -> float:
 )
 def test_what_cannot_run_is_refused_at_once(arguments: list[str], cluster: Any) -> None:
     before, started = len(cluster.jobs()), children_s()
-    result = cluster.train("submit", *arguments)
+    result = cluster.train("submit", *arguments, timeout=20)
     assert children_s() - started < 2  # F29
     assert result.returncode == 1
     assert re.search(r"the largest, worker-0, has CPU 2|nodes have CPU 2 in all", result.stderr)

@@ -1,10 +1,8 @@
 """`train drill` on containers: the same as on processes, by the same commands."""
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +21,11 @@ STRUCK = ("killed ", "the object store does not answer")
 
 
 @pytest.fixture
-def train(lab: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts `train ARGUMENTS`."""
+def outputs_file(lab: Any, tmp_path: Path) -> Path:
     file = tmp_path / "outputs.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps(lab.stack.outputs()))
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "training", *arguments],
-            cwd=ROOT,
-            env={**kept, "TRAINYARD_OUTPUTS": str(file)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+    return file
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_host_ends_a_wait_when_it_is_canceled(rented, cloud, host):  # F11
     begun = time.monotonic()
     host.Cancel(empty_pb2.Empty())
     thread.join()
-    assert time.monotonic() - begun < 15  # not the minute of the request
+    assert time.monotonic() - begun < 5
     assert "CanceledError: canceled; what was made is in the state" in ended[0]
 
 
