@@ -126,6 +126,7 @@ class Fleet(pulumi.ComponentResource):
                         "stackId": account.stackId,
                         "name": f"{pulumi.get_project()}-{pulumi.get_stack()}-{index}",
                         "node": index,
+                        "count": cloud.instances,
                         "choices": choice.choices,
                         "sshKeyName": key.name,
                         "hostname": _hostname(pulumi.get_stack(), index),

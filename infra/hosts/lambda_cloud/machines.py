@@ -62,7 +62,8 @@ class Order:
 
     Attributes:
         stack_id: id of the stack.
-        node: number of the instance in it.
+        node: number of the instance in it, from 0.
+        count: instances that the stack wants; those with higher numbers are about to be ended.
         picks: where to launch, in order.
         tags: those that all instances of the stack share.
         rulesets: ids of firewall rulesets by region; empty for the account's global rules.
@@ -72,6 +73,7 @@ class Order:
     name: str
     stack_id: str
     node: int
+    count: int
     picks: Sequence[Pick]
     ssh_key_name: str
     hostname: str = ""
@@ -112,6 +114,8 @@ def launch(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick]:
     """Launch an instance, or take over the one that an interrupted launch made.
 
     The first instance of a stack goes to the first pick that has room; the others go where it is.
+    Instances that the stack no longer wants are ended first where they hold the room: Pulumi would
+    delete them after this launch, which therefore would never succeed.
 
     Returns:
         Its id and where it is. It is still booting.
@@ -127,13 +131,20 @@ def launch(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick]:
         if (found := _take_over(api, order, machines, clock)) is not None:
             return found
         beside = [m for m in live(machines, order.stack_id) if not _is_node(m, order)]
-        tried = [pick for pick in order.picks if any(is_at(m, pick) for m in beside)]
-        for pick in tried or order.picks:
-            try:
-                return _launch_at(api, order, pick, clock), pick
-            except InsufficientCapacityError:
-                say(f"no capacity for {order.name}: {pick}")
-        raise _no_room(api, order, tried)
+        while True:
+            tried = [pick for pick in order.picks if any(is_at(m, pick) for m in beside)]
+            for pick in tried or order.picks:
+                try:
+                    return _launch_at(api, order, pick, clock), pick
+                except InsufficientCapacityError:
+                    say(f"no capacity for {order.name}: {pick}")
+            unwanted = [m for m in beside if _node(m) >= order.count]
+            if not unwanted:
+                raise _no_room(api, order, tried)
+            names = ", ".join(m.name for m in unwanted)
+            say(f"Ending {names} to make room: the stack wants {order.count} now")
+            terminate(api, [m.id for m in unwanted], clock)
+            beside = [m for m in beside if m not in unwanted]
 
 
 def find(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick] | None:
@@ -369,7 +380,13 @@ def _given_up(api: Paced, status: Mapping[str, str], when: str, clock: Clock) ->
 
 
 def _is_node(machine: Machine, order: Order) -> bool:
-    return machine.tags.get(identity.NODE) == str(order.node)
+    return _node(machine) == order.node
+
+
+def _node(machine: Machine) -> int:
+    """Return the number that an instance has in its stack; -1 where its tags were changed."""
+    text = machine.tags.get(identity.NODE, "")
+    return int(text) if text.isdecimal() else -1
 
 
 def is_at(machine: Machine, pick: Pick) -> bool:

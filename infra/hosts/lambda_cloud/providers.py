@@ -626,6 +626,7 @@ def _order(props: Props) -> machines.Order:
         name=props["name"],
         stack_id=props["stackId"],
         node=int(props["node"]),
+        count=int(props["count"]),
         picks=picks,
         ssh_key_name=props["sshKeyName"],
         hostname=props["hostname"],

@@ -159,11 +159,11 @@ class Instance(dynamic.Resource, module="lambda", name="Instance"):
 
         Args:
             name: of the resource.
-            props: stackId; name in the account; node (number of the instance in the stack); choices
-                (of a Choice); sshKeyName; hostname; tags (identity.tags); and if wanted
-                firewallRulesetIds (ids of a FirewallRuleset), fileSystemMounts (ids by
-                mount point), userData (for
-                cloud-init; kept as a secret) and ttlHours (noted for `python -m infra.reap`).
+            props: stackId; name in the account; node (number of the instance in the stack) and
+                count (of the stack's instances); choices (of a Choice); sshKeyName; hostname; tags
+                (identity.tags); and if wanted firewallRulesetIds (ids of a FirewallRuleset),
+                fileSystemMounts (ids by mount point), userData (for cloud-init; kept as a secret)
+                and ttlHours (noted for `python -m infra.reap`).
             opts: of the resource.
         """
         own = ("instanceType", "region", "hourlyCost", "launchedAt", "firewallRulesetId", "healthy")

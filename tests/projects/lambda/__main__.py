@@ -64,6 +64,7 @@ instances = [
             "stackId": account.stackId,
             "name": f"rented-{node}",
             "node": node,
+            "count": config.require_int("count"),
             "choices": choice.choices,
             "sshKeyName": key.name,
             "hostname": f"rented-{node}",

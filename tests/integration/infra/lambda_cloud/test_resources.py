@@ -141,6 +141,19 @@ def test_capacity_for_some_only(rented, cloud):
     assert rented.live() == rented.recorded()
 
 
+def test_fewer_instances_when_the_first_one_is_missing(rented, cloud):
+    rented.done("up")
+    first = next(i for i in cloud.account.instances.values() if i.name == "rented-0")
+    first.status = "terminated"  # somebody at the dashboard
+    rented.done("refresh")
+    cloud.account.capacity["gpu_1x_a10"] = {}
+    rented.declare(count=1)
+    text = rented.done("up")
+    assert "Ending rented-1 to make room" in text
+    assert [i.name for i in cloud.account.instances.values()] == ["rented-0"]
+    assert rented.live() == rented.recorded()
+
+
 def test_a_live_cluster_is_not_moved(rented, cloud):
     rented.done("up")
     ids = rented.recorded()

@@ -27,7 +27,7 @@ PICK = Pick(
 )
 WEST = replace(PICK, region="us-west-1")
 ORDER = machines.Order(
-    name="node-0", stack_id="0a1b2c3d", node=0, picks=[PICK, WEST], ssh_key_name="key"
+    name="node-0", stack_id="0a1b2c3d", node=0, count=2, picks=[PICK, WEST], ssh_key_name="key"
 )
 
 
@@ -149,6 +149,28 @@ def test_the_next_pick_is_tried_when_the_first_has_no_room(account, time):  # F3
     # The next instance goes where the first one is, though there may be room again.
     second = replace(ORDER, name="node-1", node=1)
     assert machines.launch(account, second, time.clock())[1] == WEST
+
+
+def test_what_is_no_longer_wanted_makes_room(account, time):
+    machines.launch(account, replace(ORDER, name="node-1", node=1), time.clock())
+    # As long as both are wanted, nothing is ended for the other.
+    account.launch_errors = [(InsufficientCapacityError("full"), False)]
+    with pytest.raises(machines.MachineError, match="where the stack's other instances are"):
+        machines.launch(account, ORDER, time.clock())
+    assert set(account.held) == {"id-1"}
+    account.launch_errors = [(InsufficientCapacityError("full"), False)]
+    id_, pick = machines.launch(account, replace(ORDER, count=1), time.clock())
+    assert set(account.held) == {id_}
+    assert pick == PICK
+
+
+def test_an_instance_whose_tag_somebody_changed_is_not_ended(account, time):
+    id_, _ = machines.launch(account, replace(ORDER, name="node-1", node=1), time.clock())
+    account.set(id_, tags=account.held[id_].tags | {identity.NODE: "one"})
+    account.launch_errors = [(InsufficientCapacityError("full"), False)]
+    with pytest.raises(machines.MachineError):
+        machines.launch(account, replace(ORDER, count=1), time.clock())
+    assert set(account.held) == {id_}
 
 
 def test_two_left_of_one_node_become_one(account, time):  # F12

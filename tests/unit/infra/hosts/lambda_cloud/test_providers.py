@@ -14,6 +14,7 @@ INPUTS = {
     "stackId": "0a1b2c3d",
     "name": "node-0",
     "node": 0,
+    "count": 2,
     "choices": [CHOICE],
     "sshKeyName": "key",
     "hostname": "node-0",
@@ -41,7 +42,9 @@ def test_changes_in_place(news):
     assert diff.replaces == []
 
 
-@pytest.mark.parametrize("news", [{"tags": {"trainyard:owner": "ann"}}, {"userData": "other"}])
+@pytest.mark.parametrize(
+    "news", [{"tags": {"trainyard:owner": "ann"}}, {"userData": "other"}, {"count": 3}]
+)
 def test_what_counts_from_the_next_launch_on(news):
     assert not _diff(**news).changes
 
