@@ -37,6 +37,7 @@ STOP_POLL_SECONDS = 0.02
 OPEN_FILES = 65536  # Ray and MinIO keep many sockets open
 LOG_BYTES = "10MB"
 LOG_BACKUPS = 2
+TEMP = "tmp"  # each program's own: what a killed process leaves there goes with the program
 RETRIES = 1_000_000  # a program is restarted for as long as its stack is up
 
 # What programs inherit from whoever runs `up`: nothing that could be a secret of that person, such
@@ -429,12 +430,12 @@ def inherited_environment() -> dict[str, str]:
 def _files(folder: Path, definition: Definition) -> dict[Path, str]:
     # A script and not supervisord's own `environment=` and `command=`: those cut off what follows
     # " ;" and know no way to write a value that holds both kinds of quotes.
+    own = folder / definition.name
     variables = [
         f"export {name}={shlex.quote(value)}"
-        for name, value in sorted(definition.environment.items())
+        for name, value in sorted({"TMPDIR": str(own / TEMP), **definition.environment}.items())
     ]
     script = "\n".join([*variables, f"exec {shlex.join(definition.command)}", ""])
-    own = folder / definition.name
     files = {own / "files" / name: content for name, content in definition.files.items()}
     section = SECTION.format(
         name=definition.name,
@@ -456,6 +457,7 @@ def _write(folder: Path, definition: Definition) -> None:
     shutil.rmtree(own / "files", ignore_errors=True)
     own.mkdir(mode=0o700, exist_ok=True)
     (own / "files").mkdir(mode=0o700)
+    (own / TEMP).mkdir(mode=0o700, exist_ok=True)
     for path in definition.folders:
         Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
     for file, content in _files(folder, definition).items():

@@ -78,6 +78,22 @@ def test_a_created_program_answers_and_a_deleted_one_is_gone(program: Any) -> No
     ProgramProvider().delete(made.id, props)
 
 
+def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program: Any) -> None:
+    leave = "import sys, tempfile; print(tempfile.mkdtemp(), file=open(sys.argv.pop(), 'w'))"
+    serve = "import runpy; runpy.run_module('http.server', run_name='__main__')"
+    props = program()
+    said = Path(props["folder"]) / "said"
+    props["command"] = [sys.executable, "-c", f"{leave}\n{serve}", *SERVE[3:]]
+    props["command"] += [props["health"][0].split(":")[-1].strip("/"), str(said)]
+    made = ProgramProvider().create(props)
+    left = Path(said.read_text().strip())
+    assert left.is_relative_to(Path(props["folder"]) / "web")
+    os.kill(_pid(props), signal.SIGKILL)
+    assert left.is_dir()
+    ProgramProvider().delete(made.id, props)
+    assert not left.exists()
+
+
 def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
     props = program()
     ProgramProvider().create(props)

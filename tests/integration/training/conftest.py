@@ -259,10 +259,12 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             f"[default]\naws_access_key_id = {store['access']}\n"
             f"aws_secret_access_key = {store['secret']}\n"
         )
+        (folder / "tmp").mkdir()
         gcs, dashboard, client, serve = free_ports(4)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_"))} | {
             # A job's `python` is found on its node's PATH: it must be the one with Ray.
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "TMPDIR": str(folder / "tmp"),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
             "RAY_USAGE_STATS_ENABLED": "0",
