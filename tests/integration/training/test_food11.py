@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -83,11 +83,9 @@ def wait(probe: Callable[[], Any], what: str) -> Any:
 @pytest.fixture(scope="module")
 def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
     folder = tmp_path_factory.mktemp("course")
-    spec = importlib.util.spec_from_file_location("generated", GENERATOR)
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
+    generate = runpy.run_path(str(GENERATOR))["generate"]
     images = {"training": 44, "validation": 22, "evaluation": 22}
-    generator.generate(folder / "Food-11", images, side=32, seed=1)
+    generate(folder / "Food-11", images, side=32, seed=1)
     torch.manual_seed(0)
     torch.save(mobilenet_v2().state_dict(), folder / "base.pt")
     environment = folder / "runtime.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import shutil
 import urllib.error
 from collections.abc import Callable
@@ -28,11 +28,9 @@ THAW = 2  # the epoch that the base learns from
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    spec = importlib.util.spec_from_file_location("generated", GENERATOR)
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
+    generate = runpy.run_path(str(GENERATOR))["generate"]
     folder = tmp_path_factory.mktemp("data") / "Food-11"
-    generator.generate(folder, {"training": 22, "validation": 11, "evaluation": 11}, side=32)
+    generate(folder, {"training": 22, "validation": 11, "evaluation": 11}, side=32)
     return folder
 
 
