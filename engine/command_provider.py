@@ -6,84 +6,24 @@ They do what the plugin's do. Beyond it they end with Ctrl-C and in time, on bot
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
-import re
 import secrets
 import signal
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from engine import command_schema
 from engine.assets import by_hash
+from engine.command_output import END_SECONDS, PREVIOUS, Output, converse
 from engine.errors import EngineError, UnsupportedError
-from engine.providers import WORK, Diff, Live
+from engine.providers import WORK, Diff, Live, Say
 from engine.values import Properties
 
 T = TypeVar("T")
 
 POLL_SECONDS = 0.1  # between looks whether the user asked to stop
-END_SECONDS = 2.0  # a command may take to end itself when it is told to
-LAST_LINES = 20  # of what a command printed that an error shows
-CHUNK = 65536  # bytes
-# What would move a terminal's cursor, or lie to its reader.
-CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-PREVIOUS = {"PULUMI_COMMAND_STDOUT": "stdout", "PULUMI_COMMAND_STDERR": "stderr"}
-
-
-class Reader(Protocol):
-    """Where a process's output comes from."""
-
-    async def read(self, n: int = -1) -> bytes:
-        """Up to n bytes; none at the end."""
-
-
-class Output:
-    """What one run of a command prints: kept whole, and shown line by line.
-
-    Args:
-        show: shows a line.
-        logging: which streams are shown, as the property of that name.
-    """
-
-    def __init__(self, show: Callable[[str], None], logging: str) -> None:
-        self._show = show
-        self._shown = ("stdout", "stderr") if logging == "stdoutAndStderr" else (logging,)
-        self._texts = {"stdout": "", "stderr": ""}
-        self._last: deque[str] = deque(maxlen=LAST_LINES)
-
-    async def listen(self, name: str, reader: Reader) -> None:
-        """Take in one stream to its end."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        parts: list[str] = []
-        rest = ""
-        while chunk := await reader.read(CHUNK):
-            text = decoder.decode(chunk)
-            parts.append(text)
-            *lines, rest = (rest + text).split("\n")
-            for line in lines:
-                self._line(name, line)
-        if rest:
-            self._line(name, rest)
-        self._texts[name] = "".join(parts)
-
-    def properties(self) -> Properties:
-        """As the resource has it."""
-        return {name: text.removesuffix("\n") for name, text in self._texts.items()}
-
-    def last_lines(self) -> str:
-        """For an error: without a standard output that is not to be shown."""
-        return "\n".join(f"  {line}" for line in self._last) or "  (nothing that may be shown)"
-
-    def _line(self, name: str, line: str) -> None:
-        clean = CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2])
-        if name in self._shown:
-            self._show(clean)
-        if name in self._shown or name == "stderr":
-            self._last.append(clean)
 
 
 class CommandProvider:
@@ -97,7 +37,7 @@ class CommandProvider:
         UnsupportedError: the engine does not know the type.
     """
 
-    def __init__(self, type_: str, say: Callable[[str, str], None]) -> None:
+    def __init__(self, type_: str, say: Say) -> None:
         if type_ not in command_schema.PROPERTIES:
             raise UnsupportedError(f"resources of the type {type_}")
         self._type = type_
@@ -239,19 +179,6 @@ async def run_local(
         await _end_group(process)
         raise
     return "" if status == 0 else f"status {status}" if status > 0 else _signal_name(-status)
-
-
-async def converse(process: Any, stdin: str, output: Output) -> None:
-    """Give a process its standard input and take in what it prints, to the end of both streams."""
-
-    async def feed() -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it did not want all of it
-            process.stdin.write(stdin.encode())
-            await process.stdin.drain()
-            process.stdin.write_eof()
-
-    streams = [output.listen("stdout", process.stdout), output.listen("stderr", process.stderr)]
-    await asyncio.gather(*streams, *([feed()] if process.stdin is not None else []))
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import posixpath
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,11 @@ from typing import Any, cast
 
 import asyncssh
 
-from engine.command_provider import END_SECONDS, PREVIOUS, Output, converse
+from engine.command_output import END_SECONDS, PREVIOUS, Output, converse
 from engine.command_schema import host_key_fault
 from engine.errors import EngineError
+from engine.providers import Say
 from engine.values import Properties
-
-Say = Callable[[str, str], None]
 
 # As the plugin waits between dials.
 FIRST_DELAY_SECONDS = 0.1

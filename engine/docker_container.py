@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from docker.errors import DockerException, NotFound
 
@@ -17,11 +17,8 @@ from engine.docker_engine import explained, fetch_image, to_labels
 from engine.docker_schema import CONTAINER, differing, without_notes
 from engine.durations import format_duration, parse_duration
 from engine.errors import EngineError
-from engine.providers import Live
+from engine.providers import Live, Say
 from engine.values import Properties
-
-if TYPE_CHECKING:
-    from engine.docker_provider import Say
 
 MIB = 1024 * 1024
 POLL = 0.25  # seconds between two looks at a container that is to become healthy

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine import docker_schema
 from engine.docker_schema import Table, differing, essence, fill
 from engine.errors import UnsupportedError
-from engine.providers import Diff, Live
+from engine.providers import Diff, Live, Say
 from engine.values import Properties
-
-Say = Callable[[str, str], None]  # level and text of a message to the user
 
 TABLES: dict[str, Table] = {
     "docker:index/network:Network": docker_schema.NETWORK,
@@ -116,7 +114,24 @@ class DockerProvider:
         # One thread at a time: others would meet the SDK half imported.
         with _importing:
             if self._found is None:
-                from engine.docker_engine import actions_of  # noqa: PLC0415
-
-                self._found = actions_of(self._type, self._say)
+                self._found = _actions_of(self._type, self._say)
             return self._found
+
+
+def _actions_of(type_: str, say: Say) -> Actions:
+    """What does the work for a type.
+
+    Raises:
+        EngineError: no Docker Engine that can be used.
+    """
+    from engine.docker_container import Container  # noqa: PLC0415 - imports the SDK
+    from engine.docker_engine import connect  # noqa: PLC0415 - as above
+    from engine.docker_objects import Image, Network, Volume  # noqa: PLC0415 - as above
+
+    kinds: dict[str, Callable[[Any, Say], Actions]] = {
+        "docker:index/network:Network": Network,
+        "docker:index/volume:Volume": Volume,
+        "docker:index/remoteImage:RemoteImage": Image,
+        "docker:index/container:Container": Container,
+    }
+    return kinds[type_](connect(), say)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,6 +24,8 @@ from engine.state import Entry
 from engine.values import Properties, whole_numbers
 
 PROVIDER_KEY = "__provider"
+
+Say = Callable[[str, str], None]  # level and text of a message to the user
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ class Finetuning(BackboneFinetuning):
 
 
 class EpochRecords(Callback):
-    """One record an epoch, as training/runs.py has them; the first worker prints and writes them.
+    """One record an epoch (training/run_folder.py); the first worker prints and writes them.
 
     Attributes:
         history: the records, the oldest first; a checkpoint holds them too.

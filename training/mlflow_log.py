@@ -19,12 +19,12 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from training import checkpoints
-from training.runs import COMMIT_VARIABLE, CURVES
+from training.run_folder import COMMIT_VARIABLE, CURVES
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from training.runs import Run
+    from training.run_folder import RunFolder
 
 FILE = "tracking.json"  # in the run's folder: which run of MLflow it is, what was registered
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's, with the submission id
@@ -37,7 +37,7 @@ Records = Sequence[dict[str, Any]]
 class MlflowLog:
     """A run of MLflow that exists."""
 
-    def __init__(self, run: Run, client: MlflowClient, info: Any) -> None:
+    def __init__(self, run: RunFolder, client: MlflowClient, info: Any) -> None:
         """Takes up what `find` or `create` has.
 
         Args:
@@ -52,7 +52,7 @@ class MlflowLog:
         self._logged: dict[str, set[int]] = {}  # steps, by metric
 
     @classmethod
-    def find(cls, run: Run, client: MlflowClient) -> MlflowLog | None:
+    def find(cls, run: RunFolder, client: MlflowClient) -> MlflowLog | None:
         """The log that an earlier start, or another process, has begun."""
         known = _record(run).get("run_id")
         if known is None:
@@ -65,7 +65,7 @@ class MlflowLog:
             return None  # another server, or its database was lost
 
     @classmethod
-    def create(cls, run: Run, client: MlflowClient, job: str) -> MlflowLog:
+    def create(cls, run: RunFolder, client: MlflowClient, job: str) -> MlflowLog:
         """A new log in the job's experiment."""
         info = client.create_run(_experiment(client, job), run_name=run.name).info
         run.write(FILE, json.dumps({"run_id": info.run_id}).encode())
@@ -153,7 +153,7 @@ class MlflowLog:
         self._run.write(FILE, json.dumps(record | {"checkpoint": checkpoint}).encode())
 
 
-def _record(run: Run) -> dict[str, str]:
+def _record(run: RunFolder) -> dict[str, str]:
     return dict(json.loads(run.read(FILE) or b"{}"))
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.objects import StorageError, open_url
-from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
 
 if TYPE_CHECKING:
     from ray.train import Result, RunConfig, TrainingFailedError

@@ -1,14 +1,4 @@
-"""What a run leaves in the store under `<storage>/<run>/`, and how a job writes it.
-
-config.json         the job's arguments, as the run was last started
-starts.jsonl        one line a start: time, arguments, git commit, package versions
-metrics.jsonl       one line an epoch
-curves.png          loss and accuracy over the epochs
-checkpoint_*/       the newest few (training/checkpoints.py)
-tracking.json       which run of MLflow it is, where there is one (training/tracking.py)
-
-Jobs reach the store by training/objects.py, which waits for one that is away for a while.
-"""
+"""A run as its job writes it: starts, metrics, curves; the same in MLflow, where there is one."""
 
 from __future__ import annotations
 
@@ -17,97 +7,23 @@ import io
 import json
 import os
 import platform
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from training import tracking
-from training.objects import open_folder
+from training.run_folder import COMMIT_VARIABLE, CONFIG, CURVES, METRICS, STARTS, RunFolder
 
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
-
-CONFIG = "config.json"
-STARTS = "starts.jsonl"
-METRICS = "metrics.jsonl"
-CURVES = "curves.png"
-CHECKPOINT_FILE = "checkpoint.pt"
-
-RUN_VARIABLE = "TRAINYARD_RUN"
-COMMIT_VARIABLE = "TRAINYARD_GIT_COMMIT"
-STORAGE_VARIABLE = "TRAINYARD_STORAGE_URL"
-PROGRESS_VARIABLE = "TRAINYARD_PROGRESS"
-
-NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
 
 
-def check_name(name: str) -> str:
-    """Returns a run's name.
-
-    Raises:
-        ValueError: it would not do as a folder and as an object's prefix everywhere.
-    """
-    if not NAME_PATTERN.fullmatch(name):
-        raise ValueError(
-            f"run name {name[:80]!r} is not 1 to 63 lower-case letters, digits, '.', '_' or '-' "
-            "beginning with a letter or digit: choose another name"
-        )
-    return name
-
-
-class Run:
-    """A run's folder in the store, written to by its job."""
+class Run(RunFolder):
+    """A run's folder, written to by its job; arguments are those of RunFolder."""
 
     def __init__(self, storage: str, name: str) -> None:
-        """Opens the folder; nothing is created.
-
-        Args:
-            storage: s3://bucket[/prefix] or file:///folder.
-            name: the run's name.
-
-        Raises:
-            ValueError: a bad name.
-        """
-        from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports this module too
-
-        self.name = check_name(name)
-        self.storage = storage.rstrip("/")
-        self._files, root = FileSystem.from_uri(self.storage)
-        self._folder = f"{root}/{name}"
-        self._store = open_folder(self._files, self._folder)
+        """Opens the folder; nothing is created."""
+        super().__init__(storage, name)
         self._tracking = tracking.of(self)
-
-    @property
-    def url(self) -> str:
-        """Address of the folder."""
-        return f"{self.storage}/{self.name}"
-
-    @property
-    def place(self) -> tuple[FileSystem, str]:
-        """The folder as pyarrow knows it."""
-        return self._files, self._folder
-
-    def config(self) -> dict[str, Any] | None:
-        """The arguments of the last start, None before the first."""
-        text = self.read(CONFIG)
-        return None if text is None else dict(json.loads(text))
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch, oldest first."""
-        return [json.loads(line) for line in (self.read(METRICS) or b"").splitlines()]
-
-    def read(self, name: str) -> bytes | None:
-        """One of the run's files; None when it is not there."""
-        try:
-            return self._store.read(name)
-        except FileNotFoundError:
-            return None
-
-    def write(self, name: str, content: bytes) -> None:
-        """Writes one of the run's files, which appears whole or not at all."""
-        self._store.write(name, content)
 
     def start(self, config: dict[str, Any]) -> None:
         """Records a start and its configuration."""

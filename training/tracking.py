@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from training.mlflow_log import MlflowLog
-    from training.runs import Run
+    from training.run_folder import RunFolder
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 CREDENTIALS_VARIABLE = "TRAINYARD_TRACKING_CREDENTIALS_FILE"
@@ -38,7 +38,7 @@ SETTINGS = {
 }
 
 
-def of(run: Run) -> Tracking | None:
+def of(run: RunFolder) -> Tracking | None:
     """The log of a run; None where there is no MLflow."""
     uri = os.environ.get(URI_VARIABLE)
     return Tracking(run, uri) if uri else None
@@ -51,7 +51,7 @@ class Tracking:
     goes on elsewhere log to the same.
     """
 
-    def __init__(self, run: Run, uri: str) -> None:
+    def __init__(self, run: RunFolder, uri: str) -> None:
         """Connects to nothing yet.
 
         Args:
@@ -159,7 +159,7 @@ class Tracking:
         )
 
 
-def _job(run: Run, config: dict[str, Any]) -> str:
+def _job(run: RunFolder, config: dict[str, Any]) -> str:
     return str(config.get("job", run.name))
 
 

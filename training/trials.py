@@ -10,7 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from ray import tune
 
-from training import runs
+from training.run_folder import CURVES
+from training.runs import Run
 
 SEARCHED = ("batch_size", "dropout_probability")
 
@@ -51,7 +52,7 @@ class TrialLines(tune.Callback):
         print(f"{_title(trial.trial_id)} failed; the others go on", flush=True)
 
 
-def finish(run: runs.Run, found: tune.ResultGrid) -> str:
+def finish(run: Run, found: tune.ResultGrid) -> str:
     """Prints the table and the best trial, and writes what `train show` shows.
 
     Args:
@@ -82,7 +83,7 @@ def finish(run: runs.Run, found: tune.ResultGrid) -> str:
     result = found[best]
     run.write_metrics(histories[best])
     run.end()  # draws the best trial's curves; the picture of all takes their place
-    run.write(runs.CURVES, _picture(run.name, histories, best))
+    run.write(CURVES, _picture(run.name, histories, best))
     print(
         f"Best trial: {best:05d} ({_searched(result.config or {})}), "
         f"Valid. Acc.: {_best_accuracy(histories[best]):.3%}{_mark(result.metrics)}"
@@ -92,7 +93,7 @@ def finish(run: runs.Run, found: tune.ResultGrid) -> str:
 
 
 def _history(result: tune.Result) -> list[dict[str, Any]]:
-    """One record an epoch, as training/runs.py has them."""
+    """One record an epoch, as training/run_folder.py has them."""
     table = result.metrics_dataframe
     if table is None or "val_accuracy" not in table:
         return []

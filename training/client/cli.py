@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from training import runs as run_files
+from training import run_folder
 from training.client import drill_command, scripts, services, submission
 from training.client import info as info_rows
 from training.client import outputs as contract
@@ -82,7 +82,7 @@ def submit(
     imported = submission.prepare()
     script = scripts.find(job, working_dir)
     try:
-        run_name = run_files.check_name(name or submission.default_run_name(script))
+        run_name = run_folder.check_name(name or submission.default_run_name(script))
     except ValueError as error:
         raise ClientError(str(error)) from None
     watched = sys.stdout.isatty() and not no_wait
@@ -314,7 +314,7 @@ def show(
         rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
         print_table(rows, columns, as_json=False)
     if curves is not None:
-        picture = place.get(f"{record.name}/{run_files.CURVES}")
+        picture = place.get(f"{record.name}/{run_folder.CURVES}")
         if picture is None:
             raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
         curves.write_bytes(picture)

@@ -12,7 +12,7 @@ import requests
 from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-from training import runs
+from training import run_folder
 from training.client import drill_faults, drill_report, history, jobs, repeat, submission
 from training.client.console import warn
 from training.client.drill_fault import Fault
@@ -249,7 +249,7 @@ def _twin(mine: RunRecord, store: Store) -> RunRecord:
             return run
     base = mine.name[: NAME_LENGTH - len(UNDISTURBED) - 3] + UNDISTURBED
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, 99))) if n not in names)
-    store.put(f"{name}/{runs.CONFIG}", json.dumps(mine.config, indent=2).encode())
+    store.put(f"{name}/{run_folder.CONFIG}", json.dumps(mine.config, indent=2).encode())
     return RunRecord(name, mine.config, [], [], None)
 
 

@@ -13,7 +13,7 @@ import requests
 from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.job_submission import JobSubmissionClient
 
-from training import runs
+from training import run_folder
 from training.client import parallel
 from training.client.console import warn
 from training.client.errors import ClientError
@@ -159,7 +159,7 @@ class Watch:
             warn(f"run {self.run}: {len(self.records)} epochs are stored")
 
     def _read(self) -> list[dict[str, Any]]:
-        content = self._store.get(f"{self.run}/{runs.METRICS}") or b""
+        content = self._store.get(f"{self.run}/{run_folder.METRICS}") or b""
         return [json.loads(line) for line in content.splitlines()]
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from training import runs
+from training import run_folder
 from training.client.errors import ClientError
 from training.client.store import Store
 
@@ -39,7 +39,7 @@ def read_run(store: Store, name: str) -> RunRecord:
         ClientError: there is none of that name.
     """
     try:
-        run = _read(store, runs.check_name(name))
+        run = _read(store, run_folder.check_name(name))
     except ValueError as error:
         raise ClientError(str(error)) from None
     if run is None:
@@ -48,15 +48,15 @@ def read_run(store: Store, name: str) -> RunRecord:
 
 
 def _read(store: Store, name: str) -> RunRecord | None:
-    config = store.get(f"{name}/{runs.CONFIG}")
+    config = store.get(f"{name}/{run_folder.CONFIG}")
     if config is None:
         return None
     checkpoints = [each for each in store.folders(name) if each.startswith("checkpoint_")]
     return RunRecord(
         name=name,
         config=json.loads(config),
-        starts=_lines(store.get(f"{name}/{runs.STARTS}")),
-        metrics=_lines(store.get(f"{name}/{runs.METRICS}")),
+        starts=_lines(store.get(f"{name}/{run_folder.STARTS}")),
+        metrics=_lines(store.get(f"{name}/{run_folder.METRICS}")),
         checkpoint=f"{store.url}/{name}/{checkpoints[-1]}" if checkpoints else None,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import requests
 
-from training import runs
+from training import run_folder
 from training.client import preflight, submission
 from training.client.errors import ClientError
 from training.client.feasibility import Bundle
@@ -163,7 +163,7 @@ def _submit(service: str, arguments: list[str], outputs: StackOutputs) -> tuple[
 
 def _check_name(name: str) -> None:
     try:
-        runs.check_name(name)
+        run_folder.check_name(name)
     except ValueError as error:
         raise ClientError(str(error)) from None
 

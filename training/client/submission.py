@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from training import runs
+from training import run_folder
 from training.client import parallel, preflight, scripts
 from training.client.errors import ClientError
 from training.client.feasibility import Bundle
@@ -87,9 +87,9 @@ def runtime_env(
         env["py_modules"] = [*env.get("py_modules", []), str(script.module)]
     env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
     env["env_vars"] = env.get("env_vars", {}) | {
-        runs.RUN_VARIABLE: run_name,
-        runs.COMMIT_VARIABLE: commit(script.path.parent),
-        runs.PROGRESS_VARIABLE: "1" if progress else "0",
+        run_folder.RUN_VARIABLE: run_name,
+        run_folder.COMMIT_VARIABLE: commit(script.path.parent),
+        run_folder.PROGRESS_VARIABLE: "1" if progress else "0",
     }
     return env
 
@@ -138,7 +138,7 @@ def submit(
                 "run": request.run_name,
                 "job": request.script.name,
                 SCRIPT: str(request.script.path),
-                "commit": request.runtime_env["env_vars"][runs.COMMIT_VARIABLE],
+                "commit": request.runtime_env["env_vars"][run_folder.COMMIT_VARIABLE],
                 "user": getpass.getuser(),
                 "demand": json.dumps(bundles),
             },

@@ -12,9 +12,9 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 and at the end the total time and the accuracies of all three splits. An epoch's training
 accuracy is that of its batches as they were trained on; at the end it is measured anew.
 
-Checkpoints, metrics and curves go to <storage>/<run>/ (training/runs.py). Submitted again under
-the same --name it goes on from the last checkpoint; arguments that are not given are those of the
-last time. Shuffling and dropout depend on seed and epoch only, so that a run that was cut off
+Checkpoints, metrics and curves go to <storage>/<run>/ (training/run_folder.py). Submitted again
+under the same --name it goes on from the last checkpoint; arguments that are not given are those of
+the last time. Shuffling and dropout depend on seed and epoch only, so that a run that was cut off
 ends like one that was not.
 """
 
@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training import checkpoints, data, ray_train
-from training.runs import (
+from training.run_folder import (
     CHECKPOINT_FILE,
     PROGRESS_VARIABLE,
     RUN_VARIABLE,
     STORAGE_VARIABLE,
-    Run,
 )
+from training.runs import Run
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ fetched where it is not there. Where that fails, scikit-learn's digits stand in 
 line with a figure says so; `--data fashion-mnist` stops instead, `--data digits` does not try.
 
 docker/jupyter/examples/pytorch-distributed-training.ipynb has the same training as a notebook.
-Checkpoints and metrics go to <storage>/<run>/ (training/runs.py); submitted again under the same
---name it goes on from the last checkpoint.
+Checkpoints and metrics go to <storage>/<run>/ (training/run_folder.py); submitted again under
+the same --name it goes on from the last checkpoint.
 """
 
 # ruff: noqa: PLC0415, T201 - a job prints, and the client imports it without torch and Ray
@@ -28,7 +28,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training import checkpoints, options, ray_train
-from training.runs import CHECKPOINT_FILE, Run
+from training.run_folder import CHECKPOINT_FILE
+from training.runs import Run
 
 if TYPE_CHECKING:
     import torch

@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 from training import checkpoints, options, ray_train
 from training.objects import StorageError
-from training.runs import CHECKPOINT_FILE, Run
+from training.run_folder import CHECKPOINT_FILE
+from training.runs import Run
 
 if TYPE_CHECKING:
     import torch

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.objects import StorageError
-from training.runs import STORAGE_VARIABLE
+from training.run_folder import STORAGE_VARIABLE
 
 if TYPE_CHECKING:
     from ray.serve.schema import ApplicationStatusOverview

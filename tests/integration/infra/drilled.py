@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from training import checkpoints, ray_train
-from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
 
 STEPS = 10  # an epoch
 STEP_S = 0.02

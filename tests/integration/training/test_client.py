@@ -128,9 +128,9 @@ def test_the_edit_in_the_checkout_is_what_runs(cluster: Any, tmp_path: Path) -> 
     job = tmp_path / "training" / "jobs" / "fresh.py"
     for word in ("first", "second"):
         job.write_text(
-            "from training import runs, fresh_helper\n"
+            "from training import run_folder, fresh_helper\n"
             "def resources(arguments): return []\n"
-            "if __name__ == '__main__': print(fresh_helper.WORD, runs.CONFIG)\n"
+            "if __name__ == '__main__': print(fresh_helper.WORD, run_folder.CONFIG)\n"
         )
         (tmp_path / "training" / "fresh_helper.py").write_text(f"WORD = {word!r}\n")
         result = cluster.train("submit", "fresh", cwd=tmp_path)

@@ -21,7 +21,7 @@ from training import checkpoints, objects
 from training.data.transforms import to_tensor
 from training.jobs import alexnet
 from training.models.alexnet import IMAGE_SIZE, AlexNet
-from training.runs import CHECKPOINT_FILE
+from training.run_folder import CHECKPOINT_FILE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

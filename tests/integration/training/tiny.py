@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from training import checkpoints, ray_train
-from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
 
 STEPS = 4  # an epoch
 WORKERS = 2

@@ -9,7 +9,8 @@ import pytest
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from engine import docker_engine
-from engine.docker_engine import Image, connect, fetch_image
+from engine.docker_engine import connect, fetch_image
+from engine.docker_objects import Image
 from engine.errors import EngineError
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from training.jobs import alexnet
-from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
 
 DONE = [{"epoch": 0, "loss": 1.8459, "train_acc": 0.3, "valid_acc": 0.30717, "minutes": 0.58}]
 MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}

@@ -15,7 +15,8 @@ from training.data import fashion_mnist, streaming, synthetic_images
 from training.data.splits import DataError
 from training.data.synthetic_images import Recipe
 from training.jobs import pytorch_distributed_training, pytorch_training_e2e
-from training.runs import RUN_VARIABLE, STORAGE_VARIABLE, Run
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
 
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training import runs
+from training import run_folder
 from training.client import preflight, scripts, submission
 from training.client.errors import ClientError
 from training.client.outputs import StackOutputs
@@ -34,8 +34,8 @@ def test_the_users_environment_is_kept_and_ours_added(
     assert env["py_modules"] == ["./mine", str(scripts.PACKAGE)]
     assert "working_dir" not in env
     assert env["env_vars"]["A"] == "b"
-    assert env["env_vars"][runs.RUN_VARIABLE] == "my-run"
-    assert env["env_vars"][runs.PROGRESS_VARIABLE] == "1"
+    assert env["env_vars"][run_folder.RUN_VARIABLE] == "my-run"
+    assert env["env_vars"][run_folder.PROGRESS_VARIABLE] == "1"
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "just text", "a: !!python/object:os.system x"])
@@ -66,7 +66,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
 
 def test_the_default_name_is_a_good_one(script: scripts.Script) -> None:
     name = submission.default_run_name(script)
-    assert runs.check_name(name) == name
+    assert run_folder.check_name(name) == name
     assert re.fullmatch(r"alexnet-\d{8}-\d{6}", name)
 
 

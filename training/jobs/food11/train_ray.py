@@ -6,7 +6,7 @@
 
 or as the other scripts, `ray job submit ... -- python train_ray.py` without --entrypoint-num-gpus
 and -cpus: the workers ask by themselves. It prints what train_lightning.py prints. Checkpoints,
-metrics and curves go to <storage>/<run>/ (training/runs.py).
+metrics and curves go to <storage>/<run>/ (training/run_folder.py).
 
 What is new beside train_lightning.py: the scaling, that all of Lightning's code is in a function
 for the workers, Ray's strategy, plugin and callback, and the driver that starts the workers. With
