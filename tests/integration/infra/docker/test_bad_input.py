@@ -185,7 +185,9 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
     ending = make_image("echo no licence; exit 3")
     lab.change(images={"minio": ending}, startTimeoutSeconds=60)
     text = _refused(lab)
-    assert "minio ended 3 times (exit code 3). Its last log lines" in text
+    ended = re.search(r"minio ended (\d+) times \(exit code 3\)\. Its last log lines", text)
+    assert ended, text
+    assert int(ended[1]) >= 3  # it is looked at now and then, and may end twice in between
     assert "\nno licence\n" in text
 
     lab.change(startTimeoutSeconds=300)
