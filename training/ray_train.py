@@ -38,6 +38,9 @@ SETTINGS = {
     "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "30",
     # Ray Train asks a worker that hangs to leave its process group, and waits 30 s for it.
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5",
+    # By itself glibc raises the size from which a block is mapped, and given back when it is freed,
+    # to 32 MiB; below it the blocks of a step leave holes, and a worker on CPUs grows step by step.
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 1024**2),
 }
 SNAPSHOT = "checkpoint_manager_snapshot.json"
 RESUME = (

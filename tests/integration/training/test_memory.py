@@ -1,0 +1,57 @@
+"""What a training worker takes from step to step, as the settings of all jobs have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.ray_train import SETTINGS
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+STEPS = 8
+GROWTH_MB = 150.0  # 320 without the setting
+# Anonymous memory at the beginning of each step.
+LOOP = f"""
+import json, psutil, torch
+from training import epochs
+from training.models.resnet import resnet18
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+network = resnet18(10)
+process, seen = psutil.Process(), []
+
+def batches():
+    for _ in range({STEPS}):
+        memory = process.memory_info()
+        seen.append((memory.rss - memory.shared) / 1e6)
+        images = torch.randint(0, 255, (48, 128, 128, 3), dtype=torch.uint8)
+        yield images.permute(0, 3, 1, 2).float().div_(255), torch.randint(0, 10, (48,))
+
+optimizer = torch.optim.SGD(network.parameters(), 1e-3)
+epochs.train_epoch(network, batches(), optimizer, torch.device("cpu"))
+print(json.dumps(seen))
+"""
+
+
+def test_a_worker_does_not_grow_from_step_to_step() -> None:  # E7
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP],
+        env=os.environ | SETTINGS,
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert len(seen) == STEPS
+    # The first step makes what stays: gradients, and what libraries keep.
+    assert seen[-1] - seen[1] < GROWTH_MB, seen
