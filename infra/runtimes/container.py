@@ -286,9 +286,11 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         state = container.attrs["State"]
         if state["Status"] in ("exited", "dead"):
             raise NotReadyError(_failure(container, name, f"ended ({_exit(state)})"))
-        if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT:
+        runs = state["Running"] and not state["Restarting"]
+        # While it runs once more, Docker no longer tells how it ended.
+        if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT and not runs:
             raise NotReadyError(_failure(container, name, f"ended {starts} times ({_exit(state)})"))
-        if state["Running"] and not state["Restarting"]:
+        if runs:
             while waiting and (said := _complaint(container, waiting[0])) is None:
                 del waiting[0]
         if not waiting:

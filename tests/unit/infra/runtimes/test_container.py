@@ -317,6 +317,14 @@ def test_one_that_ends_again_and_again_is_not_waited_for(refusal: Ready) -> None
     assert refusal(FakeContainer(*states)).startswith("web ended 3 times (exit code 3). Its last")
 
 
+def test_how_it_ended_is_told_also_when_it_runs_again_at_that_moment(refusal: Ready) -> None:
+    found = FakeContainer(
+        RUNNING, {**RUNNING, "RestartCount": 3}, {**RESTARTING, "RestartCount": 3}
+    )
+    found.complaints = ["connection refused"] * 1000
+    assert refusal(found).startswith("web ended 3 times (exit code 3). Its last log lines")
+
+
 def test_how_often_it_was_started_before_does_not_count(engine: FakeEngine) -> None:  # F27
     engine.container = FakeContainer({**RUNNING, "RestartCount": 12})
     assert ReadyProvider().update("web", {}, PROPS).outs["ready"] is True
