@@ -131,20 +131,15 @@ def launch(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick]:
         if (found := _take_over(api, order, machines, clock)) is not None:
             return found
         beside = [m for m in live(machines, order.stack_id) if not _is_node(m, order)]
-        while True:
-            tried = [pick for pick in order.picks if any(is_at(m, pick) for m in beside)]
-            for pick in tried or order.picks:
-                try:
-                    return _launch_at(api, order, pick, clock), pick
-                except InsufficientCapacityError:
-                    say(f"no capacity for {order.name}: {pick}")
+        while (placed := _launch_beside(api, order, beside, clock)) is None:
             unwanted = [m for m in beside if _node(m) >= order.count]
             if not unwanted:
-                raise _no_room(api, order, tried)
+                raise _no_room(api, order, _picks_of(beside, order))
             names = ", ".join(m.name for m in unwanted)
             say(f"Ending {names} to make room: the stack wants {order.count} now")
             terminate(api, [m.id for m in unwanted], clock)
             beside = [m for m in beside if m not in unwanted]
+        return placed
 
 
 def find(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick] | None:
@@ -284,6 +279,23 @@ def _pick_of(machine: Machine, order: Order) -> Pick | None:
             request = order.request(pick)
             fits = machine.tags.get(identity.SPEC) == request.tags[identity.SPEC]
             return pick if fits else None
+    return None
+
+
+def _picks_of(machines: Sequence[Machine], order: Order) -> list[Pick]:
+    """Return the picks at which instances of the stack are already."""
+    return [pick for pick in order.picks if any(is_at(m, pick) for m in machines)]
+
+
+def _launch_beside(
+    api: Paced, order: Order, beside: Sequence[Machine], clock: Clock
+) -> tuple[str, Pick] | None:
+    """Launch where the stack's other instances are, or anywhere for the first; None: no room."""
+    for pick in _picks_of(beside, order) or order.picks:
+        try:
+            return _launch_at(api, order, pick, clock), pick
+        except InsufficientCapacityError:
+            say(f"no capacity for {order.name}: {pick}")
     return None
 
 

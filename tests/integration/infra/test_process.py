@@ -83,8 +83,8 @@ def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program: Any
     serve = "import runpy; runpy.run_module('http.server', run_name='__main__')"
     props = program()
     said = Path(props["folder"]) / "said"
-    props["command"] = [sys.executable, "-c", f"{leave}\n{serve}", *SERVE[3:]]
-    props["command"] += [props["health"][0].split(":")[-1].strip("/"), str(said)]
+    port = str(int(props["ports"][0]["number"]))
+    props["command"] = [sys.executable, "-c", f"{leave}\n{serve}", *SERVE[3:], port, str(said)]
     made = ProgramProvider().create(props)
     left = Path(said.read_text().strip())
     assert left.is_relative_to(Path(props["folder"]) / "web")
