@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster import ray_node
+from cluster import ray_node, ray_watch
 from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
@@ -89,6 +89,7 @@ class RayHead(pulumi.ComponentResource):
             ),
             **head_environment(ports, args.prometheus_url),
             **grafana_environment(runtime, args.grafana),
+            **ray_watch.environment(runtime.file(SERVICE, ray_watch.FILE)),
         }
         service = Service(
             name=SERVICE,
@@ -98,6 +99,7 @@ class RayHead(pulumi.ComponentResource):
                 *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
             ],
             environment=environment,
+            files={ray_watch.FILE: ray_watch.text()},
             secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
             volumes=[
                 *ray_node.volumes(has_dataset=args.has_dataset),

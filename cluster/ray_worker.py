@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster import ray_head, ray_node
+from cluster import ray_head, ray_node, ray_watch
 from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
@@ -76,14 +76,18 @@ class RayWorker(pulumi.ComponentResource):
                     join("--address=", head),
                     *ray_node.common_flags(service_name, node, runtime, args.resources, args.ports),
                 ],
-                environment=ray_node.environment(
-                    service_name,
-                    runtime,
-                    args.ports,
-                    args.storage,
-                    args.tracking,
-                    has_dataset=args.has_dataset,
-                ),
+                environment={
+                    **ray_node.environment(
+                        service_name,
+                        runtime,
+                        args.ports,
+                        args.storage,
+                        args.tracking,
+                        has_dataset=args.has_dataset,
+                    ),
+                    **ray_watch.environment(runtime.file(service_name, ray_watch.FILE)),
+                },
+                files={ray_watch.FILE: ray_watch.text()},
                 secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
                 volumes=ray_node.volumes(has_dataset=args.has_dataset),
                 gpus=args.gpus,

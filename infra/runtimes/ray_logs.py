@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a node
+from cluster import ray_watch
+
 THIS = f"{__name__}.share"
 HEAD_VARIABLE = "TRAINYARD_HEAD_SESSIONS"
 ADDRESS_FLAG = "--address="
@@ -27,13 +28,13 @@ def environment(head_sessions: str) -> dict[str, str]:
     Args:
         head_sessions: `--temp-dir` of the head.
     """
-    return {HOOK: THIS, HEAD_VARIABLE: head_sessions}
+    return {ray_watch.HOOK: THIS, HEAD_VARIABLE: head_sessions}
 
 
 def share(parameters: Any, head: bool) -> None:
-    """Put a link to the head's logs where this node's are to be."""
+    """Put a link to the head's logs where this node's are to be, and do what every node does."""
+    ray_watch.watch(parameters, head)
     # Not for what the node starts.
-    del os.environ[HOOK]
     sessions = Path(os.environ.pop(HEAD_VARIABLE))
     address = next(word for word in sys.argv if word.startswith(ADDRESS_FLAG))
     session = _session(address.removeprefix(ADDRESS_FLAG))

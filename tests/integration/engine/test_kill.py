@@ -95,7 +95,7 @@ def test_a_signal_ends_after_the_step_in_hand(engine, number):  # F11
     engine.declare(a={"text": "1"}, b={"text_of": "a"})
     process = engine.start("up", "--yes", delay=1)
     deadline = time.monotonic() + 20
-    while not list(engine.backend.glob("stacks/files/dev.json")):
+    while not engine.files():  # the file is there, the create has not returned
         assert time.monotonic() < deadline
         time.sleep(0.01)
     begun = time.monotonic()

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from ray.job_submission import JobSubmissionClient
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0 Safari/537.36"
+AGENT = "ray::DashboardAgent"
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +68,17 @@ def _request(
         return error.code
 
 
-def _alive(outputs: dict[str, Any]) -> int:
+def _alive(outputs: dict[str, Any]) -> set[str]:
+    """Ids of the nodes: one that came back has another."""
     request = urllib.request.Request(f"{outputs['dashboardUrl']}/nodes?view=summary")
     request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             nodes = json.load(answer)["data"]["summary"]
     except OSError:
-        return 0
-    return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
+        return set()
+    raylets = [node["raylet"] for node in nodes]
+    return {raylet["nodeId"] for raylet in raylets if raylet.get("state") == "ALIVE"}
 
 
 def test_a_second_up_changes_nothing(stack: Any) -> None:  # F20
@@ -413,17 +417,37 @@ def _node(stack: Any, service: str, started_below: Any, name: str) -> psutil.Pro
     return found
 
 
-def test_a_killed_raylet_comes_back(  # F25
-    stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
+@pytest.mark.parametrize(
+    ("agent", "number"),
+    [
+        (False, signal.SIGKILL),
+        (False, signal.SIGTERM),  # in order, which `ray start` alone takes for intended
+        (True, signal.SIGKILL),  # then the raylet ends in order
+    ],
+    ids=["crash", "in order", "agent"],
+)
+def test_a_node_that_ended_comes_back(  # F25
+    agent: bool,
+    number: int,
+    stack: Any,
+    outputs: dict[str, Any],
+    started_below: Any,
+    wait_for: Callable[..., Any],
 ) -> None:
-    raylet = _node(stack, "ray-worker-0", started_below, "raylet")
-    raylet.kill()
+    before = _alive(outputs)
+    assert len(before) == 2
+    target = raylet = _node(stack, "ray-worker-0", started_below, "raylet")
+    if agent:
+        # It has overwritten its environment: it is found by its parent.
+        (target,) = wait_for(lambda: [c for c in raylet.children() if c.name() == AGENT])
+    target.send_signal(number)
 
     def back() -> bool:
-        raylets = [p for p in started_below(stack.folder) if p.name() == "raylet"]
-        return len(raylets) == 2 and raylet not in raylets and _alive(outputs) == 2
+        alive = _alive(outputs)
+        return len(alive) == 2 and alive != before
 
     wait_for(back, 60)
+    assert not raylet.is_running()
 
 
 def test_workers_rejoin_a_head_that_was_killed(  # F27
@@ -433,7 +457,7 @@ def test_workers_rejoin_a_head_that_was_killed(  # F27
     assert head is not None
     head.kill()
     head.wait(10)
-    wait_for(lambda: _alive(outputs) == 2, 150)
+    wait_for(lambda: len(_alive(outputs)) == 2, 150)
 
 
 def test_two_stacks_run_side_by_side(
@@ -444,13 +468,13 @@ def test_two_stacks_run_side_by_side(
     second = other.outputs()
     assert second["storageUrl"] == f"file://{other.data}/storage"
     assert second["objectStoreEndpoint"] == ""
-    assert _alive(second) == 2
-    assert _alive(outputs) == 2
+    assert len(_alive(second)) == 2
+    assert len(_alive(outputs)) == 2
     assert _request(outputs, "GET", "/api/jobs/", second["rayToken"]) == 403
     other.engine("destroy", "--yes")
     assert started_below(other.folder) == []
     assert not other.folder.exists()
-    assert _alive(outputs) == 2
+    assert len(_alive(outputs)) == 2
 
 
 def test_a_held_port_stops_the_stack_before_anything_starts(  # F17

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster import object_store
+from cluster import object_store, ray_watch
 from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
 from cluster.ray_cluster import RayCluster, RayClusterArgs
 from cluster.ray_node import NodeResources, RayPorts
@@ -91,6 +91,16 @@ def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  #
         assert service.environment["RAY_AUTH_MODE"] == "token"
         assert "ray-token" in service.secrets
         assert "canary" not in f"{service.arguments} {service.environment} {service.files}"
+
+
+def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None:  # F25
+    deploy(lambda: _cluster(runtime).dashboard_url)
+    for service in runtime.placed.values():
+        assert service.environment[ray_watch.HOOK] == "ray_watch.watch"
+        assert runtime.file(service.name, "ray_watch.py").startswith(
+            service.environment["PYTHONPATH"]
+        )
+        assert service.files == {"ray_watch.py": ray_watch.text()}
 
 
 def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy: Deploy) -> None:

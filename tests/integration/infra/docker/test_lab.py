@@ -262,6 +262,17 @@ def test_a_job_ends_on_the_other_worker_from_its_checkpoint(  # D47 D48 D49 D50 
             lab.container(name).start()
 
 
+def test_a_node_whose_raylet_ended_in_order_comes_back(  # F25
+    lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
+) -> None:
+    before = _alive(outputs)
+    assert len(before) == 3
+    ended = lab.container("ray-worker-1").exec_run(["sh", "-c", "kill $(pidof raylet)"])
+    assert ended.exit_code == 0, ended.output
+    wait_for(lambda: len(alive := _alive(outputs)) == 3 and alive != before, 90)
+    lab.stack.engine("refresh", "--yes", "--expect-no-changes")
+
+
 def test_the_cluster_comes_back_after_its_head_was_killed(  # F27
     lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
 ) -> None:

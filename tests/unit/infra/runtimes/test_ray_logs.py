@@ -2,12 +2,14 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cluster import ray_watch
 from infra.runtimes import ray_logs
 
 SESSION = "session_2026-11-21_12-00-00_000000_1"
@@ -16,6 +18,7 @@ SESSION = "session_2026-11-21_12-00-00_000000_1"
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What Ray calls, on a machine whose head has a session or does not answer."""
+    watched = threading.Event()
 
     def call(session: str | None, *, head: bool = False) -> SimpleNamespace:
         logs = tmp_path / "head" / SESSION / "logs"
@@ -23,9 +26,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, value in ray_logs.environment(str(tmp_path / "head")).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(ray_logs, "_session", lambda _: session)
+        monkeypatch.setattr(ray_watch, "_follow", watched.set)
         monkeypatch.setattr(sys, "argv", ["ray", "start", "--address=127.0.0.2:6379"])
         parameters = SimpleNamespace(temp_dir=str(tmp_path / "worker"), include_log_monitor=None)
         ray_logs.share(parameters, head)
+        assert watched.wait(10)  # as every node is
         return parameters
 
     return call
@@ -43,7 +48,7 @@ def test_what_the_node_starts_is_not_asked_to(
     start: Any,
 ) -> None:
     start(SESSION)
-    assert not {ray_logs.HOOK, ray_logs.HEAD_VARIABLE} & os.environ.keys()
+    assert not {ray_watch.HOOK, ray_logs.HEAD_VARIABLE} & os.environ.keys()
 
 
 @pytest.mark.parametrize(("session", "head"), [(None, False), (SESSION, True)])
