@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -63,9 +65,10 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
         Why there is no best trial; "" where there is one.
     """
     print("trial  batch_size  dropout_probability  epochs  valid_acc")
+    # A search that went on has its trials in another order.
+    results = sorted((found[index] for index in range(len(found))), key=_number)
     histories: list[list[dict[str, Any]]] = []
-    for number in range(len(found)):
-        result = found[number]
+    for number, result in enumerate(results):
         history = _history(result)
         shown = (
             f"{history[-1]['valid_acc']:9.3%}{_mark(result.metrics)}" if history else "        -"
@@ -80,7 +83,7 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
     if not any(histories):
         return f"all {len(found)} trials failed: the log above says why"
     best = max(range(len(histories)), key=lambda number: _best_accuracy(histories[number]))
-    result = found[best]
+    result = results[best]
     run.write_metrics(histories[best])
     run.end()  # draws the best trial's curves; the picture of all takes their place
     run.write(CURVES, _picture(run.name, histories, best))
@@ -90,6 +93,14 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
     )
     print(f"Search completed after {len(found)} trials, {found.num_errors} failed: {run.url}")
     return ""
+
+
+def _number(result: tune.Result) -> int:
+    """Which of the search's trials it is; the name of its folder says so."""
+    found = re.search(r"_[0-9a-f]+_(\d{5})_", Path(result.path).name)
+    if found is None:
+        raise ValueError(f"no trial has the folder {result.path}")
+    return int(found[1])
 
 
 def _history(result: tune.Result) -> list[dict[str, Any]]:

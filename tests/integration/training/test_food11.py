@@ -21,6 +21,7 @@ import torch
 from torchvision.models import mobilenet_v2
 
 from tests.integration.training.conftest import wait_for
+from training import search_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -29,6 +30,7 @@ JOBS = REPOSITORY / "training/jobs/food11"
 GENERATOR = REPOSITORY / "docker/dataset/generated.py"
 SEARCH = Path(__file__).with_name("food11_search.py")
 DEADLINE_S = 400
+FAILING = {"00000", "00003", "00006"}  # trials of SEARCH
 HALF = ("--gpus-per-worker", "0.5", "--cpus-per-worker", "4")
 EPOCH = re.compile(r"Epoch: (\d{3})/\d{3} \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}(.*)")
 
@@ -268,7 +270,7 @@ def test_a_search_with_failures_that_is_cut_off(  # D52, D55, F32
     shaky = Course(course.cluster, course.outputs, changed, course.data, command)
     process = shaky.submit("shaky", *command, job=str(SEARCH))
     try:
-        wait(lambda: ("00002", "8") in read(journal), "a trial at its end")
+        state = wait(lambda: state_with_an_end(course.cluster, "shaky"), "a trial at its end")
         shaky.cluster.train("stop", "shaky", "--outputs", str(course.outputs))
         process.communicate(timeout=DEADLINE_S)
     finally:
@@ -277,13 +279,34 @@ def test_a_search_with_failures_that_is_cut_off(  # D52, D55, F32
     out = shaky.train("shaky", job=str(SEARCH))
     assert "Search completed after 8 trials, 3 failed" in out
     after = read(journal)[len(before) :]
-    counts = Counter(before)
-    done = {trial for (trial, what), times in counts.items() if what == "8" or times == 2}
-    assert not done & {trial for trial, _ in after}  # what was done is not run again
+    again = {trial: int(what) for trial, what in reversed(after) if what != "failed"}
+    assert again
+    assert not again.keys() & ended(state)  # what was done is not run again
+    reached = {trial: int(what) for trial, what in before if what != "failed"}
+    stored = {trial[-5:]: int(name[-6:]) + 1 for trial, name in search_state.named(state).items()}
+    for trial, epoch in again.items():  # from its checkpoint, and without a gap
+        assert stored.get(trial, 0) < epoch <= reached.get(trial, 0) + 1
+    files = [key for key in course.cluster.keys("shaky/") if key.endswith("/epoch")]
+    assert len(files) == len({key.split("/")[1] for key in files}) == 5  # the newest of each trial
     epochs = [int(row) for row in re.findall(r"^0000\d +\d+ +\S+ +(\d+) ", out, re.MULTILINE)]
     assert len(epochs) == 8
     assert max(epochs) == 8
     assert sum(epochs) < 5 * 8  # ASHA ended the weak ones
+
+
+def state_with_an_end(cluster: Any, run: str) -> bytes | None:
+    """The search's state as it is stored, once a trial has come to its end in it."""
+    states = [key for key in cluster.keys(f"{run}/") if "/experiment_state-" in key]
+    state: bytes | None = cluster.read(max(states)) if states else None
+    return state if state and ended(state) - FAILING else None
+
+
+def ended(state: bytes) -> set[str]:
+    """Trials that a stored state knows to have ended."""
+    trials = [json.loads(trial) for trial, _ in json.loads(state)["trial_data"]]
+    return {
+        trial["trial_id"][-5:] for trial in trials if trial["status"] in ("TERMINATED", "ERROR")
+    }
 
 
 def read(journal: Path) -> list[tuple[str, str]]:

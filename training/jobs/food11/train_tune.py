@@ -132,14 +132,15 @@ def main(arguments: list[str] | None = None) -> None:
         )
     # Nodes of one machine share Ray's folders: one that unpacks the job's code replaces this one's.
     os.chdir(tempfile.gettempdir())
-    # What it warns of, a snapshot of the search with each checkpoint, is what going on needs.
-    os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+    # A search that was cut off goes on from its stored state: at most a second behind, and what it
+    # takes to store it.
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     ray_train.connect()
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search import BasicVariantGenerator
 
-    from training import trials
+    from training import objects, search_state, trials
 
     run.start(asked)
     trainable = tune.with_resources(train_func, options.bundle(asked))
@@ -165,13 +166,17 @@ def main(arguments: list[str] | None = None) -> None:
             run_config=tune.RunConfig(
                 name=run.name,
                 storage_path=run.storage,
-                checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
                 failure_config=tune.FailureConfig(max_failures=1),  # on a node that is lost
-                callbacks=[trials.TrialLines(asked["total_epochs"])],
+                callbacks=[
+                    trials.TrialLines(asked["total_epochs"]),
+                    search_state.Pruning(run.url),
+                ],
                 verbose=0,
             ),
         )
-    if fault := trials.finish(run, tuner.fit()):
+    found = tuner.fit()
+    search_state.prune(objects.open_url(run.url))
+    if fault := trials.finish(run, found):
         sys.exit(f"error: {fault}")
 
 

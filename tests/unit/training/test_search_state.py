@@ -1,0 +1,93 @@
+"""Which checkpoints of a search go, by a folder as Tune leaves it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training import objects, search_state
+
+TRIALS = {  # the names of their folders, as Tune makes them
+    "00f8a_00000": "train_func_00f8a_00000_0_batch_size=32,dropout=0.61_2026-11-22_04-12-58",
+    "00f8a_00001": "train_func_00f8a_00001_1_batch_size=64,dropout=0.20_2026-11-22_04-12-59",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A search whose trials have three checkpoints each, and no state yet."""
+    for name in TRIALS.values():
+        for number in range(3):
+            folder = tmp_path / name / f"checkpoint_{number:06d}"
+            folder.mkdir(parents=True)
+            (folder / "last.ckpt").write_text("weights")
+        (tmp_path / name / "result.json").write_text("{}")
+    return tmp_path
+
+
+def _write_state(store: Path, begun: str, **newest: str | None) -> None:
+    results = [
+        {"last_result": {"trial_id": f"00f8a_{trial}", "checkpoint_dir_name": name} if name else {}}
+        for trial, name in newest.items()
+    ]
+    data = [["{}", json.dumps(result)] for result in results]
+    (store / f"experiment_state-{begun}.json").write_text(json.dumps({"trial_data": data}))
+
+
+def _left(store: Path, trial: str) -> list[int]:
+    found = (store / TRIALS[trial]).glob("checkpoint_*/last.ckpt")
+    return sorted(int(path.parent.name[-6:]) for path in found)
+
+
+def _prune(store: Path) -> None:
+    search_state.prune(objects.open_url(store.as_uri()))
+
+
+def test_what_the_stored_state_names_stays_and_all_after_it(store: Path) -> None:  # F32
+    newest = {"00000": "checkpoint_000001", "00001": "checkpoint_000002"}
+    _write_state(store, "2026-11-22_04-12-58", **newest)
+    _prune(store)
+    assert _left(store, "00f8a_00000") == [1, 2]
+    assert _left(store, "00f8a_00001") == [2]
+    assert (store / TRIALS["00f8a_00001"] / "result.json").exists()
+
+
+def test_a_trial_that_the_state_has_nothing_of_keeps_all(store: Path) -> None:
+    _prune(store)
+    assert _left(store, "00f8a_00000") == [0, 1, 2]
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": None, "00001": "checkpoint_000001"})
+    _prune(store)
+    assert _left(store, "00f8a_00000") == [0, 1, 2]
+    assert _left(store, "00f8a_00001") == [1, 2]
+
+
+def test_a_search_that_went_on_goes_by_its_newest_state(store: Path) -> None:
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
+    _write_state(store, "2026-11-22_05-00-00", **{"00000": "checkpoint_000001"})
+    _prune(store)
+    assert _left(store, "00f8a_00000") == [1, 2]
+
+
+def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pruning = search_state.Pruning(store.as_uri())
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000001"})
+    pruning.on_step_end(1, [])
+    assert _left(store, "00f8a_00000") == [1, 2]
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
+    pruning.on_step_end(2, [])  # at once
+    assert _left(store, "00f8a_00000") == [1, 2]
+    monkeypatch.setattr(search_state, "PAUSE_SECONDS", 0.0)
+    pruning.on_step_end(3, [])
+    assert _left(store, "00f8a_00000") == [2]
+
+
+def test_a_search_goes_on_without_the_store(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def refuse(_folder: objects.Folder) -> None:
+        raise objects.StorageError("the store is away")
+
+    monkeypatch.setattr(search_state, "prune", refuse)
+    search_state.Pruning(store.as_uri()).on_step_end(1, [])
+    assert "old checkpoints stay for now: the store is away" in capsys.readouterr().out

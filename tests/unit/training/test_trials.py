@@ -1,0 +1,55 @@
+"""The table of a search, from results as Tune gives them."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas
+import pytest
+
+from training import trials
+from training.runs import Run
+
+
+class Found(list[Any]):
+    """Results in the order of a search that went on, which is not that of its trials."""
+
+    num_errors = 1
+
+
+def _result(number: int, accuracies: list[float], *, error: bool = False) -> SimpleNamespace:
+    rows = [
+        {
+            "epoch": epoch,
+            "val_accuracy": accuracy,
+            "val_loss": 1.0,
+            "train_accuracy": accuracy,
+            "train_loss": 1.0,
+            "time_total_s": 60.0 * (epoch + 1),
+        }
+        for epoch, accuracy in enumerate(accuracies)
+    ]
+    return SimpleNamespace(
+        path=f"bucket/search/train_func_00f8a_{number:05d}_{number}_batch_size=32_2026-11-22",
+        config={"batch_size": 32 + number, "dropout_probability": 0.5},
+        metrics={"generated": True} if rows else None,
+        metrics_dataframe=pandas.DataFrame(rows) if rows else None,
+        error=RuntimeError("a fault") if error else None,
+    )
+
+
+def test_each_row_has_its_own_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Found([_result(2, [0.3, 0.8]), _result(0, [0.2]), _result(1, [], error=True)])
+    run = Run(tmp_path.as_uri(), "search")
+    assert trials.finish(run, found) == ""
+    out = capsys.readouterr().out
+    rows = [line.split()[:2] for line in out.splitlines() if line.startswith("0")]
+    assert rows == [["00000", "32"], ["00001", "33"], ["00002", "34"]]
+    assert "Best trial: 00002 (batch_size 34, dropout_probability 0.5), Valid. Acc.: 80.000%" in out
+    assert "Search completed after 3 trials, 1 failed" in out
+    assert [record["valid_acc"] for record in run.metrics()] == [0.3, 0.8]
+
+
+def test_without_any_epoch_there_is_no_best(tmp_path: Path) -> None:
+    fault = trials.finish(Run(tmp_path.as_uri(), "search"), Found([_result(0, [], error=True)]))
+    assert fault == "all 1 trials failed: the log above says why"

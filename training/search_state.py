@@ -1,0 +1,75 @@
+"""Which checkpoints of a search's trials can go: those before the ones that its stored state names.
+
+Tune keeps the newest by what its driver knows; the state in the store, from which a search that was
+cut off goes on, may name an older one, whose trial then fails. So here what is stored decides.
+"""
+
+# ruff: noqa: ARG002 - the signature is Tune's
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from ray import tune
+
+from training.objects import Folder, StorageError, open_url
+
+STATE = re.compile(r"experiment_state-.*\.json")  # named by when the search was started or went on
+CHECKPOINT = re.compile(r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*/(checkpoint_\d{6})/")
+PAUSE_SECONDS = 10.0
+
+
+def named(state: bytes) -> dict[str, str]:
+    """The checkpoint that a stored state names for each trial that has one, by the trial's id."""
+    trials = json.loads(state)["trial_data"]
+    results = [json.loads(metadata)["last_result"] for _, metadata in trials]
+    return {
+        result["trial_id"]: result["checkpoint_dir_name"]
+        for result in results
+        if result.get("checkpoint_dir_name")
+    }
+
+
+def prune(folder: Folder) -> None:
+    """Removes what the stored state no longer needs.
+
+    Raises:
+        StorageError: the store stays away.
+    """
+    states = [name for name in folder.sizes() if STATE.fullmatch(name)]
+    if not states:
+        return
+    newest = named(folder.read(max(states)))
+    old = []
+    for name in folder.sizes():
+        found = CHECKPOINT.match(name)
+        if found is not None and found[2] < newest.get(found[1], ""):
+            old.append(name)
+    if old:
+        folder.delete(*old)
+
+
+class Pruning(tune.Callback):
+    """Prunes from time to time while the search goes on."""
+
+    def __init__(self, url: str) -> None:
+        """Nothing is removed yet.
+
+        Args:
+            url: of the search's folder.
+        """
+        self._url = url
+        self._last = 0.0
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Prunes if it is time to; what a store that is away keeps is removed the next time."""
+        if time.monotonic() - self._last < PAUSE_SECONDS:
+            return
+        try:
+            prune(open_url(self._url))
+        except StorageError as error:
+            print(f"old checkpoints stay for now: {error}", flush=True)  # noqa: T201 - a job prints
+        self._last = time.monotonic()
