@@ -1,4 +1,4 @@
-"""Which checkpoints of a search's trials can go: those before the ones that its stored state names.
+"""Which checkpoints of a search's trials can go: those that its stored state is past.
 
 Tune keeps the newest by what its driver knows; the state in the store, from which a search that was
 cut off goes on, may name an older one, whose trial then fails. So here what is stored decides.
@@ -18,16 +18,19 @@ from ray import tune
 from training.objects import Folder, StorageError, open_url
 
 STATE = re.compile(r"experiment_state-.*\.json")  # named by when the search was started or went on
-CHECKPOINT = re.compile(r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*/(checkpoint_\d{6})/")
+CHECKPOINT = re.compile(r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*/checkpoint_(\d{6})/")
+# Tune records a result first, and its checkpoint with the trial's next event: the one before may
+# still be what the trial goes on from.
+KEPT = 2
 PAUSE_SECONDS = 10.0
 
 
-def named(state: bytes) -> dict[str, str]:
-    """The checkpoint that a stored state names for each trial that has one, by the trial's id."""
+def newest(state: bytes) -> dict[str, int]:
+    """The number of each trial's newest checkpoint in a stored state, by the trial's id."""
     trials = json.loads(state)["trial_data"]
     results = [json.loads(metadata)["last_result"] for _, metadata in trials]
     return {
-        result["trial_id"]: result["checkpoint_dir_name"]
+        result["trial_id"]: int(result["checkpoint_dir_name"].rpartition("_")[2])
         for result in results
         if result.get("checkpoint_dir_name")
     }
@@ -42,11 +45,11 @@ def prune(folder: Folder) -> None:
     states = [name for name in folder.sizes() if STATE.fullmatch(name)]
     if not states:
         return
-    newest = named(folder.read(max(states)))
+    stored = newest(folder.read(max(states)))
     old = []
     for name in folder.sizes():
         found = CHECKPOINT.match(name)
-        if found is not None and found[2] < newest.get(found[1], ""):
+        if found is not None and int(found[2]) <= stored.get(found[1], 0) - KEPT:
             old.append(name)
     if old:
         folder.delete(*old)

@@ -16,9 +16,9 @@ TRIALS = {  # the names of their folders, as Tune makes them
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A search whose trials have three checkpoints each, and no state yet."""
+    """A search whose trials have four checkpoints each, and no state yet."""
     for name in TRIALS.values():
-        for number in range(3):
+        for number in range(4):
             folder = tmp_path / name / f"checkpoint_{number:06d}"
             folder.mkdir(parents=True)
             (folder / "last.ckpt").write_text("weights")
@@ -44,42 +44,42 @@ def _prune(store: Path) -> None:
     search_state.prune(objects.open_url(store.as_uri()))
 
 
-def test_what_the_stored_state_names_stays_and_all_after_it(store: Path) -> None:  # F32
-    newest = {"00000": "checkpoint_000001", "00001": "checkpoint_000002"}
+def test_what_the_stored_state_may_go_on_from_stays_and_all_after_it(store: Path) -> None:  # F32
+    newest = {"00000": "checkpoint_000002", "00001": "checkpoint_000003"}
     _write_state(store, "2026-11-22_04-12-58", **newest)
     _prune(store)
-    assert _left(store, "00f8a_00000") == [1, 2]
-    assert _left(store, "00f8a_00001") == [2]
+    assert _left(store, "00f8a_00000") == [1, 2, 3]
+    assert _left(store, "00f8a_00001") == [2, 3]
     assert (store / TRIALS["00f8a_00001"] / "result.json").exists()
 
 
 def test_a_trial_that_the_state_has_nothing_of_keeps_all(store: Path) -> None:
     _prune(store)
-    assert _left(store, "00f8a_00000") == [0, 1, 2]
-    _write_state(store, "2026-11-22_04-12-58", **{"00000": None, "00001": "checkpoint_000001"})
+    assert _left(store, "00f8a_00000") == [0, 1, 2, 3]
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": None, "00001": "checkpoint_000002"})
     _prune(store)
-    assert _left(store, "00f8a_00000") == [0, 1, 2]
-    assert _left(store, "00f8a_00001") == [1, 2]
+    assert _left(store, "00f8a_00000") == [0, 1, 2, 3]
+    assert _left(store, "00f8a_00001") == [1, 2, 3]
 
 
 def test_a_search_that_went_on_goes_by_its_newest_state(store: Path) -> None:
-    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
-    _write_state(store, "2026-11-22_05-00-00", **{"00000": "checkpoint_000001"})
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
+    _write_state(store, "2026-11-22_05-00-00", **{"00000": "checkpoint_000002"})
     _prune(store)
-    assert _left(store, "00f8a_00000") == [1, 2]
+    assert _left(store, "00f8a_00000") == [1, 2, 3]
 
 
 def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pruning = search_state.Pruning(store.as_uri())
-    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000001"})
-    pruning.on_step_end(1, [])
-    assert _left(store, "00f8a_00000") == [1, 2]
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
+    pruning.on_step_end(1, [])
+    assert _left(store, "00f8a_00000") == [1, 2, 3]
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
     pruning.on_step_end(2, [])  # at once
-    assert _left(store, "00f8a_00000") == [1, 2]
+    assert _left(store, "00f8a_00000") == [1, 2, 3]
     monkeypatch.setattr(search_state, "PAUSE_SECONDS", 0.0)
     pruning.on_step_end(3, [])
-    assert _left(store, "00f8a_00000") == [2]
+    assert _left(store, "00f8a_00000") == [2, 3]
 
 
 def test_a_search_goes_on_without_the_store(
