@@ -18,7 +18,8 @@ from ray import tune
 from training.objects import Folder, StorageError, open_url
 
 STATE = re.compile(r"experiment_state-.*\.json")  # named by when the search was started or went on
-CHECKPOINT = re.compile(r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*/checkpoint_(\d{6})/")
+TRIAL = r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*"  # a trial's folder; its id
+CHECKPOINT = re.compile(TRIAL + r"/checkpoint_(\d{6})/")
 # Tune records a result first, and its checkpoint with the trial's next event: the one before may
 # still be what the trial goes on from.
 KEPT = 2
@@ -36,18 +37,31 @@ def newest(state: bytes) -> dict[str, int]:
     }
 
 
+def trial_id(folder: str) -> str:
+    """The id of the trial whose folder has this name, as Tune makes them.
+
+    Raises:
+        ValueError: no trial has.
+    """
+    found = re.fullmatch(TRIAL, folder)
+    if found is None:
+        raise ValueError(f"no trial has the folder {folder}")
+    return found[1]
+
+
 def prune(folder: Folder) -> None:
     """Removes what the stored state no longer needs.
 
     Raises:
         StorageError: the store stays away.
     """
-    states = [name for name in folder.sizes() if STATE.fullmatch(name)]
+    names = folder.sizes()
+    states = [name for name in names if STATE.fullmatch(name)]
     if not states:
         return
     stored = newest(folder.read(max(states)))
     old = []
-    for name in folder.sizes():
+    for name in names:
         found = CHECKPOINT.match(name)
         if found is not None and int(found[2]) <= stored.get(found[1], 0) - KEPT:
             old.append(name)

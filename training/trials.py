@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from ray import tune
 
+from training import search_state
 from training.run_folder import CURVES
 from training.runs import Run
 
@@ -66,7 +66,10 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
     """
     print("trial  batch_size  dropout_probability  epochs  valid_acc")
     # A search that went on has its trials in another order.
-    results = sorted((found[index] for index in range(len(found))), key=_number)
+    results = sorted(
+        (found[index] for index in range(len(found))),
+        key=lambda result: _number(search_state.trial_id(Path(result.path).name)),
+    )
     histories: list[list[dict[str, Any]]] = []
     for number, result in enumerate(results):
         history = _history(result)
@@ -93,14 +96,6 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
     )
     print(f"Search completed after {len(found)} trials, {found.num_errors} failed: {run.url}")
     return ""
-
-
-def _number(result: tune.Result) -> int:
-    """Which of the search's trials it is; the name of its folder says so."""
-    found = re.search(r"_[0-9a-f]+_(\d{5})_", Path(result.path).name)
-    if found is None:
-        raise ValueError(f"no trial has the folder {result.path}")
-    return int(found[1])
 
 
 def _history(result: tune.Result) -> list[dict[str, Any]]:
@@ -149,7 +144,11 @@ def _picture(name: str, histories: list[list[dict[str, Any]]], best: int) -> byt
 
 
 def _title(trial_id: str) -> str:
-    return f"trial {trial_id.rpartition('_')[2]}"
+    return f"trial {_number(trial_id)}"
+
+
+def _number(trial_id: str) -> str:
+    return trial_id.rpartition("_")[2]
 
 
 def _searched(config: dict[str, Any]) -> str:
