@@ -6,6 +6,7 @@ come. However much data there is, no more than STREAM_BYTES of it are in flight.
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections.abc import Iterator
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 SIDE = 224  # pixels, as ResNet was made for
 RESIZED_SIDE = 256  # of the shorter side, before the middle is cut out
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's
-BATCH = 64  # images that are handed on at once
-SHARDS_PER_TASK = 8  # a task costs some 0.1 s beside its work; one that is lost is done again
+BATCH = 128  # images that are handed on at once
+SHARDS_PER_TASK = 16  # a task costs some 0.1 s beside its work; one that is lost is done again
+LEAST_TASKS = 8  # where there are as many shards, so that little data is not read by one CPU
 
 TASK = "MapBatches(decode_shards)"  # as Ray names the tasks
 
-BLOCK_BYTES = 16 * 1024**2  # Ray Data's default, 128 MiB, is more than a small node's store
-STREAM_BYTES = 64 * 1024**2  # of the object store
+BLOCK_BYTES = 16 * 1024**2  # less than BATCH images have: handed on as they are, not put together
+# Of the object store. Ray Data sets two blocks aside for each task, and starts none for which that
+# is not left beside what training has not taken: with a third of this two did not run at once.
+STREAM_BYTES = 192 * 1024**2
+
+# A client of the store costs as much as decoding some twenty images.
+_folder = functools.cache(open_url)
 
 
 def stream(url: str, shards: list[str]) -> Dataset:
@@ -45,9 +52,9 @@ def stream(url: str, shards: list[str]) -> Dataset:
     context.enable_progress_bars = False
     # Not by Ray Data's own reader of Parquet: it lists, reads and decodes in three stages that
     # hand JPEGs to each other through the object store, and wait for each other's CPUs.
-    blocks = math.ceil(len(shards) / SHARDS_PER_TASK)
+    tasks = max(math.ceil(len(shards) / SHARDS_PER_TASK), min(len(shards), LEAST_TASKS))
     return ray.data.from_items(
-        [{"url": url, "shard": shard} for shard in shards], override_num_blocks=blocks
+        [{"url": url, "shard": shard} for shard in shards], override_num_blocks=tasks
     ).map_batches(decode_shards, batch_size=None)
 
 
@@ -66,7 +73,7 @@ def decode_shards(rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from pyarrow import parquet  # noqa: PLC0415
 
     for url, shard in zip(rows["url"], rows["shard"], strict=True):
-        file = parquet.ParquetFile(pa.BufferReader(open_url(url).read(shard)))
+        file = parquet.ParquetFile(pa.BufferReader(_folder(url).read(shard)))
         for batch in file.iter_batches(BATCH):
             images = [decode(image.as_buffer()) for image in batch["image"]]
             yield {"image": np.stack(images), "label": batch["label"].to_numpy()}
