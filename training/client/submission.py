@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 SCRIPT = "script"  # metadata: the script's path, to find it again
+NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as of a cluster just started
+TRIES = 3
 PACKAGING_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 
 
@@ -130,7 +132,8 @@ def submit(
     print(f"Job submission server address: {outputs.dashboard_url}", flush=True)  # noqa: T201
     _show_packaging()
     try:
-        submission_id = client.submit_job(
+        submission_id = _send(
+            client,
             entrypoint=join([*request.script.command, *request.arguments]),
             submission_id=request.submission_id,
             runtime_env=request.runtime_env,
@@ -155,6 +158,17 @@ def submit(
             "mend the runtime environment or the options, then submit again"
         ) from None
     return client, submission_id
+
+
+def _send(client: JobSubmissionClient, **job: Any) -> str:
+    for _ in range(TRIES - 1):
+        try:
+            return client.submit_job(**job)
+        except RuntimeError as error:
+            if NO_NODE_YET not in str(error):
+                raise
+            print("no node of the cluster takes jobs yet; asking again", flush=True)  # noqa: T201
+    return client.submit_job(**job)
 
 
 def prepare() -> Future[None]:

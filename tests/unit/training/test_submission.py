@@ -71,16 +71,16 @@ def test_the_default_name_is_a_good_one(script: scripts.Script) -> None:
 
 
 class Client:
-    """Takes a job, or refuses it with an error."""
+    """Takes a job, after it refused it some times with an error."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+    def __init__(self, error: Exception | None = None, times: int = 1) -> None:
+        self.errors: list[Exception] = [error] * times if error else []
         self.sent: dict[str, Any] = {}
 
     def submit_job(self, **sent: Any) -> str:
         self.sent = sent
-        if self.error:
-            raise self.error
+        if self.errors:
+            raise self.errors.pop()
         return "raysubmit_1"
 
 
@@ -121,6 +121,26 @@ def test_the_servers_traceback_becomes_one_message(
     monkeypatch.setattr(preflight, "run", lambda *_: client)
     with pytest.raises(ClientError, match=r"the job was not taken: Job r exists already\.;"):
         submission.submit(request_, stack, force=True)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
+    request_: submission.Request,
+    stack: StackOutputs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+) -> None:
+    answer = "No available agent to submit job, please try again later."
+    error = RuntimeError(f"Request failed with status code 500: {answer}.")
+    monkeypatch.setattr(preflight, "run", lambda *_: Client(error, times))
+    if times < submission.TRIES:
+        assert submission.submit(request_, stack, force=True)[1] == "raysubmit_1"
+    else:
+        with pytest.raises(ClientError, match=r"the job was not taken: .* try again later"):
+            submission.submit(request_, stack, force=True)
+    said = capsys.readouterr().out.count("no node of the cluster takes jobs yet; asking again")
+    assert said == min(times, submission.TRIES - 1)
 
 
 def test_nothing_is_sent_when_nothing_can_hold_it(
