@@ -2,9 +2,7 @@
 
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ import psutil
 import pytest
 
 from tests.fakes.machines import Machines, NoMachinesError
+from tests.ports import free_ports
 from training.client.outputs import StackOutputs
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,23 +36,6 @@ PORTS = (
     "servePort",
 )
 TIMEOUT_SECONDS = 600  # an `up` may have to build images first
-
-
-def _free_range(count: int) -> int:
-    """Return the first of `count` free ports in a row.
-
-    Not from port 0's range, from which the kernel serves everybody: Ray's nodes open dozens of
-    ports there and would now and then take one before the service that it was meant for.
-    """
-    while True:
-        first = random.randrange(10000, 32000)
-        try:
-            held = [socket.create_server(("", first + i)) for i in range(count)]
-        except OSError:
-            continue
-        for listener in held:
-            listener.close()
-        return first
 
 
 def _started_below(folder: Path) -> list[psutil.Process]:
@@ -94,7 +76,7 @@ def started_below() -> Callable[[Path], list[psutil.Process]]:
 
 @pytest.fixture
 def free_port() -> Callable[[], int]:
-    return lambda: _free_range(1)
+    return lambda: free_ports(1)[0]
 
 
 @pytest.fixture
@@ -150,7 +132,7 @@ def _declare(base: Path, **changes: Any) -> Stack:
     shutil.copy(ROOT / "Pulumi.yaml", project)
     shutil.copy(ROOT / "infra" / "__main__.py", project / "infra")
     (base / "backend").mkdir()
-    first = _free_range(len(PORTS) + 2)
+    first, *_ = free_ports(len(PORTS) + 2)
     values: dict[str, Any] = {key: first + offset for offset, key in enumerate(PORTS)}
     values |= {"agentPort": first + len(PORTS), "workers": 1, "worker": {"cpus": 1}}
     values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d")}

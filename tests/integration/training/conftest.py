@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import requests
 from botocore.config import Config
 
 from infra.runtimes import ray_logs
+from tests.ports import free_ports
 from training import objects
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -32,15 +32,6 @@ START_DEADLINE_S = 150.0  # of a machine that does much else
 NODE_STARTS = 3
 SESSIONS = "r"  # the head's --temp-dir
 BUCKET = "ray"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all distinct."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = START_DEADLINE_S) -> Any:

@@ -17,7 +17,8 @@ import torch
 from pyarrow.fs import FileSystem
 
 from tests.fakes.chaos_proxy import ChaosProxy
-from tests.integration.training.conftest import free_ports, wait_for
+from tests.integration.training.conftest import wait_for
+from tests.ports import free_ports
 from training import checkpoint_files, objects
 
 pytestmark = pytest.mark.integration

@@ -15,12 +15,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.integration.training.conftest import (
-    free_ports,
-    ray_command,
-    service,
-    wait_for,
-)
+from tests.integration.training.conftest import ray_command, service, wait_for
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.integration.training.conftest import free_ports, service, wait_for
+from tests.integration.training.conftest import service, wait_for
+from tests.ports import free_ports
 from training import checkpoints, objects, tracking
 from training.runs import Run
 

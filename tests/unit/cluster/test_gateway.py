@@ -2,7 +2,6 @@
 
 import base64
 import http.client
-import random
 import shutil
 import socket
 import struct
@@ -19,6 +18,7 @@ import pytest
 
 from cluster import gateway
 from cluster.gateway import Gateway, GatewayArgs, Route
+from tests.ports import free_ports
 
 Deploy = Callable[[Callable[[], Any]], Any]
 DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
@@ -222,17 +222,6 @@ def names() -> Iterator[Names]:
     server.close()
 
 
-def _free_ports(count: int) -> list[int]:
-    """Not of those that the kernel serves everybody from: another test would take one meanwhile."""
-    ports: list[int] = []
-    for port in random.sample(range(10000, 32000), k=1000):
-        if len(ports) == count:
-            break
-        with suppress(OSError), socket.create_server(("", port)):
-            ports.append(port)
-    return ports
-
-
 @pytest.fixture
 def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., list[int]]]:
     """Start HAProxy for 127.0.0.1; its port before each of some addresses is returned."""
@@ -240,7 +229,7 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
     log = (tmp_path / "log").open("wb")
 
     def run(*addresses: str, password: bool = False, hurry: bool = False) -> list[int]:
-        health, *ports = _free_ports(len(addresses) + 1)
+        health, *ports = free_ports(len(addresses) + 1)
         behind = dict(zip(ports, addresses, strict=True))
         assert runtime.listen_address("gateway") == "0.0.0.0"
         runtime.address = lambda _service, port: behind[port]

@@ -12,6 +12,7 @@ from docker.errors import APIError, ImageNotFound, NotFound
 from infra.hosts import docker_engine
 from infra.runtimes import container
 from infra.runtimes.container import NodeError, NodeProvider, NotReadyError, ReadyProvider
+from tests.ports import free_ports
 
 RUNNING = {"Status": "running", "Running": True, "Restarting": False, "ExitCode": 0}
 RESTARTING = {"Status": "restarting", "Running": True, "Restarting": True, "ExitCode": 3}
@@ -132,19 +133,14 @@ def _listed(name: str, *ports: int, state: str = "running", **labels: str) -> di
 
 
 @pytest.fixture
-def free_ports() -> list[int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
-        return [one.getsockname()[1], two.getsockname()[1]]
-
-
-@pytest.fixture
-def node(free_ports: list[int]) -> dict[str, Any]:
+def node() -> dict[str, Any]:
     """What a stack needs, all of which is free."""
+    web, db = free_ports(2)
     return {
         "stack": "dev",
         "identity": "lab-trainyard-dev",
         "names": ["lab-web", "lab-db"],
-        "ports": {"webPort": free_ports[:1], "dbPort": free_ports[1:]},
+        "ports": {"webPort": [web], "dbPort": [db]},
         "address": "",
         "images": {},
         "volumes": [],
