@@ -1,7 +1,7 @@
-"""Which checkpoints of a search's trials can go: those that its stored state is past.
+"""What a search that was cut off goes on from: its trials' checkpoints, and how far each had come.
 
-Tune keeps the newest by what its driver knows; the state in the store, from which a search that was
-cut off goes on, may name an older one, whose trial then fails. So here what is stored decides.
+Tune keeps the newest checkpoints by what its driver knows; the state in the store, from which the
+search goes on, may name an older one, whose trial then fails. So here what is stored decides.
 """
 
 # ruff: noqa: ARG002 - the signature is Tune's
@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from ray import tune
+from ray.tune.schedulers import ASHAScheduler
 
 from training.objects import Folder, StorageError, open_url
 
@@ -23,6 +24,7 @@ CHECKPOINT = re.compile(TRIAL + r"/checkpoint_(\d{6})/")
 # Tune records a result first, and its checkpoint with the trial's next event: the one before may
 # still be what the trial goes on from.
 KEPT = 2
+RESULTS = "result.json"  # in a trial's folder: one line for each result
 PAUSE_SECONDS = 10.0
 
 
@@ -47,6 +49,20 @@ def trial_id(folder: str) -> str:
     if found is None:
         raise ValueError(f"no trial has the folder {folder}")
     return found[1]
+
+
+def reported(folder: Folder, trial_folder: str) -> list[dict[str, Any]]:
+    """What a trial has reported, as far as it is stored.
+
+    Raises:
+        StorageError: the store stays away.
+    """
+    try:
+        content = folder.read(f"{trial_folder}/{RESULTS}")
+    except FileNotFoundError:  # stored after the state that names the trial
+        return []
+    whole, _, _ = content.rpartition(b"\n")  # Tune may be writing when it copies the file
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def prune(folder: Folder) -> None:
@@ -90,3 +106,34 @@ class Pruning(tune.Callback):
         except StorageError as error:
             print(f"old checkpoints stay for now: {error}", flush=True)  # noqa: T201 - a job prints
         self._last = time.monotonic()
+
+
+class Halving(ASHAScheduler):
+    """ASHA that knows, in a search that goes on, what its trials had reached before.
+
+    Tune stores no scheduler, and starts one anew (Ray's issue 30838): ASHA would then compare a
+    trial only with those that still run, and let the weak ones go on.
+    """
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        """No trial has reached anything yet.
+
+        Args:
+            url: of the search's folder.
+            settings: ASHA's own.
+        """
+        super().__init__(**settings)
+        self._url = url
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Takes in what a trial of the stored search had reported.
+
+        Raises:
+            StorageError: the store stays away.
+        """
+        super().on_trial_add(tune_controller, trial)
+        if "training_iteration" not in trial.last_result:
+            return
+        for result in reported(open_url(self._url), trial.storage.trial_dir_name):
+            # What the trial is to do now was told it then.
+            super().on_trial_result(tune_controller, trial, result)

@@ -293,7 +293,7 @@ def test_a_search_with_failures_that_is_cut_off(  # D52, D55, F32
     epochs = [int(row) for row in re.findall(r"^0000\d +\d+ +\S+ +(\d+) ", out, re.MULTILINE)]
     assert len(epochs) == 8
     assert max(epochs) == 8
-    assert sum(epochs) < 5 * 8  # ASHA ended the weak ones
+    assert epochs[7] == 1  # ASHA ended the weak one: it starts after others have reported
 
 
 def state_with_an_end(cluster: Any, run: str) -> bytes | None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,3 +92,41 @@ def test_a_search_goes_on_without_the_store(
     monkeypatch.setattr(search_state, "prune", refuse)
     search_state.Pruning(store.as_uri()).on_step_end(1, [])
     assert "old checkpoints stay for now: the store is away" in capsys.readouterr().out
+
+
+def _results(count: int, accuracy: float) -> list[dict[str, float]]:
+    return [{"training_iteration": n + 1, "val_accuracy": accuracy} for n in range(count)]
+
+
+def _trial(trial_id: str, last: dict[str, float]) -> Any:
+    storage = SimpleNamespace(trial_dir_name=TRIALS[trial_id])
+    return SimpleNamespace(trial_id=trial_id, last_result=last, storage=storage)
+
+
+def _halving(store: Path) -> search_state.Halving:
+    asha = search_state.Halving(store.as_uri(), max_t=8, grace_period=1, reduction_factor=2)
+    asha.set_search_properties("val_accuracy", "max")
+    return asha
+
+
+@pytest.mark.parametrize(("accuracy", "decision"), [(0.4, "STOP"), (0.6, "CONTINUE")])
+def test_asha_compares_with_what_was_reached_before_the_search_was_cut_off(  # D52, F32
+    store: Path, accuracy: float, decision: str
+) -> None:
+    done, new = TRIALS
+    lines = [json.dumps(result) + "\n" for result in _results(4, accuracy=0.5)]
+    (store / TRIALS[done] / "result.json").write_text("".join(lines) + '{"training_it')
+    asha = _halving(store)
+    asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
+    trial = _trial(new, {})
+    asha.on_trial_add(None, trial)
+    assert asha.on_trial_result(None, trial, _results(1, accuracy)[0]) == decision
+
+
+def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) -> None:
+    done, new = TRIALS
+    (store / TRIALS[done] / "result.json").unlink()
+    asha = _halving(store)
+    asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
+    asha.on_trial_add(None, _trial(new, {}))
+    assert asha.on_trial_result(None, _trial(new, {}), _results(1, 0.4)[0]) == "CONTINUE"

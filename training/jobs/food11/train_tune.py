@@ -137,7 +137,6 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     ray_train.connect()
     from ray import tune
-    from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search import BasicVariantGenerator
 
     from training import objects, search_state, trials
@@ -158,8 +157,8 @@ def main(arguments: list[str] | None = None) -> None:
                 metric="val_accuracy",
                 mode="max",
                 num_samples=asked["num_samples"],
-                scheduler=ASHAScheduler(
-                    max_t=asked["total_epochs"], grace_period=1, reduction_factor=2
+                scheduler=search_state.Halving(
+                    run.url, max_t=asked["total_epochs"], grace_period=1, reduction_factor=2
                 ),
                 search_alg=BasicVariantGenerator(random_state=asked["seed"]),
             ),
