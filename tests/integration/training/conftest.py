@@ -259,6 +259,8 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Workers would let all else go first, which is the other part of the tests.
+            "RAY_worker_niceness": "0",
             "AWS_SHARED_CREDENTIALS_FILE": str(folder / "aws"),
             "AWS_ENDPOINT_URL": store["endpoint"],
             "AWS_REGION": "us-east-1",
