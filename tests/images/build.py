@@ -21,7 +21,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +42,6 @@ GO_NETWORK = ("GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOIN
 GO_FOLDERS = ("bin", "lib", "pkg", "src", "VERSION", "go.env")
 CREDENTIALS = re.compile(r"//[^/\s]*@")
 LAST_LINES = 20
-AT_ONCE = 2  # one waits for the network or the disk while the other compiles
 # As the official image is set up: what apt downloads to install it is no part of a layer. Said at
 # the end, because mmdebstrap itself needs its downloads until then.
 KEEP_NO_PACKAGES = (
@@ -98,20 +96,10 @@ def _make(names: list[str]) -> None:
                 wanted.append(image)
     _have_debian()
     made = _recipes_of_existing(wanted)
-    building: dict[str, Future[None]] = {}
-
-    def build(name: str) -> None:
-        for parent in RECIPES[name].parents:
-            building[parent].result()
+    for name in wanted:
         recipe = _digest(name)
         if made.get(name) != recipe:
             _build(name, recipe)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name in wanted:  # what it is made from first: nobody waits for one without a thread
-            building[name] = pool.submit(build, name)
-    for each in building.values():
-        each.result()
 
 
 def _ancestors(name: str) -> list[str]:
@@ -345,21 +333,21 @@ def _ours(name: str, *parents: str, arguments: tuple[str, ...] = ()) -> Recipe:
     )
 
 
-RECIPES = {  # those that take longest first
+RECIPES = {
     "base": Recipe((), _base),
     "go": Recipe(("base",), _go, inputs=_go_version),
+    "prometheus": _stand_in("prometheus"),
+    "gateway": _stand_in("gateway"),
+    "grafana": _stand_in("grafana"),
+    "dataset": _ours("dataset"),
+    "jupyter": _ours("jupyter"),
+    "mlflow": _ours("mlflow"),
     "minio": _ours(
         "minio",
         "go",
         arguments=(f"GO_IMAGE={PREFIX}go", f"MINIO_VERSION={versions.MINIO}"),
     ),
     "ray": _ours("ray"),
-    "mlflow": _ours("mlflow"),
-    "jupyter": _ours("jupyter"),
-    "dataset": _ours("dataset"),
-    "prometheus": _stand_in("prometheus"),
-    "gateway": _stand_in("gateway"),
-    "grafana": _stand_in("grafana"),
 }
 
 if __name__ == "__main__":
