@@ -1,4 +1,4 @@
-"""Which checkpoints of a search go, by a folder as Tune leaves it."""
+"""Which checkpoints of a search go, and what ASHA still knows, by a folder as Tune leaves it."""
 
 import json
 from pathlib import Path

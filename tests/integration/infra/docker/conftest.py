@@ -33,10 +33,13 @@ def _settings(changes: dict[str, Any]) -> dict[str, Any]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test of this folder needs an Engine; without one all of them say so."""
-    folder = Path(__file__).parent
+
+    def is_here(item: pytest.Item) -> bool:
+        return Path(__file__).parent in item.path.parents
+
     # Last, for the lab stays up to the end, and what it does to be up slows all other tests.
-    items.sort(key=lambda item: folder in item.path.parents)
-    here = [item for item in items if folder in item.path.parents]
+    items.sort(key=is_here)
+    here = [item for item in items if is_here(item)]
     if not here or docker_engine.answers():
         return
     reason = "no Docker Engine answers (install docker.io and start dockerd)"
