@@ -7,6 +7,7 @@ import shutil
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import lightning
@@ -19,9 +20,11 @@ from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
 from training.data import food11
 from training.data.splits import DataError
+from training.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
 from training.models.mobilenet import PREFIX, Classifier, WeightsError
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
+VARIANTS = (train_lightning, train_ray, train_fault_tolerant, train_tune)
 EPOCHS = 4
 THAW = 2  # the epoch that the base learns from
 
@@ -123,6 +126,33 @@ def test_data_that_is_missing_is_one_message(
     shutil.rmtree(tmp_path / "training/class_04")
     with pytest.raises(DataError, match="has 10 classes and Food-11 has 11: fill the folder"):
         load()
+
+
+def test_the_model_has_the_eleven_classes_of_the_course(data: Path) -> None:  # D26
+    seed = "Bread, Dairy product, Dessert, Egg, Fried food, Meat, Noodles/Pasta, Rice, Seafood"
+    assert ", ".join(food11.CLASSES) == f"{seed}, Soup, Vegetable/Fruit"
+    assert len(list((data / "training").iterdir())) == len(food11.CLASSES)
+    answers = classifier("none")(torch.zeros(2, 3, 32, 32))
+    assert answers.shape == (2, len(food11.CLASSES))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_variant_starts_from_the_figures_of_the_course(
+    variant: ModuleType,
+) -> None:  # D26, D27
+    figures = {
+        "initial_epochs": 5,
+        "total_epochs": 20,
+        "patience": 5,
+        "batch_size": 32,
+        "lr": 1e-4,
+        "fine_tune_lr": 1e-6,
+        "dropout_probability": 0.5,
+    }
+    if variant is train_tune:  # these it searches
+        del figures["batch_size"], figures["dropout_probability"]
+        figures["num_samples"] = 16
+    assert variant.config.items() >= figures.items()
 
 
 def test_a_file_gives_the_base_its_weights(weights: Path) -> None:
