@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from infra.resource import say
+from infra.provided import say
 
 if TYPE_CHECKING:
     import docker

@@ -11,7 +11,7 @@ from pulumi import dynamic
 
 from cluster.ssh import Connection, SshError, copy, run
 from infra.hosts.presence import HostProvider
-from infra.resource import difference, say
+from infra.provided import difference, say
 
 CALL_SECONDS = 60.0
 MODE = 0o755

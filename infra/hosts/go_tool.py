@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from infra.resource import say
+from infra.provided import say
 
 HEARTBEAT_SECONDS = 10.0
 LAST_LINES = 20

@@ -10,7 +10,7 @@ from pulumi import dynamic
 from cluster.ssh import CommandError, Connection, SshError, run
 from infra.cancellation import Cancellation, hear_host
 from infra.hosts import probe
-from infra.resource import difference, say
+from infra.provided import difference, say
 
 POLL_SECONDS = 1.0
 SAY_SECONDS = 30.0

@@ -11,7 +11,7 @@ import pulumi
 from pulumi import dynamic
 
 from infra.hosts import docker_engine
-from infra.resource import difference
+from infra.provided import difference
 
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
 

@@ -14,7 +14,7 @@ import pulumi
 from pulumi import dynamic
 
 from infra.hosts import docker_engine
-from infra.resource import difference, say
+from infra.provided import difference, say
 from infra.runtimes import ports as port_check
 
 POLL_SECONDS = 0.2

@@ -12,7 +12,7 @@ from pulumi import dynamic
 
 from cluster.ssh import Connection, run
 from infra.hosts.presence import HostProvider
-from infra.resource import difference, say
+from infra.provided import difference, say
 from infra.runtimes.programs import KINDS, ProgramError
 
 MARGIN_SECONDS = 60.0  # for the way there and what is not the service's own start

@@ -14,7 +14,7 @@ import pulumi
 from pulumi import dynamic
 
 from infra.cancellation import Cancellation, hear_host
-from infra.resource import difference, say
+from infra.provided import difference, say
 from infra.runtimes.supervisor import inherited_environment
 
 STOP_SECONDS = 20.0  # to remove what is half done

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ FORBIDDEN = {
 PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
 )
+# Nothing is started in this folder and no script lies in it: its modules are found as
+# infra.runtimes.NAME only.
+ONLY_IN_A_PACKAGE = {"infra/runtimes"}
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
 
 
@@ -48,6 +52,39 @@ def test_imports_go_one_way(package):
     for path in files:
         roots = {name.partition(".")[0] for name in _imported(path)}
         assert not roots & FORBIDDEN[package], path
+
+
+def _named_like_other_modules(root, folders):
+    """Paths below some folders that hide a module of Python or of an installed package.
+
+    A working folder, and the folder of a script, come first in sys.path: the CLI's host of dynamic
+    providers works in infra/, `python -m` in the checkout, jobs in training/ and in their own
+    folder. A folder without __init__.py hides nothing: a package found later takes precedence.
+    """
+    installed = {
+        name
+        for name, distributions in packages_distributions().items()
+        if set(distributions) != {"trainyard"}
+    }
+    taken = {*sys.stdlib_module_names, *installed}
+    for path in (found for folder in folders for found in (root / folder).rglob("*.py")):
+        module = path.parent if path.name == "__init__.py" else path
+        folder = module.parent.relative_to(root).as_posix()
+        if module.stem in taken and folder not in ONLY_IN_A_PACKAGE:
+            yield module.relative_to(root).as_posix()
+
+
+def test_no_module_hides_one_of_python_or_of_an_installed_package(tmp_path):
+    folders = [*FORBIDDEN, "bench", "docker"]
+    assert list(_named_like_other_modules(ROOT, folders)) == []
+    for name in ("infra/resource.py", "training/jobs/yaml.py", "cluster/ray/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    assert sorted(_named_like_other_modules(tmp_path, folders)) == [
+        "cluster/ray",
+        "infra/resource.py",
+        "training/jobs/yaml.py",
+    ]
 
 
 def test_both_sides_of_the_contract_name_the_same_outputs():

@@ -14,7 +14,7 @@ from pulumi import dynamic
 from cluster.ssh import Connection, run
 from infra.hosts.lambda_cloud.account import credentials
 from infra.hosts.presence import HostProvider
-from infra.resource import difference
+from infra.provided import difference
 
 CALL_SECONDS = 60.0
 FILE = "/etc/trainyard/ttl.json"

@@ -25,7 +25,7 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.model import LaunchRequest, Machine
 from infra.hosts.lambda_cloud.pacing import PACE, Paced
-from infra.resource import say
+from infra.provided import say
 
 ENDED = frozenset({"terminated", "terminating"})  # nothing more to do than wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same

@@ -31,7 +31,7 @@ from infra.hosts.lambda_cloud.errors import (
 )
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
 from infra.hosts.lambda_cloud.pacing import Paced
-from infra.resource import say
+from infra.provided import say
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
