@@ -10,8 +10,10 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 
-class BucketProvider(dynamic.ResourceProvider):
+
+class BucketProvider(Provider):
     """Makes a bucket once. Never deletes one: it holds the results of training."""
 
     serialize_as_secret_always = False  # captures nothing
@@ -38,7 +40,7 @@ class BucketProvider(dynamic.ResourceProvider):
         return dynamic.UpdateResult(self.create(_news).outs)
 
 
-class StoreUserProvider(dynamic.ResourceProvider):
+class StoreUserProvider(Provider):
     """A MinIO user with a policy of its own, and no other."""
 
     serialize_as_secret_always = False  # captures nothing

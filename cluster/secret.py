@@ -6,11 +6,11 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 
-class SecretProvider(dynamic.ResourceProvider):
+
+class SecretProvider(Provider):
     """Draws the secret. It has no existence outside the state, so there is nothing to read."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Replace a secret only when another length is asked for."""

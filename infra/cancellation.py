@@ -1,12 +1,9 @@
 """Ctrl-C for providers that wait: a wait that a cancel ends within a second.
 
-The embedded engine calls `cancel()` of loaded providers. Pulumi's own Python host gets a Cancel
-call too, and ignores it; `hear_host()` makes it listen.
+Both engines call `cancel()` of loaded providers (cluster/provider.py).
 """
 
-import sys
 import threading
-from types import FunctionType
 
 import pulumi
 
@@ -46,25 +43,3 @@ class Cancellation:
             raise CanceledError(
                 "canceled; what was made is in the state: run up again to go on, or destroy"
             )
-
-
-def hear_host() -> None:
-    """Let Pulumi's Python provider host pass its Cancel call on; nothing elsewhere.
-
-    The host (pulumi/dynamic/__main__.py) answers Cancel and does nothing, so a wait would hold up
-    the first Ctrl-C, and the second one makes the CLI drop what is under way. gRPC holds the
-    method itself by then: only its code can still be changed.
-    """
-    host = sys.modules["__main__"]
-    servicer = getattr(host, "DynamicResourceProviderServicer", None)
-    method = getattr(servicer, "Cancel", None)
-    if isinstance(method, FunctionType) and method.__code__ is not _cancel_all.__code__:
-        method.__code__ = _cancel_all.__code__
-
-
-def _cancel_all(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
-    """Run in place of the host's Cancel, with the host's globals."""
-    for provider in list(_PROVIDER_CACHE.values()):  # type: ignore[name-defined]  # noqa: F821
-        if hasattr(provider, "cancel"):
-            provider.cancel()
-    return empty_pb2.Empty()  # type: ignore[name-defined]  # noqa: F821

@@ -13,6 +13,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from infra.provided import say
 
 HEARTBEAT_SECONDS = 10.0
@@ -23,10 +24,8 @@ class BuildError(Exception):
     """Go could not build the program; the message ends with its last lines."""
 
 
-class GoToolProvider(dynamic.ResourceProvider):
+class GoToolProvider(Provider):
     """Builds a Go program. Its delete keeps the cache, which other stacks use too."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Another module, version or place is another program."""

@@ -5,13 +5,12 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from infra.hosts.lambda_cloud import keys
 
 
-class HostKeyProvider(dynamic.ResourceProvider):
+class HostKeyProvider(Provider):
     """Draws the pair. It has no existence outside the state, so there is nothing to read."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Never another one: the machine has it."""

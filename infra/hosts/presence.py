@@ -6,6 +6,7 @@ from typing import Any
 
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from cluster.ssh import SshError
 
 API_KEY = "lambdaApiKey"  # the setting
@@ -34,14 +35,14 @@ def is_gone(host: dict[str, Any], api_key: str | None) -> bool:
         return True
 
 
-class HostProvider(dynamic.ResourceProvider):
+class HostProvider(Provider):
     """A resource on a machine: with a rented machine that is gone, all on it is gone."""
 
-    serialize_as_secret_always = False  # captures nothing
     _key: str | None = None
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Take the API key from the stack's config, where the environment may have none."""
+        super().configure(req)
         self._key = req.config.get(API_KEY)
 
     @contextlib.contextmanager

@@ -7,8 +7,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from cluster.ssh import CommandError, Connection, SshError, run
-from infra.cancellation import Cancellation, hear_host
+from infra.cancellation import Cancellation
 from infra.hosts import probe
 from infra.provided import difference, say
 
@@ -23,19 +24,17 @@ FINISHED = (
 DEADLINE_MARGIN = 1.0
 
 
-class ReachableProvider(dynamic.ResourceProvider):
+class ReachableProvider(Provider):
     """Waits, and notes what the machine has."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another machine is waited for anew; at another address it is the same one."""
         return difference(olds, news, replaces=["machine"])
 
-    def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Listen for Ctrl-C."""
         self._cancellation = Cancellation()
-        hear_host()
+        super().configure(req)
 
     def cancel(self) -> None:
         """End the wait."""

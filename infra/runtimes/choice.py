@@ -10,16 +10,15 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from infra.hosts import docker_engine
 from infra.provided import difference
 
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
 
 
-class ChoiceProvider(dynamic.ResourceProvider):
+class ChoiceProvider(Provider):
     """A file that holds the name of the runtime."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another file or runtime is another choice."""

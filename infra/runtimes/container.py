@@ -13,6 +13,7 @@ import psutil
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from infra.hosts import docker_engine
 from infra.provided import difference, say
 from infra.runtimes import ports as port_check
@@ -33,10 +34,8 @@ class NodeError(Exception):
     """What a stack needs of an Engine is taken or missing; the message has a line for each."""
 
 
-class NodeProvider(dynamic.ResourceProvider):
+class NodeProvider(Provider):
     """The Engine as a stack uses it: what has to be there before, and what stays after."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another list is noted; nothing is replaced for it."""
@@ -71,10 +70,8 @@ class NodeProvider(dynamic.ResourceProvider):
             )
 
 
-class ReadyProvider(dynamic.ResourceProvider):
+class ReadyProvider(Provider):
     """A container that is up: it is on its network and its checks answer, or it has ended well."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another container, or one that does not run, is waited for anew."""

@@ -13,7 +13,8 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from infra.cancellation import Cancellation, hear_host
+from cluster.provider import Provider
+from infra.cancellation import Cancellation
 from infra.provided import difference, say
 from infra.runtimes.supervisor import inherited_environment
 
@@ -24,16 +25,14 @@ class OnceError(Exception):
     """The program ended badly; the message is what it said last."""
 
 
-class OnceProvider(dynamic.ResourceProvider):
+class OnceProvider(Provider):
     """A program that has ended well."""
 
-    serialize_as_secret_always = False  # captures nothing
-
-    def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Listen for Ctrl-C."""
         self._cancellation = Cancellation()
         self._running: set[subprocess.Popen[str]] = set()
-        hear_host()
+        super().configure(req)
 
     def cancel(self) -> None:
         """End what runs."""

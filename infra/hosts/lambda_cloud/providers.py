@@ -16,7 +16,8 @@ from pulumi import dynamic
 from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
-from infra.cancellation import Cancellation, hear_host
+from cluster.provider import Provider
+from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
 from infra.hosts.lambda_cloud.choice import ChoiceError, Pick, Wish, choose
@@ -46,7 +47,7 @@ T = TypeVar("T")
 Props = dict[str, Any]
 
 
-class _Provider(dynamic.ResourceProvider):
+class _Provider(Provider):
     """What all providers here share. Pickled without any attribute: they are made by configure."""
 
     serialize_as_secret_always = False  # captures nothing
@@ -56,7 +57,7 @@ class _Provider(dynamic.ResourceProvider):
         self._key = req.config.get(SETTING)
         self._cancellation = Cancellation()
         self._opened: Paced | None = None
-        hear_host()
+        super().configure(req)
 
     def cancel(self) -> None:
         """End the waits of all operations under way."""

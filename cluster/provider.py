@@ -1,0 +1,56 @@
+"""What all providers of dynamic resources share: two things that Pulumi's host of them does not do.
+
+Under the CLI they run in a process that Pulumi's package brings (pulumi/dynamic/__main__.py). It
+answers Cancel and does nothing, so a wait would hold up the first Ctrl-C, and the second one makes
+the CLI drop what is under way. And it reports each error as a Python traceback with the message
+somewhere in it. It has no setting for either, so its module is changed where it runs; the tests in
+`tests/integration/infra/test_provider_host.py` fail when Pulumi changes what this relies on.
+"""
+
+import sys
+import traceback
+from types import FunctionType, SimpleNamespace
+
+import pulumi
+from pulumi import dynamic
+
+
+class Provider(dynamic.ResourceProvider):
+    """The base of this project's providers; a method `cancel` of theirs is called on Ctrl-C."""
+
+    serialize_as_secret_always = False  # captures nothing
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
+        """Called once, before anything else; who overrides it calls this one too."""
+        change_host()
+
+
+def change_host() -> None:
+    """Let Pulumi's host pass Cancel on and report errors by their message; nothing elsewhere."""
+    host = sys.modules["__main__"]
+    servicer = getattr(host, "DynamicResourceProviderServicer", None)
+    if servicer is None:
+        return
+    # gRPC holds the method itself by now: only its code can still be changed.
+    if isinstance(method := getattr(servicer, "Cancel", None), FunctionType):
+        method.__code__ = _cancel_all.__code__
+    # All that it takes from this module is the text of the error in hand.
+    host.traceback = SimpleNamespace(format_exc=message)  # type: ignore[attr-defined]
+
+
+def message() -> str:
+    """The text for the exception in hand: its own, and where it comes from if nobody foresaw it."""
+    error = sys.exception()
+    package = type(error).__module__.partition(".")[0]
+    unforeseen = package in sys.stdlib_module_names and not isinstance(error, OSError)
+    if unforeseen and not isinstance(error, pulumi.RunError):
+        return traceback.format_exc()
+    return str(error) or repr(error)
+
+
+def _cancel_all(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+    """Run in place of the host's Cancel, with the host's globals."""
+    for provider in list(_PROVIDER_CACHE.values()):  # type: ignore[name-defined]  # noqa: F821
+        if hasattr(provider, "cancel"):
+            provider.cancel()
+    return empty_pb2.Empty()  # type: ignore[name-defined]  # noqa: F821

@@ -1,0 +1,39 @@
+"""A copy of this checkout as a user has it: all that git knows, and an environment of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = ("python", "pip", "activate", "Activate")  # programs that name the environment they are of
+
+
+def copy(target: Path) -> Path:
+    """Copy the files that git tracks or would, with an environment; the copy.
+
+    The environment has its own Python, in which the copy is installed as `pip install -e` does it,
+    and sees the packages and programs of the one that runs the tests.
+    """
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    for name in filter(None, names):
+        if os.path.lexists(ROOT / name):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+    environment = target / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    paths = sysconfig.get_paths()
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
+    (packages / "checkout.pth").write_text(f"{paths['purelib']}\n{target}\n")
+    for program in Path(paths["scripts"]).iterdir():
+        if not program.name.startswith(OWN):
+            (environment / "bin" / program.name).symlink_to(program)
+    return target

@@ -1,0 +1,79 @@
+"""See the package: the embedded engine's command line, with processes where the CLI has them."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from typing import Any
+
+import engine.operation
+from engine import cli
+from engine.context import DYNAMIC_PACKAGE, Context
+from engine.errors import EngineError
+from engine.project import Project, read_settings
+from engine.providers import Provider
+from tests.fakes.pulumi_cli.host import Host
+from tests.fakes.pulumi_cli.program import run_program, serving
+
+OPEN = ExitStack()  # hosts, and what they are told the address of
+
+
+class CliContext(Context):
+    """One operation, whose dynamic providers are in a host."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._host: Host | None = None
+
+    def cancel(self) -> None:
+        super().cancel()
+        if self._host is not None:
+            self._host.cancel()
+
+    def _make_provider(self, package: str, type_: str) -> Provider:
+        if package != DYNAMIC_PACKAGE:
+            return super()._make_provider(package, type_)
+        self._host = Host(
+            self.project,
+            self._config,
+            read_settings(self.project, self.stack).secret_keys,
+            OPEN.enter_context(serving(self)),
+            lambda line: self.display.message("info", line, ""),
+        )
+        OPEN.callback(self._host.close)
+        return self._host
+
+
+@contextmanager
+def elsewhere(_: Project) -> Iterator[str]:
+    """Stay in this folder: neither program nor dynamic providers run in this process."""
+    yield ""
+
+
+def refuse(_: Context, interrupted: list[dict[str, Any]]) -> None:
+    if interrupted:
+        raise EngineError(f"{len(interrupted)} operations were interrupted")
+
+
+def main() -> int:
+    engine.operation.Context = CliContext
+    engine.operation.run_program = run_program
+    engine.operation.program_folder = elsewhere
+    engine.operation.recover = refuse
+    with OPEN:
+        if sys.argv[1] in ("up", "update"):
+            preview = [
+                "preview",
+                *(
+                    word
+                    for word in sys.argv[2:]
+                    if word not in ("--yes", "-y", "--expect-no-changes")
+                ),
+            ]
+            with redirect_stdout(sys.stderr):
+                if code := cli.main(preview):
+                    return code
+        return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
