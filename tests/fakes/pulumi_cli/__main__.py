@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import engine.operation
@@ -14,6 +14,8 @@ from engine.providers import Provider
 from tests.fakes.pulumi_cli.host import Host
 from tests.fakes.pulumi_cli.program import run_program, serving
 
+SKIP = "--skip-preview"
+OF_UP = ("--yes", "-y", "--expect-no-changes")  # what a preview has no use for
 OPEN = ExitStack()  # hosts, and what they are told the address of
 
 
@@ -55,24 +57,18 @@ def refuse(_: Context, interrupted: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
+    """Run one command; its exit code."""
     engine.operation.Context = CliContext
     engine.operation.run_program = run_program
     engine.operation.program_folder = elsewhere
     engine.operation.recover = refuse
+    words = sys.argv[1:]
     with OPEN:
-        if sys.argv[1] in ("up", "update"):
-            preview = [
-                "preview",
-                *(
-                    word
-                    for word in sys.argv[2:]
-                    if word not in ("--yes", "-y", "--expect-no-changes")
-                ),
-            ]
-            with redirect_stdout(sys.stderr):
-                if code := cli.main(preview):
-                    return code
-        return cli.main()
+        if "up" in words and SKIP not in words:
+            preview = ["preview" if word == "up" else word for word in words if word not in OF_UP]
+            if code := cli.main(preview):
+                return code
+        return cli.main([word for word in words if word != SKIP])
 
 
 if __name__ == "__main__":

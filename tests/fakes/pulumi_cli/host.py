@@ -41,10 +41,10 @@ class Host:
         engine: str,
         say: Say,
     ) -> None:
-        options = options_of(project)
-        folder = project.main.resolve()
+        options, folder = options_of(project), project.main.resolve()
         self._process = start(
-            folder / options["virtualenv"],
+            project,
+            folder,
             ["-u", "-m", "pulumi.dynamic", engine],
             {
                 **{f"PULUMI_RUNTIME_{key.upper()}": value for key, value in options.items()},

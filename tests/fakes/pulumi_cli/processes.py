@@ -16,22 +16,30 @@ Say = Callable[[str], None]
 
 def options_of(project: Project) -> dict[str, str]:
     """The options of the runtime in Pulumi.yaml."""
-    document = yaml.safe_load((project.root / "Pulumi.yaml").read_text())
-    options: dict[str, str] = document["runtime"]["options"]
-    return options
+    runtime = yaml.safe_load((project.root / "Pulumi.yaml").read_text())["runtime"]
+    return dict(runtime.get("options", {})) if isinstance(runtime, dict) else {}
 
 
 def start(
-    environment_folder: Path, arguments: list[str], variables: dict[str, str], **options: Any
+    project: Project, base: Path, arguments: list[str], variables: dict[str, str], **options: Any
 ) -> subprocess.Popen[str]:
-    """Start the Python of a virtual environment, with its programs first on PATH.
+    """Start Python in a process group of its own, so that Ctrl-C reaches its parent alone.
 
-    A process group of its own, so that Ctrl-C does not reach it but by its parent.
+    Args:
+        project: whose virtual environment it is of, if it names one.
+        base: folder that the path of that environment is relative to.
+        arguments: of Python.
+        variables: added to the environment.
+        options: of Popen.
     """
-    programs = environment_folder / "bin"
+    python = os.environ.get("PULUMI_PYTHON_CMD", "python3")
+    path = os.environ["PATH"]
+    if virtualenv := options_of(project).get("virtualenv"):
+        programs = base / virtualenv / "bin"
+        python, path = str(programs / "python"), f"{programs}{os.pathsep}{path}"
     return subprocess.Popen(
-        [str(programs / "python"), *arguments],
-        env={**os.environ, **variables, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        [python, *arguments],
+        env={**os.environ, **variables, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

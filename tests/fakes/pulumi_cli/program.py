@@ -20,7 +20,7 @@ from engine.context import PARALLEL, Context
 from engine.errors import EngineError
 from engine.monitor import Monitor
 from engine.project import Settings
-from tests.fakes.pulumi_cli.processes import options_of, pass_on, start
+from tests.fakes.pulumi_cli.processes import pass_on, start
 
 EXECUTE = Path(__file__).parent / "exec" / "execute.py"
 CALLS = 200  # registrations that may wait at a time, each in a thread
@@ -46,7 +46,8 @@ def run_program(context: Context, settings: Settings) -> None:
         # Pulumi.yaml names it relative to the project, while the host of providers takes it
         # relative to the program.
         process = start(
-            project.root / options_of(project)["virtualenv"],
+            project,
+            project.root,
             [str(EXECUTE), *words, "."],
             {
                 "PULUMI_CONFIG": json.dumps(settings.config),

@@ -16,6 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
+from engine.state import Backend
+from engine.values import mask
+from tests import checkout
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
 from training.client.outputs import StackOutputs
@@ -35,6 +38,8 @@ PORTS = (
     "trackingPort",
     "servePort",
 )
+PROJECT = "trainyard"
+COMPARED = ("type", "custom", "parent", "inputs", "outputs", "additionalSecretOutputs", "protect")
 TIMEOUT_SECONDS = 600  # an `up` may have to build images first
 
 
@@ -91,9 +96,14 @@ def short_folder() -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A stack that is up."""
+    """A stack that is up.
+
+    Attributes:
+        python: what the engine runs with: of the project, where that is a copy of the checkout.
+    """
 
     project: Path
+    python: str
     folder: Path
     data: Path
     environment: dict[str, str]
@@ -101,9 +111,18 @@ class Stack:
     said: list[str]
 
     def engine(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self._run("engine", self.project, *arguments, check=check)
+
+    def bench(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """As under the CLI: see tests/fakes/pulumi_cli."""
+        return self._run("tests.fakes.pulumi_cli", ROOT, *arguments, check=check)
+
+    def _run(
+        self, module: str, folder: Path, *arguments: str, check: bool
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "engine", *arguments, "-s", "test"],
-            cwd=self.project,
+            [self.python, "-m", module, "-C", self.project, *arguments, "-s", "test"],
+            cwd=folder,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -112,8 +131,20 @@ class Stack:
         )
         self.said.append(done.stdout + done.stderr)
         if check and done.returncode:
-            raise AssertionError(f"engine {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
+            said = done.stdout + done.stderr
+            raise AssertionError(f"{module} {' '.join(arguments)}:\n{said}")
         return done
+
+    def resources(self) -> dict[str, Any]:
+        """What the state holds of each resource, without what differs each time and in secrets."""
+        backend = Backend(self.environment["PULUMI_BACKEND_URL"], self.project)
+        phrase = self.environment["PULUMI_CONFIG_PASSPHRASE"]
+        state = backend.load(PROJECT, "test", phrase)
+        return {
+            entry["urn"]: {name: mask(entry.get(name)) for name in COMPARED}
+            for entry in state.resources
+            if not entry["type"].startswith("pulumi:providers:")
+        }
 
     def outputs(self) -> dict[str, Any]:
         text = self.engine("output", "--json", "--show-secrets").stdout
@@ -126,11 +157,14 @@ class Stack:
             process.kill()
 
 
-def _declare(base: Path, **changes: Any) -> Stack:
+def _declare(base: Path, *, copied: bool = False, **changes: Any) -> Stack:
     project = base / "project"
-    (project / "infra").mkdir(parents=True)
-    shutil.copy(ROOT / "Pulumi.yaml", project)
-    shutil.copy(ROOT / "infra" / "__main__.py", project / "infra")
+    if copied:
+        checkout.copy(project)
+    else:
+        (project / "infra").mkdir(parents=True)
+        shutil.copy(ROOT / "Pulumi.yaml", project)
+        shutil.copy(ROOT / "infra" / "__main__.py", project / "infra")
     (base / "backend").mkdir()
     first, *_ = free_ports(len(PORTS) + 2)
     values: dict[str, Any] = {key: first + offset for offset, key in enumerate(PORTS)}
@@ -149,6 +183,7 @@ def _declare(base: Path, **changes: Any) -> Stack:
     }
     return Stack(
         project=project,
+        python=str(project / ".venv" / "bin" / "python") if copied else sys.executable,
         folder=base / "s",
         data=base / "d",
         environment=environment,
@@ -159,7 +194,10 @@ def _declare(base: Path, **changes: Any) -> Stack:
 
 @pytest.fixture(scope="session")
 def declare() -> Callable[..., Stack]:
-    """Make a project on free ports in a folder; whoever calls it ends what it leaves running."""
+    """Make a project on free ports in a folder; whoever calls it ends what it leaves running.
+
+    It holds the program alone, and with `copied` the whole checkout, as a user has it.
+    """
     return _declare
 
 
@@ -193,6 +231,15 @@ def stack(minio_on_path: Path) -> Iterator[Stack]:
     finally:
         stack.kill()
         shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(params=["bench", pytest.param("cli", marks=pytest.mark.pulumi)])
+def either(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Run a command of the CLI on a stack: with the bench, and with the CLI itself where it is."""
+    if request.param == "bench":
+        return Stack.bench
+    run = request.getfixturevalue("pulumi_cli")
+    return lambda stack, *command: run(stack.project, stack.environment, "test", *command)
 
 
 @pytest.fixture(scope="session")
