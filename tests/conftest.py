@@ -1,0 +1,3 @@
+"""What all tests have in common."""
+
+pytest_plugins = ["tests.cost"]
