@@ -15,6 +15,8 @@ COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 PART_ONE := tests/integration/training tests/unit
 PART_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 PART_TWO_LOG := .pytest_cache/part-two.txt
+# What each test cost; `python -m tests.cost` sums it by file.
+COSTS := .pytest_cache/costs
 
 .PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock
 
@@ -56,12 +58,12 @@ test: setup
 	@$(MAKE) --no-print-directory -j 2 test-one test-two
 
 test-one: setup
-	$(BIN)/pytest $(PART_ONE)
+	$(BIN)/pytest --costs $(COSTS)/one.tsv $(PART_ONE)
 
 # What it says comes at its end, not between the lines of the other part.
 test-two: setup
 	@mkdir -p $(dir $(PART_TWO_LOG))
-	@status=0; $(BIN)/pytest $(PART_TWO) >$(PART_TWO_LOG) 2>&1 || status=$$?; cat $(PART_TWO_LOG); exit $$status
+	@status=0; $(BIN)/pytest --costs $(COSTS)/two.tsv $(PART_TWO) >$(PART_TWO_LOG) 2>&1 || status=$$?; cat $(PART_TWO_LOG); exit $$status
 
 test-unit: setup
 	$(BIN)/pytest tests/unit

@@ -342,7 +342,7 @@ def _runs(path):
 
 
 @KINDS
-def test_ctrl_c_ends_a_running_command_and_what_it_started(commands, sleeper, kind):  # A20
+def test_ctrl_c_ends_a_running_command_and_what_it_started(commands, sleeper, kind):  # F11
     commands.declare(c=_sleeping(sleeper, kind))
     process = commands.start("up", "--yes")
     _wait_until(sleeper.exists, "it never ran")

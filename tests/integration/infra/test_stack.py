@@ -122,7 +122,7 @@ def test_a_job_runs_and_reaches_the_bucket_without_a_secret_of_its_own(
     assert "worker 42" in log
 
 
-def test_the_log_of_a_job_on_a_worker_is_read_whole_and_once(  # D29
+def test_the_log_of_a_job_on_a_worker_is_read_whole_and_once(  # D34
     jobs: JobSubmissionClient, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "job.py").write_text(

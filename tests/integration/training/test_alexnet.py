@@ -44,9 +44,9 @@ def test_an_epoch_prints_the_lines_of_the_seed(first: str) -> None:
         r"Epoch: 001/001 \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}",  # A34
         r"Time elapsed: \d+\.\d\d min",  # A35
         r"^Total Training Time: \d+\.\d\d min$",  # A35
-        r"^Train ACC: \d+\.\d\d%$",  # A36
-        r"^Validation ACC: \d+\.\d\d%$",  # A36
-        r"^Test ACC: \d+\.\d\d%$",  # A36
+        r"^Train ACC: \d+\.\d\d%$",
+        r"^Validation ACC: \d+\.\d\d%$",
+        r"^Test ACC: \d+\.\d\d%$",
         r"^Training completed after 1 epochs: s3://ray/cut$",
         r"^Job 'raysubmit_\w+' succeeded$",  # A38
     ):

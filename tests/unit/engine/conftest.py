@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from engine import cli
+from engine import cli, crypto
 
 PROGRAM = Path(__file__).parents[2] / "projects" / "files"
 
@@ -78,4 +78,6 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
+    # Pulumi's million would be most of what these tests cost; test_state.py has its true number.
+    monkeypatch.setattr(crypto, "ROUNDS", 10)
     return StackUnderTest(tmp_path)

@@ -26,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--epochs", "1"]])
-def test_a_finished_run_says_so_and_ends(  # A35 A36
+def test_a_finished_run_says_so_and_ends(  # A35
     arguments: list[str], run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alexnet.main(arguments)

@@ -1,0 +1,88 @@
+"""What a test costs is counted with all that it started."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import cost
+
+BURN_S = 0.3
+TESTS = f"""
+import os, subprocess, sys, time
+import pytest
+
+BURN = "import time\\nwhile time.process_time() < {BURN_S}: pass\\n"
+
+@pytest.fixture
+def service():
+    yield
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+
+def test_that_detaches(tmp_path, service):
+    done = tmp_path / "done"
+    code = BURN + f"open({{str(done)!r}}, 'w')"
+    if os.fork() == 0:  # what it starts has nobody that waits for it
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        os._exit(0)
+    os.wait()
+    while not done.exists():
+        time.sleep(0.01)
+
+def test_that_does_little():
+    pass
+"""
+
+
+def run(tests: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "tests.cost", "-p", "no:cacheprovider"]
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [*command, *arguments, f"--rootdir={tests.parent}", str(tests)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+
+
+def test_tests_and_fixtures_are_counted_with_what_detached(tmp_path: Path) -> None:
+    meter = cost.Meter()
+    counts_all = meter.group is not None
+    meter.end()
+    if not counts_all:
+        pytest.skip("no control group can be made here (root, control groups of version 2)")
+    tests, table = tmp_path / "test_dear.py", tmp_path / "costs.tsv"
+    tests.write_text(TESTS)
+
+    said = run(tests, "--costs", str(table)).stdout
+
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    found = {(row["part"], row["name"]): float(row["processor_s"]) for row in rows}
+    whole, ended = found["all", ""], found["teardown", "test_dear.py::service"]
+    detached = found["test", "test_that_detaches"]
+    assert detached >= BURN_S
+    assert ended >= BURN_S
+    assert found["test", "test_that_does_little"] < BURN_S
+    assert whole >= detached + ended
+    assert whole == pytest.approx(sum(found.values()) - whole, abs=0.5)
+    assert said.index("test_that_detaches") < said.index("test_that_does_little")
+    assert cost.by_file([table])["test_dear.py"][0] >= 2 * BURN_S
+
+
+def test_without_a_control_group_children_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "MOUNTS", tmp_path / "none")
+    meter = cost.Meter()
+    before = meter.read()
+    burn = f"import time\nwhile time.process_time() < {BURN_S}: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    used = meter.read() - before
+    assert used.processor >= BURN_S
+    assert used.containers == 0
+    assert "children that have ended" in meter.how
