@@ -7,7 +7,14 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.ssh import CommandError, Connection, SshError, run
+from cluster.ssh import (
+    CommandError,
+    Connection,
+    LoginRefusedError,
+    SshError,
+    UnreachableError,
+    run,
+)
 from infra.cancellation import Cancellation, hear_host
 from infra.hosts import probe
 from infra.resource import difference, say
@@ -84,10 +91,8 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
         try:
             run(connection, "true", seconds=probe.PROBE_SECONDS)
             break
-        except SshError as error:
-            # Nobody else's key is ever let in; that ours is not yet there is a matter of seconds.
-            if error.lasting and "does not let" not in str(error):
-                raise
+        # Its users come seconds after its sshd. All else is not mended by waiting, which is billed.
+        except (UnreachableError, LoginRefusedError) as error:
             if time.monotonic() > deadline:
                 raise SshError(
                     f"{props['machine']} is on, but within {props['timeoutMinutes']:g} min: {error}"

@@ -16,6 +16,7 @@ from pulumi import dynamic
 from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
+from cluster.ssh import agent_holds
 from infra.cancellation import Cancellation, hear_host
 from infra.hosts.lambda_cloud import identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
@@ -177,10 +178,19 @@ class SshKeyProvider(_Provider):
         """Look at the name and at the file, if it is there."""
         faults = _name_faults(news)
         if not _unknown(news, "keyFile"):
+            path = keys.expand(news["keyFile"])
             try:
-                keys.read(keys.expand(news["keyFile"]))
+                pair = keys.read(path)
             except keys.KeyFileError as error:
                 faults.append(dynamic.CheckFailure("keyFile", str(error)))
+            else:
+                # Told before anything is launched: nobody could log in to what is billed.
+                if pair is not None and not pair.private and not agent_holds(pair.public):
+                    text = (
+                        f"{path} has a passphrase, and no SSH agent holds it: "
+                        f'eval "$(ssh-agent)"; ssh-add {path}'
+                    )
+                    faults.append(dynamic.CheckFailure("keyFile", text))
         return dynamic.CheckResult(news, faults)
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
