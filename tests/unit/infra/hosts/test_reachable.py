@@ -1,5 +1,6 @@
 """How long a new machine is waited for, and what ends the wait."""
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from cluster.ssh import (
     UnreachableError,
 )
 from infra.cancellation import CanceledError
-from infra.hosts import probe, reachable
+from infra.hosts import cloud_init, probe, reachable
 from infra.hosts.probe import Facts
 from infra.hosts.reachable import ReachableProvider
 
@@ -134,8 +135,37 @@ def test_ctrl_c_ends_the_wait(machine):  # F11
 
 def test_a_first_boot_that_failed_is_told(provider, machine):
     machine.boot = CommandError("a command ended with status 1. Its last lines:\n  no network")
-    with pytest.raises(SshError, match=r"first boot of trainyard@192.0.2.4 failed: (?s:.*)no netw"):
+    with pytest.raises(
+        SshError,
+        match=r"first boot of trainyard@192.0.2.4 \(i-1\) failed: (?s:.*)no netw.*\n.*is billed",
+    ):
         provider.create(PROPS)
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "fine"),
+    [
+        (0, cloud_init.FINISHED, True),
+        (2, cloud_init.FINISHED, True),  # something of the image's own failed
+        (2, "adding ubuntu to the group docker failed with status 6", False),
+        (0, None, False),
+        (1, cloud_init.FINISHED, False),
+    ],
+)
+def test_the_first_boot_is_done_when_our_own_log_says_so(tmp_path, put_program, status, log, fine):
+    put_program(tmp_path, "cloud-init", f'[ "$2" = --wait ] && exit {status}; echo status: error')
+    path = tmp_path / "boot.log"
+    if log:
+        path.write_text(f"{log}\n")
+    done = subprocess.run(
+        ["/bin/sh", "-c", reachable.FINISHED.replace(cloud_init.LOG, str(path))],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == fine
+    assert fine or done.stdout == "status: error\n" + (f"{log}\n" if log else "")
 
 
 def test_a_machine_that_lacks_something_is_told(provider, machine):
