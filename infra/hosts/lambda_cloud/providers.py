@@ -550,7 +550,7 @@ def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock)
     Raises:
         InUseError: it is still used at the end of the time.
     """
-    deadline = clock.now() + IN_USE_LIMIT_SECONDS * clock.scale
+    deadline = clock.now() + clock.limit(IN_USE_LIMIT_SECONDS)
     while True:
         try:
             delete(id_)
