@@ -28,20 +28,28 @@ T = TypeVar("T")
 class SshError(Exception):
     """A machine cannot be reached or used; the message says what to do.
 
-    Attributes:
-        lasting: whether the same attempt cannot end better later, so that waiting is in vain.
+    Raised itself, and as the classes below but the next two, for what no later attempt mends.
     """
 
-    def __init__(self, message: str, *, lasting: bool = False) -> None:
-        super().__init__(message)
-        self.lasting = lasting
+
+class UnreachableError(SshError):
+    """No answer, or the connection broke: a machine that is starting may answer later."""
+
+
+class LoginRefusedError(SshError):
+    """The machine takes none of the keys: one that is starting may not have its users yet."""
+
+
+class NoKeyError(SshError):
+    """There is no key here to log in with, so nothing was asked of the machine."""
+
+
+class HostKeyError(SshError):
+    """Another machine than the one that is meant answers."""
 
 
 class CommandError(SshError):
     """A command ended badly there; the message ends with its last lines."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, lasting=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +91,7 @@ def read_key(path: Path) -> str:
     """Return the text of a private key's file; "" for one with a passphrase, which the agent has.
 
     Raises:
-        SshError: there is no such file, it is no key, or others could read it.
+        NoKeyError: there is no such file, it is no key, or others could read it.
     """
     import asyncssh  # noqa: PLC0415
 
@@ -91,16 +99,15 @@ def read_key(path: Path) -> str:
         # What a link names may change after it was looked at.
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), errors="replace")
     except OSError as error:
-        raise SshError(
-            f"SSH key {path}: {error.strerror}; name the file of a private key", lasting=True
+        raise NoKeyError(
+            f"SSH key {path}: {error.strerror}; name the file of a private key"
         ) from None
     with file:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode) or mode & PRIVATE:
-            raise SshError(
+            raise NoKeyError(
                 f"SSH key {path} has mode {stat.S_IMODE(mode):04o}, and others could read it: "
-                f"chmod 600 {path}; if they may have, make a new key",
-                lasting=True,
+                f"chmod 600 {path}; if they may have, make a new key"
             )
         text = file.read()
     try:
@@ -108,17 +115,37 @@ def read_key(path: Path) -> str:
     except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
         # A missing passphrase has no type of its own.
         if "Passphrase" not in str(error):
-            raise SshError(
-                f"SSH key {path} is no private key that can be read", lasting=True
-            ) from None
+            raise NoKeyError(f"SSH key {path} is no private key that can be read") from None
         if not os.environ.get("SSH_AUTH_SOCK"):
-            raise SshError(
+            raise NoKeyError(
                 f"SSH key {path} has a passphrase and no SSH agent runs: "
-                f'eval "$(ssh-agent)"; ssh-add {path}',
-                lasting=True,
+                f'eval "$(ssh-agent)"; ssh-add {path}'
             ) from None
         return ""
     return text
+
+
+def agent_holds(public_key: str) -> bool:
+    """Return whether the user's SSH agent holds a key; without an agent it does not.
+
+    Args:
+        public_key: one line, as in authorized_keys.
+    """
+    import asyncssh  # noqa: PLC0415
+
+    try:
+        wanted = asyncssh.import_public_key(public_key).public_data
+    except asyncssh.KeyImportError:
+        return False
+
+    async def look() -> bool:
+        try:
+            async with asyncssh.connect_agent() as agent:
+                return any(key.public_data == wanted for key in await agent.get_keys())
+        except (OSError, ValueError):
+            return False
+
+    return _wait(look())
 
 
 def run(connection: Connection, command: str, *, stdin: str = "", seconds: float) -> str:
@@ -140,7 +167,7 @@ def run(connection: Connection, command: str, *, stdin: str = "", seconds: float
             # What it prints may be cut anywhere, or no text at all.
             done = await client.run(command, input=stdin, check=False, errors="replace")
         if done.exit_status is None:
-            raise SshError(
+            raise UnreachableError(
                 f"the connection to {connection.name} broke before the command there ended: look "
                 "at the network and the machine, and run again"
             )
@@ -158,7 +185,7 @@ def run(connection: Connection, command: str, *, stdin: str = "", seconds: float
     try:
         return _wait(asyncio.wait_for(call(), seconds))
     except TimeoutError:
-        raise SshError(f"{connection.name} did not finish within {seconds:g} s") from None
+        raise UnreachableError(f"{connection.name} did not finish within {seconds:g} s") from None
 
 
 def copy(connection: Connection, source: Path, destination: str, *, mode: int) -> None:
@@ -193,7 +220,7 @@ def copy(connection: Connection, source: Path, destination: str, *, mode: int) -
                     await put(files)
             except asyncssh.Error as error:
                 raise SshError(
-                    f"{connection.name} does not take {destination}: {error.reason}", lasting=True
+                    f"{connection.name} does not take {destination}: {error.reason}"
                 ) from None
 
     _wait(call())
@@ -244,8 +271,7 @@ async def _connected(connection: Connection) -> AsyncIterator[Any]:
     except asyncssh.KeyImportError:
         raise SshError(
             f"the host key of {name} is not one: {connection.host_key[:40]!r}; write the line of "
-            f"`ssh-keyscan {connection.host}` without the name",
-            lasting=True,
+            f"`ssh-keyscan {connection.host}` without the name"
         ) from None
     try:
         async with _login_keys(connection) as keys:
@@ -266,22 +292,20 @@ async def _connected(connection: Connection) -> AsyncIterator[Any]:
                 CONNECT_SECONDS,
             )
     except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed) as error:
-        raise SshError(
+        raise HostKeyError(
             f"{name} does not show the host key {known[0].get_fingerprint()} ({error.reason}): "
             "another machine answers at that address, or somebody stands in between. Log in to "
-            "the machine another way and compare; set its hostKey anew if it was installed anew",
-            lasting=True,
+            "the machine another way and compare; set its hostKey anew if it was installed anew"
         ) from None
     except asyncssh.PermissionDenied:
         tried = "this key" if connection.private_key else "any key of the SSH agent"
-        raise SshError(
+        raise LoginRefusedError(
             f"{name} does not let {tried} in: is {connection.user!r} the right user, and does its "
-            "~/.ssh/authorized_keys hold the public key?",
-            lasting=True,
+            "~/.ssh/authorized_keys hold the public key?"
         ) from None
     except (OSError, TimeoutError, asyncssh.Error) as error:
         reason = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-        raise SshError(
+        raise UnreachableError(
             f"{name} cannot be reached by SSH ({reason}): is it on, is the address right, and "
             "does its firewall let this machine in?"
         ) from None
@@ -301,17 +325,15 @@ async def _login_keys(connection: Connection) -> AsyncIterator[list[Any]]:
         agent = await asyncssh.connect_agent()
         keys = await agent.get_keys()
     except (OSError, ValueError):
-        raise SshError(
+        raise NoKeyError(
             f"no key to log in to {connection.name} with: no SSH agent answers. Set sshKeyFile, or "
-            'start one: eval "$(ssh-agent)"; ssh-add',
-            lasting=True,
+            'start one: eval "$(ssh-agent)"; ssh-add'
         ) from None
     async with agent:
         if not keys:
-            raise SshError(
-                f"{connection.name} does not let any key of the SSH agent in, which has none: "
-                "ssh-add one, or set sshKeyFile",
-                lasting=True,
+            raise NoKeyError(
+                f"no key to log in to {connection.name} with: the SSH agent has none. ssh-add one, "
+                "or set sshKeyFile"
             )
         yield list(keys)
 

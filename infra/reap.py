@@ -1,73 +1,47 @@
 """`python -m infra.reap`: what of ours the Lambda Cloud account holds that no stack knows.
 
 Compares the account with the states of all stacks of this state backend. By default it changes
-nothing, and exits with 1 when an instance of this owner is orphaned. Secrets in states are not
-read: ids and types stand there in the clear.
+nothing, and exits with 1 when an instance of this owner and backend is orphaned. What another
+backend's stacks made may be in their states: it is listed, and ended only by its id. Secrets in
+states are not read: ids and types stand there in the clear.
 """
 
 import argparse
-import hashlib
 import json
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
+from infra import backend, states
+from infra.backend import Backend, BackendError
 from infra.hosts.lambda_cloud import identity, machines
 from infra.hosts.lambda_cloud.account import open_account
 from infra.hosts.lambda_cloud.errors import LambdaError
 from infra.hosts.lambda_cloud.pacing import Paced
+from infra.states import Stack, StateError
 
 ROOT = Path(__file__).parents[1]
-# Types of resources, as states have them; HOLDING have the ids of things in the account.
-ACCOUNT = "pulumi-python:dynamic/lambda:Account"
-RENTED = "pulumi-python:dynamic/lambda:Instance"
-HOLDING = {
-    RENTED,
-    "pulumi-python:dynamic/lambda:SshKey",
-    "pulumi-python:dynamic/lambda:FirewallRuleset",
-}
 IN_STATE = "in state"
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
 WIDE = 200  # characters
 INSTANCE = "instance"
 ORPHAN = "orphan"
 OTHER_OWNER = "other owner"
+OTHER_BACKEND = "of another backend"
+NO_BACKEND = "of no known backend"  # made before instances were marked with it
+# Verdicts on what may be ended by its id, although it is in no state of this backend.
+ENDABLE = (ORPHAN, OTHER_BACKEND, NO_BACKEND)
 NOT_OURS = "not ours"
 
 
 class ReapError(Exception):
     """Nothing was ended; the message says what to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """What a stack's state says of the account.
-
-    Attributes:
-        project: of the stack.
-        name: of the stack.
-        ids: of its things in the account.
-        mark: id that its things bear, "" without one.
-        busy: a create was begun and not ended, so an instance may be missing from the state.
-        expires: when the last of its instances has lived its time, None for never.
-    """
-
-    project: str
-    name: str
-    ids: frozenset[str]
-    mark: str
-    busy: bool
-    expires: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +52,7 @@ class Finding:
         kind: instance, key or ruleset.
         price: $/h; only instances have one.
         mark: id of the stack that it bears, "" when it is not ours.
+        backend: id of the state backend that it bears, "" for none.
     """
 
     kind: str
@@ -89,6 +64,7 @@ class Finding:
     owner: str = ""
     stack: str = ""
     mark: str = ""
+    backend: str = ""
     verdict: str = ""
 
 
@@ -97,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         return _run(options)
-    except (ReapError, LambdaError) as error:
+    except (ReapError, StateError, BackendError, LambdaError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
 
@@ -115,44 +91,34 @@ def holdings(api: Paced) -> list[Finding]:
             owner=machine.tags.get(identity.OWNER, ""),
             stack=machine.tags.get(identity.STACK, ""),
             mark=machine.tags.get(identity.ID, ""),
+            backend=machine.tags.get(identity.BACKEND, ""),
         )
         for machine in api.instances()
         if machine.status != "terminated"
     ]
-    found += [
-        Finding(kind="key", id=key.id, name=key.name, mark=identity.id_in_key(key.public_key))
-        for key in api.ssh_keys()
-    ]
-    found += [
-        Finding(
-            kind="ruleset",
-            id=ruleset.id,
-            name=ruleset.name,
-            region=ruleset.region,
-            mark=identity.id_in_name(ruleset.name),
+    for key in api.ssh_keys():
+        mark = identity.mark_in_key(key.public_key)
+        found.append(
+            Finding(kind="key", id=key.id, name=key.name, mark=mark.stack, backend=mark.backend)
         )
-        for ruleset in api.firewall_rulesets()
-    ]
+    for ruleset in api.firewall_rulesets():
+        mark = identity.mark_in_name(ruleset.name)
+        found.append(
+            Finding(
+                kind="ruleset",
+                id=ruleset.id,
+                name=ruleset.name,
+                region=ruleset.region,
+                mark=mark.stack,
+                backend=mark.backend,
+            )
+        )
     return found
 
 
-def read_stacks(folder: Path) -> list[Stack]:
-    """Return the stacks of a project's state backend.
-
-    Args:
-        folder: of the project: its Pulumi.yaml may name the backend.
-
-    Raises:
-        ReapError: a state cannot be read, so nothing can be told from what is missing in it.
-    """
-    url = os.environ.get("PULUMI_BACKEND_URL") or _project(folder)[1] or _login()
-    if url.startswith("file://"):
-        place = (folder / Path(url.removeprefix("file://")).expanduser()).resolve() / ".pulumi"
-        return [_stack(*found) for found in _states(place)]
-    return [_stack(*found) for found in _exports(folder, url)]
-
-
-def judge(found: Iterable[Finding], stacks: Sequence[Stack], owner: str) -> list[Finding]:
+def judge(
+    found: Iterable[Finding], stacks: Sequence[Stack], owner: str, backends: Collection[str]
+) -> list[Finding]:
     """Return the findings with their verdicts.
 
     Args:
@@ -160,6 +126,7 @@ def judge(found: Iterable[Finding], stacks: Sequence[Stack], owner: str) -> list
             then in a state or under way.
         stacks: all stacks that there are.
         owner: whose orphans count.
+        backends: ids of the state backend that the stacks are in.
     """
     known = {id_ for stack in stacks for id_ in stack.ids}
     busy = {stack.mark for stack in stacks if stack.busy}
@@ -172,9 +139,41 @@ def judge(found: Iterable[Finding], stacks: Sequence[Stack], owner: str) -> list
         if finding.mark in busy:
             return UNDER_WAY
         # What takes no tags does not say whose it is.
-        return ORPHAN if finding.owner in ("", owner) else OTHER_OWNER
+        if finding.owner not in ("", owner):
+            return OTHER_OWNER
+        if not finding.backend:
+            return NO_BACKEND
+        return ORPHAN if finding.backend in backends else OTHER_BACKEND
 
     return [replace(finding, verdict=verdict(finding)) for finding in found]
+
+
+def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
+    """Return the instances that are to be ended: those named, else all orphans.
+
+    Raises:
+        ReapError: one of the names is not that of an instance that may be ended here.
+    """
+    instances = {finding.id: finding for finding in findings if finding.kind == INSTANCE}
+    if not ids:
+        return [finding for finding in instances.values() if finding.verdict == ORPHAN]
+    for id_ in ids:
+        if id_ not in instances:
+            raise ReapError(f"the account has no instance {id_}. Nothing was ended")
+        finding = instances[id_]
+        if finding.verdict not in ENDABLE:
+            raise ReapError(
+                f"{id_} is {finding.verdict}: {_WAYS[finding.verdict]}. Nothing was ended"
+            )
+    return [instances[id_] for id_ in dict.fromkeys(ids)]
+
+
+_WAYS = {
+    IN_STATE: "destroy its stack",
+    UNDER_WAY: "run up or destroy of its stack",
+    OTHER_OWNER: "name the owner too, with --owner",
+    NOT_OURS: "end it on the account's page",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -183,7 +182,13 @@ def _parser() -> argparse.ArgumentParser:
         "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
     )
     parser.add_argument("--owner", default="", help="whose orphans (you on this machine)")
-    parser.add_argument("--end", action="store_true", help="end orphaned instances of the owner")
+    parser.add_argument(
+        "--end",
+        nargs="*",
+        metavar="ID",
+        help="end instances: those named, else all orphans of the owner and this state backend",
+    )
+    parser.add_argument("--yes", action="store_true", help="end them without asking")
     parser.add_argument(
         "--expired", action="store_true", help="destroy this project's stacks past their ttlHours"
     )
@@ -193,31 +198,109 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     folder, owner = options.cwd.resolve(), identity.owner(options.owner)
+    place = backend.find(folder)
     api = open_account(None)
     held = holdings(api)
-    stacks = read_stacks(folder)
-    findings = judge(held, stacks, owner)
+    stacks = states.read(folder, place)
+    backends = _ids(place, stacks)
+    findings = judge(held, stacks, owner, backends)
     now = datetime.now(UTC)
     expired = [stack for stack in stacks if stack.expires is not None and stack.expires <= now]
-    orphans = [f for f in findings if f.kind == INSTANCE and f.verdict == ORPHAN]
-    price = sum(orphan.price for orphan in orphans)
-    summary = f"{len(orphans)} orphaned instance(s) of {owner}: {price:.2f} $/h"
+    orphans = to_end(findings, [])
     if options.json:
         document = {
+            "backend": sorted(backends),
             "findings": [asdict(finding) for finding in findings],
             "expired": [f"{stack.project}/{stack.name}" for stack in expired],
-            "orphansHourlyCost": round(price, 2),
+            "orphansHourlyCost": round(_price(orphans), 2),
         }
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
-        _show(findings, expired, summary)
-    failed = bool(orphans) and not options.end
-    if options.end and orphans:
-        machines.terminate(api, [orphan.id for orphan in orphans], machines.Clock())
+        _show(findings, expired, _summary(findings, orphans, owner))
+    left = set(orphans)
+    if options.end is not None:
+        left -= set(_end(api, findings, options, place, stacks, backends))
+    failed = bool(left)
     if options.expired:
         for stack in expired:
             failed = _destroy(stack, folder) or failed
     return int(failed)
+
+
+def _ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
+    """Return the ids of a backend; where states are in no folder, each organization has one."""
+    if place.folder is not None:
+        return {place.id()} - {""}
+    return {place.id(stack.organization) for stack in stacks}
+
+
+def _end(
+    api: Paced,
+    findings: Sequence[Finding],
+    options: argparse.Namespace,
+    place: Backend,
+    stacks: Sequence[Stack],
+    backends: Collection[str],
+) -> list[Finding]:
+    """End what the user wants ended; return it.
+
+    Raises:
+        ReapError: it is not certain that nobody else has it in a state, or the user does not agree.
+    """
+    if not options.end:
+        _check_certain(place, stacks, backends)
+    ending = to_end(findings, options.end)
+    if ending and not options.yes:
+        _ask(ending)
+    if ending:
+        machines.terminate(api, [finding.id for finding in ending], machines.Clock())
+    return ending
+
+
+def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection[str]) -> None:
+    where = place.folder or place.url
+    by_id = "Or name what is to be ended: --end ID. Nothing was ended"
+    if not stacks:
+        raise ReapError(
+            f"the state backend {where} has no stack, so it tells nothing of what is orphaned: set "
+            f"PULUMI_BACKEND_URL to the one that your stacks are in. {by_id}"
+        )
+    if not backends:
+        raise ReapError(
+            f"the state backend {where} has no id: no `up` has marked anything with it yet, or it "
+            f"was copied or moved, and the original may be in use. {by_id}"
+        )
+
+
+def _ask(ending: Sequence[Finding]) -> None:
+    what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
+    if not sys.stdin.isatty():
+        raise ReapError(f"{what}: there is no terminal to ask; add --yes. Nothing was ended")
+    names = "".join(f"  {each.id} {each.name} ({each.verdict})\n" for each in ending)
+    # Not to the standard output, where the report may be JSON.
+    sys.stderr.write(f"To be ended, with all that is on them:\n{names}End {what}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ReapError("nothing was ended")
+
+
+def _price(found: Iterable[Finding]) -> float:
+    return sum(finding.price for finding in found)
+
+
+def _summary(findings: Sequence[Finding], orphans: Sequence[Finding], owner: str) -> str:
+    text = f"{len(orphans)} orphaned instance(s) of {owner}: {_price(orphans):.2f} $/h"
+    elsewhere = [
+        each
+        for each in findings
+        if each.kind == INSTANCE and each.verdict in (OTHER_BACKEND, NO_BACKEND)
+    ]
+    if elsewhere:
+        text += (
+            f"\n{len(elsewhere)} of another backend, or of none: {_price(elsewhere):.2f} $/h. Look "
+            "there with PULUMI_BACKEND_URL, or end one that nobody has: --end ID"
+        )
+    return text
 
 
 def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -> None:
@@ -235,109 +318,12 @@ def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -
 
 def _destroy(stack: Stack, folder: Path) -> bool:
     """Destroy a stack; return whether that failed."""
-    if stack.project != _project(folder)[0]:
+    if stack.project != backend.project(folder)["name"]:
         print(f"{stack.project}/{stack.name}: of another project; name its folder with -C")  # noqa: T201
         return True
     command = [sys.executable, "-m", "engine.launch", "destroy", "-s", stack.name]
     # Its output goes to the standard error (2): the standard output is the report's.
     return subprocess.run(command, cwd=folder, check=False, stdout=2).returncode != 0
-
-
-def _project(folder: Path) -> tuple[str, str]:
-    """Return the project's name and the backend that it names, "" for none."""
-    try:
-        document = yaml.safe_load((folder / "Pulumi.yaml").read_text())
-        return document["name"], (document.get("backend") or {}).get("url", "")
-    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
-        raise ReapError(
-            f"{folder / 'Pulumi.yaml'} cannot be read ({error}); name the project's folder with -C"
-        ) from error
-
-
-def _login() -> str:
-    """Return the backend that `pulumi login` chose, else the local one."""
-    home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
-    try:
-        current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
-    except (OSError, ValueError):
-        current = ""
-    return current or f"file://{Path.home()}"
-
-
-def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
-    """Yield project, stack and deployment of each state in a folder."""
-    for backup in sorted((place / "backups").glob("*/*")):
-        state = place / "stacks" / backup.parent.name / f"{backup.name}.json"
-        if any(backup.glob("*.json")) and not state.exists():
-            raise ReapError(
-                f"the state {state} is missing, but there are copies of it; restore it, or remove "
-                f"{backup} if the stack was removed on purpose. Nothing was ended"
-            )
-    for path in sorted((place / "stacks").glob("*/*.json*")):
-        if path.name.endswith((".bak", ".attrs")):
-            continue
-        try:
-            document = json.loads(path.read_bytes())
-            checkpoint = document["checkpoint"]
-            # The embedded engine's checksum: an id with a flipped bit would be an orphan.
-            if "sha256" in document and document["sha256"] != _digest(checkpoint):
-                raise ValueError("its checksum differs")
-            yield path.parent.name, path.stem, checkpoint["latest"] or {}
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise ReapError(
-                f"the state {path} cannot be read ({error}); restore it first. Nothing was ended"
-            ) from error
-
-
-def _digest(checkpoint: Any) -> str:
-    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield project, stack and deployment of each state that the pulumi CLI reaches."""
-    if shutil.which("pulumi") is None:
-        raise ReapError(
-            f"the states are in {url}, which needs the pulumi CLI; put it on PATH. Nothing was "
-            "ended"
-        )
-
-    def pulumi(*arguments: str) -> Any:
-        command = ["pulumi", *arguments, "--non-interactive"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ReapError(f"{' '.join(command)}: {done.stderr.strip()}. Nothing was ended")
-        return json.loads(done.stdout)
-
-    for listed in pulumi("stack", "ls", "--all", "--json"):
-        name = listed["name"]
-        parts = name.split("/")
-        project = parts[-2] if len(parts) > 1 else _project(folder)[0]
-        yield project, parts[-1], pulumi("stack", "export", "--stack", name)["deployment"]
-
-
-def _stack(project: str, name: str, deployment: Any) -> Stack:
-    pending = deployment.get("pending_operations") or []
-    resources = deployment.get("resources") or []
-    ids: set[str] = set()
-    expiries = []
-    mark = ""
-    for entry in resources:
-        outputs = entry.get("outputs", {})
-        if entry["type"] in HOLDING:
-            ids |= {entry.get("id", ""), *outputs.get("ids", {}).values()}
-        mark = outputs["stackId"] if entry["type"] == ACCOUNT else mark
-        if entry["type"] == RENTED and outputs.get("ttlHours"):
-            launched = datetime.fromisoformat(outputs["launchedAt"])
-            expiries.append(launched + timedelta(hours=float(outputs["ttlHours"])))
-    return Stack(
-        project=project,
-        name=name,
-        ids=frozenset(ids - {""}),
-        mark=mark,
-        busy=any(each.get("type") == "creating" for each in pending),
-        expires=max(expiries, default=None),
-    )
 
 
 if __name__ == "__main__":

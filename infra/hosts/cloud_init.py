@@ -17,18 +17,34 @@ TIMER = "/usr/local/sbin/trainyard-ttl"
 SCRIPT = Path(__file__).parent / "guest" / "trainyard_ttl.py"
 CRON = f"* * * * * root {TIMER}\n"
 
-# The package would start a Prometheus of its own, on the port of ours.
+LOG = "/var/log/trainyard-boot.log"  # of the steps below; readable by the services' user
+FINISHED = "all steps are done"  # its last line, unless one failed
+
+# cloud-init makes one script of all steps, which by itself goes on after one that failed.
+BEGIN = f"""\
+exec > {LOG} 2>&1
+chmod 644 {LOG}
+set -e
+step='the first step'
+trap 'status=$?; [ $status = 0 ] || echo "$step failed with status $status"' EXIT"""
+# Containers of the admin's own; the same as being root, which the admin may be anyway.
+DOCKER_GROUP = f"""\
+step='adding {ADMIN} to the group docker'
+if getent group docker > /dev/null; then usermod -aG docker {ADMIN}; fi"""
+# The package would start a Prometheus of its own, on the port of ours. Lists of packages that
+# cannot be fetched are no fault where those of the image do; and updates of the image's own may
+# hold the lock for a while.
 INSTALL_PROMETHEUS = f"""\
-test -x {PROMETHEUS} || {{
+step='installing Prometheus'
+if [ ! -x {PROMETHEUS} ]; then
   printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d
   chmod 755 /usr/sbin/policy-rc.d
-  apt-get update -qq
+  apt-get update -qq || echo 'apt-get update failed; going on with the lists that are there'
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \\
-    prometheus python3-venv
+    -o DPkg::Lock::Timeout=300 prometheus python3-venv
   rm -f /usr/sbin/policy-rc.d
-}}"""
-# Containers of the admin's own; the same as being root, which the admin may be anyway.
-DOCKER_GROUP = f"getent group docker > /dev/null && usermod -aG docker {ADMIN} || true"
+fi"""
+END = f"echo '{FINISHED}'"
 
 
 def user_data(*, host_key: str, host_public_key: str, authorized_key: str) -> str:
@@ -59,6 +75,6 @@ def user_data(*, host_key: str, host_public_key: str, authorized_key: str) -> st
             {"path": TIMER, "permissions": "0755", "content": SCRIPT.read_text()},
             {"path": "/etc/cron.d/trainyard-ttl", "permissions": "0644", "content": CRON},
         ],
-        "runcmd": [DOCKER_GROUP, INSTALL_PROMETHEUS],
+        "runcmd": [BEGIN, DOCKER_GROUP, INSTALL_PROMETHEUS, END],
     }
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False)

@@ -87,6 +87,7 @@ class Fleet(pulumi.ComponentResource):
             f"{name}-key",
             {
                 "stackId": account.stackId,
+                "backendId": account.backendId,
                 "name": cloud.ssh_key_name,
                 "keyFile": str(self.key_file),
             },
@@ -96,6 +97,7 @@ class Fleet(pulumi.ComponentResource):
             f"{name}-firewall",
             {
                 "stackId": account.stackId,
+                "backendId": account.backendId,
                 "regions": choice.regions,
                 "rules": [_rule(cidr) for cidr in settings.allowed_cidrs or [ANYWHERE]],
             },
@@ -113,6 +115,7 @@ class Fleet(pulumi.ComponentResource):
             project=pulumi.get_project(),
             stack=pulumi.get_stack(),
             owner=identity.owner(settings.owner),
+            backend=account.backendId,
         )
         host_keys: list[HostKey] = []
         instances: list[Instance] = []

@@ -108,8 +108,7 @@ def parse(printed: str, name: str) -> Facts:
         )
     except (KeyError, ValueError) as error:
         raise SshError(
-            f"{name} is no Linux machine that can be looked at ({error!r} in {json.dumps(found)})",
-            lasting=True,
+            f"{name} is no Linux machine that can be looked at ({error!r} in {json.dumps(found)})"
         ) from None
 
 

@@ -8,19 +8,32 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider
-from cluster.ssh import CommandError, Connection, SshError, run
+from cluster.ssh import (
+    CommandError,
+    Connection,
+    LoginRefusedError,
+    SshError,
+    UnreachableError,
+    run,
+)
 from infra.cancellation import Cancellation
-from infra.hosts import probe
+from infra.hosts import cloud_init, probe
 from infra.provided import difference, say
 
 POLL_SECONDS = 1.0
 SAY_SECONDS = 30.0
-# It ends with 2 where something of the image's own failed, and what we asked for is there.
-FINISHED = (
-    "command -v cloud-init > /dev/null || exit 0; cloud-init status --wait > /dev/null; "
-    "status=$?; [ $status = 2 ] && exit 0; "
-    "[ $status = 0 ] || { cloud-init status --long; exit $status; }"
-)
+# It ends with 2 where something of the image's own failed; whether what we asked for is there, our
+# own log tells, and if not, why.
+FINISHED = f"""\
+command -v cloud-init > /dev/null || exit 0
+cloud-init status --wait > /dev/null
+status=$?
+case $status in
+0 | 2) grep -qx '{cloud_init.FINISHED}' {cloud_init.LOG} && exit 0 ;;
+esac
+cloud-init status --long
+tail -n 12 {cloud_init.LOG}
+exit 1"""
 DEADLINE_MARGIN = 1.0
 
 
@@ -83,10 +96,8 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
         try:
             run(connection, "true", seconds=probe.PROBE_SECONDS)
             break
-        except SshError as error:
-            # Nobody else's key is ever let in; that ours is not yet there is a matter of seconds.
-            if error.lasting and "does not let" not in str(error):
-                raise
+        # Its users come seconds after its sshd. All else is not mended by waiting, which is billed.
+        except (UnreachableError, LoginRefusedError) as error:
             if time.monotonic() > deadline:
                 raise SshError(
                     f"{props['machine']} is on, but within {props['timeoutMinutes']:g} min: {error}"
@@ -98,7 +109,11 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
     try:
         run(connection, FINISHED, seconds=max(DEADLINE_MARGIN, deadline - time.monotonic()))
     except CommandError as error:
-        raise SshError(f"the first boot of {connection.name} failed: {error}") from None
+        raise SshError(
+            f"the first boot of {connection.name} ({props['machine']}) failed: {error}\n"
+            "It runs on, and is billed: end it with destroy, or on the account's page, and then "
+            "run up with --refresh"
+        ) from None
     facts = probe.probe(connection)
     faults = probe.faults(facts, connection.name, gpus=None, makes_environment=True)
     if faults:

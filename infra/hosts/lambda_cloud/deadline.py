@@ -1,11 +1,17 @@
 """The end of a rented machine: kept on the machine, so that it comes when nothing else runs.
 
 Terminating takes the account's API key. It goes to the machine by SSH, to a file that only root
-reads, and is in no state: the provider takes it from where all others do.
+reads, and is in no state: the provider takes it from where all others do. The state has a
+fingerprint of it, keyed with a salt of the resource's own: with another key, or another address of
+the API, the timer is told anew, for the old one may end nothing any more.
 """
 
+import hashlib
+import hmac
 import json
-from datetime import datetime, timedelta
+import secrets
+import shlex
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulumi
@@ -23,39 +29,103 @@ WRITE = (
     "sudo install -d -m 700 /etc/trainyard && "
     f"sudo sh -c 'umask 077; cat > {FILE}.new && mv {FILE}.new {FILE}'"
 )
+# What the timer has, with the fingerprint in place of the key, which does not leave the machine.
+LOOK = f"""\
+import hashlib, hmac, json, os, sys
+if os.path.exists("{FILE}"):
+    try:
+        found = json.load(open("{FILE}"))
+        told = (found["apiUrl"] + chr(10) + found["apiKey"]).encode()
+        made = hmac.new(sys.stdin.read().encode(), told, hashlib.sha256).hexdigest()
+        print(json.dumps([found["deadline"], found["instanceId"], made]))
+    except (ValueError, LookupError, TypeError):
+        print("[]")
+"""
+READ = f"sudo python3 -I -c {shlex.quote(LOOK)}"
+SALT_BYTES = 16
+UNUSABLE = ""  # fingerprint of what ends nothing
+
+
+Props = dict[str, Any]
 
 
 class DeadlineProvider(HostProvider):
     """Tells the machine's timer when to end it, and how."""
 
-    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another machine has a timer of its own; another time is told to the same one."""
-        return difference(olds, news, replaces=["machine"])
+    def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
+        """Another machine has a timer of its own; another time or key is told to the same one."""
+        found = difference(olds, news, replaces=["machine"])
+        if olds.get("salt") is None or _fingerprint(olds["salt"], *self._account()) != olds.get(
+            "fingerprint"
+        ):
+            found.changes = True
+        return found
 
-    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+    def create(self, props: Props) -> dynamic.CreateResult:
         """Tell it."""
-        self._tell(props)
-        return dynamic.CreateResult(props["machine"], props)
+        return dynamic.CreateResult(props["machine"], self._tell(props))
 
-    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+    def read(self, id_: str, props: Props) -> dynamic.ReadResult:
+        """Read what the timer has; what it cannot end the machine with is shown as a difference.
+
+        A machine that is gone has no timer.
+        """
+        printed = ""
+        with self.unless_gone(props):
+            printed = run(
+                Connection.of(props["host"]),
+                READ,
+                stdin=props.get("salt") or "",
+                seconds=CALL_SECONDS,
+            )
+        if not printed.strip():
+            return dynamic.ReadResult("", {})
+        return dynamic.ReadResult(id_, {**props, **_told(json.loads(printed), props)})
+
+    def update(self, _id: str, _olds: Props, news: Props) -> dynamic.UpdateResult:
         """Tell it anew."""
-        self._tell(news)
-        return dynamic.UpdateResult(news)
+        return dynamic.UpdateResult(self._tell(news))
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Take time and key away from it."""
         with self.unless_gone(props):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
 
-    def _tell(self, props: dict[str, Any]) -> None:
-        key, url = credentials(self._key)
+    def _account(self) -> tuple[str, str]:
+        return credentials(self._key)
+
+    def _tell(self, props: Props) -> Props:
+        """Tell the timer; return the outputs."""
+        key, url = self._account()
         settings = {
-            "deadline": int(datetime.fromisoformat(props["at"]).timestamp()),
+            "deadline": _seconds(props["at"]),
             "apiUrl": url,
             "apiKey": key,
             "instanceId": props["machine"],
         }
         run(Connection.of(props["host"]), WRITE, stdin=json.dumps(settings), seconds=CALL_SECONDS)
+        salt = secrets.token_hex(SALT_BYTES)
+        return {**props, "salt": salt, "fingerprint": _fingerprint(salt, key, url)}
+
+
+def _told(found: list[Any], props: Props) -> Props:
+    """Return the properties that what a timer has stands for."""
+    match found:
+        case [int(deadline), str(machine), str(fingerprint)] if machine == props["machine"]:
+            if deadline == _seconds(props["at"]):
+                return {"fingerprint": fingerprint}
+            at = datetime.fromtimestamp(deadline, UTC).isoformat()
+            return {"at": at, "fingerprint": fingerprint}
+        case _:
+            return {"fingerprint": UNUSABLE}
+
+
+def _fingerprint(salt: str, key: str, url: str) -> str:
+    return hmac.new(salt.encode(), f"{url}\n{key}".encode(), hashlib.sha256).hexdigest()
+
+
+def _seconds(at: str) -> int:
+    return int(datetime.fromisoformat(at).timestamp())
 
 
 class Deadline(dynamic.Resource, module="lambda", name="Deadline"):
@@ -65,7 +135,14 @@ class Deadline(dynamic.Resource, module="lambda", name="Deadline"):
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
         """Declare an end from host (as its admin), machine (its id) and at (ISO 8601)."""
-        super().__init__(DeadlineProvider(), name, props, opts)
+        # Whoever reads the salt could try keys; nobody has to.
+        marked = pulumi.ResourceOptions(additional_secret_outputs=["salt"])
+        super().__init__(
+            DeadlineProvider(),
+            name,
+            {"salt": None, "fingerprint": None, **props},
+            pulumi.ResourceOptions.merge(opts, marked),
+        )
 
 
 def after(launched_at: str, hours: float) -> str:

@@ -7,18 +7,42 @@ import getpass
 import re
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 PROJECT = "trainyard:project"
 STACK = "trainyard:stack"
 OWNER = "trainyard:owner"
 ID = "trainyard:id"  # drawn once for each stack: a stack's name may be given again
+BACKEND = "trainyard:backend"  # drawn once for each state backend (infra/backend.py)
 NODE = "trainyard:node"  # index of the instance in its stack
 SPEC = "trainyard:spec"  # digest of what the instance was launched with
 
 NAME_LIMIT = 64
 TAG_LIMIT = 128
-_NAME = re.compile(r"trainyard-(?:[A-Za-z0-9-]*-)?([0-9a-f]{8})(?:-[a-z0-9-]+)?")
-_COMMENT = re.compile(r"trainyard:([0-9a-f]{8})(?:\s|$)")
+_ID = "([0-9a-f]{8})"
+_HEAD = "trainyard-(?:[A-Za-z0-9-]*-)?"
+_TAIL = "(?:-[a-z0-9-]+)?"
+_NAME = re.compile(f"{_HEAD}{_ID}-on-{_ID}{_TAIL}")
+_NAME_WITHOUT_BACKEND = re.compile(f"{_HEAD}{_ID}(){_TAIL}")
+_COMMENT = re.compile(rf"trainyard:{_ID}(?:@{_ID})?( generated)?(?:\s|$)")
+
+Text = TypeVar("Text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """What a thing that takes no tags says of whose it is.
+
+    Attributes:
+        stack: id of the stack, "" when it is not ours.
+        backend: id of the state backend, "" when it does not say.
+        generated: of a key: the stack made the pair too, not only its entry in the account.
+    """
+
+    stack: str = ""
+    backend: str = ""
+    generated: bool = False
 
 
 def owner(setting: str = "") -> str:
@@ -31,38 +55,43 @@ def owner(setting: str = "") -> str:
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)[:TAG_LIMIT]
 
 
-def tags(*, project: str, stack: str, owner: str) -> dict[str, str]:
-    """Return the tags that all instances of a stack share."""
-    return {PROJECT: project, STACK: stack, OWNER: owner}
+def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, str | Text]:
+    """Return the tags that all instances of a stack share.
+
+    Args:
+        project: of the stack.
+        stack: its name.
+        owner: who runs it.
+        backend: id of the state backend, or an output of it.
+    """
+    return {PROJECT: project, STACK: stack, OWNER: owner, BACKEND: backend}
 
 
-def resource_name(*, project: str, stack: str, stack_id: str, suffix: str = "") -> str:
-    """Return the name of a thing that takes no tags; the id survives the cut to 64 characters."""
-    tail = f"-{stack_id}-{suffix}" if suffix else f"-{stack_id}"
+def resource_name(*, project: str, stack: str, mark: Mark, suffix: str) -> str:
+    """Return the name of a thing that takes no tags; the ids survive the cut to 64 characters."""
+    tail = f"-{mark.stack}-on-{mark.backend}-{suffix}"
     head = re.sub(r"[^A-Za-z0-9]+", "-", f"trainyard-{project}-{stack}")
     return head[: NAME_LIMIT - len(tail)].rstrip("-") + tail
 
 
-def id_in_name(name: str) -> str:
-    """Return the stack id in the name of a thing of ours, "" when it is not ours."""
-    match = _NAME.fullmatch(name)
-    return match.group(1) if match else ""
+def mark_in_name(name: str) -> Mark:
+    """Return the mark in the name of a thing."""
+    match = _NAME.fullmatch(name) or _NAME_WITHOUT_BACKEND.fullmatch(name)
+    return Mark(stack=match.group(1), backend=match.group(2)) if match else Mark()
 
 
-def key_comment(stack_id: str, *, generated: bool) -> str:
-    """Return the comment of a public key that a stack puts into the account.
-
-    Args:
-        stack_id: id of the stack.
-        generated: the stack made the key pair too, not only its entry in the account.
-    """
-    return f"trainyard:{stack_id} generated" if generated else f"trainyard:{stack_id}"
+def key_comment(mark: Mark) -> str:
+    """Return the comment of a public key that a stack puts into the account."""
+    return f"trainyard:{mark.stack}@{mark.backend}" + " generated" * mark.generated
 
 
-def id_in_key(public_key: str) -> str:
-    """Return the stack id in a public key's comment, "" when no stack put it there."""
+def mark_in_key(public_key: str) -> Mark:
+    """Return the mark in a public key's comment."""
     match = _COMMENT.search(public_key)
-    return match.group(1) if match else ""
+    if match is None:
+        return Mark()
+    stack, backend, generated = match.groups()
+    return Mark(stack=stack, backend=backend or "", generated=bool(generated))
 
 
 def is_of(machine_tags: Mapping[str, str], stack_id: str) -> bool:

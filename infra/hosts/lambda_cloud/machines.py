@@ -35,6 +35,8 @@ LOOKS = 5  # after a lost reply, POLL_SECONDS apart
 TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
 TERMINATE_LIMIT_SECONDS = 15 * 60.0
 UNLISTED_SECONDS = 60.0  # that a new instance may be missing from the list
+# No wait is given up before, however small the scale: what ends, ends in its own time.
+LEAST_LIMIT_SECONDS = 60.0
 
 
 class MachineError(LambdaError):
@@ -54,6 +56,15 @@ class Clock:
     sleep: Callable[[float], None] = field(default_factory=lambda: Cancellation().sleep)
     now: Callable[[], float] = time.monotonic
     scale: float = field(default_factory=lambda: PACE.scale)
+
+    def limit(self, seconds: float) -> float:
+        """Return the seconds after which a wait is given up."""
+        return max(seconds * self.scale, min(seconds, LEAST_LIMIT_SECONDS))
+
+
+def span(seconds: float) -> str:
+    """Return a time as messages tell it."""
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +166,9 @@ def terminate(api: Paced, ids: Collection[str], clock: Clock) -> None:
         MachineError: they did not end in time, or the API kept refusing.
         CanceledError: the user asked to stop; they are ending, or will be when this runs again.
     """
-    deadline = clock.now() + TERMINATE_LIMIT_SECONDS * clock.scale
+    began = clock.now()
     for id_ in sorted(ids):
-        _begin_to_end(api, id_, clock, deadline)
+        _begin_to_end(api, id_, clock, began)
     left = set(ids)
     while True:
         for id_ in sorted(left):
@@ -166,11 +177,11 @@ def terminate(api: Paced, ids: Collection[str], clock: Clock) -> None:
                 left.discard(id_)
         if not left:
             return
-        if clock.now() >= deadline:
+        waited = clock.now() - began
+        if waited >= clock.limit(TERMINATE_LIMIT_SECONDS):
             raise MachineError(
-                f"{', '.join(sorted(left))}: not terminated after "
-                f"{TERMINATE_LIMIT_SECONDS / 60:.0f} min and still billed; look at the account's "
-                "page, then run destroy again"
+                f"{', '.join(sorted(left))}: not terminated after {span(waited)} and still billed; "
+                "look at the account's page, then run destroy again"
             )
         clock.sleep(POLL_SECONDS * clock.scale)
 
@@ -336,7 +347,7 @@ def _no_room(api: Paced, order: Order, tried: Sequence[Pick]) -> MachineError:
     )
 
 
-def _begin_to_end(api: Paced, id_: str, clock: Clock, deadline: float) -> None:
+def _begin_to_end(api: Paced, id_: str, clock: Clock, began: float) -> None:
     while True:
         try:
             api.terminate([id_])
@@ -347,14 +358,15 @@ def _begin_to_end(api: Paced, id_: str, clock: Clock, deadline: float) -> None:
         except LambdaError as error:
             if has_ended(api, id_):
                 return
-            if clock.now() + TERMINATE_STEP_SECONDS * clock.scale > deadline:
+            step, waited = TERMINATE_STEP_SECONDS * clock.scale, clock.now() - began
+            if waited + step > clock.limit(TERMINATE_LIMIT_SECONDS):
                 raise MachineError(
-                    f"instance {id_} could not be terminated for "
-                    f"{TERMINATE_LIMIT_SECONDS / 60:.0f} min and is still billed ({error}); it is "
-                    "kept in the state: run destroy again, or end it on the account's page"
+                    f"instance {id_} could not be terminated for {span(waited)} and is still "
+                    f"billed ({error}); it is kept in the state: run destroy again, or end it on "
+                    "the account's page"
                 ) from error
             say(f"instance {id_} is not ended yet, trying again ({error})")
-            clock.sleep(TERMINATE_STEP_SECONDS * clock.scale)
+            clock.sleep(step)
         else:
             return
 
@@ -374,7 +386,7 @@ def _status(api: Paced, id_: str, there: Mapping[str, Machine], age: float, cloc
     machine = there.get(id_)
     if machine is None:
         # The list may lag behind a launch; the instance's own page decides.
-        if age < UNLISTED_SECONDS * clock.scale and not has_ended(api, id_):
+        if age < clock.limit(UNLISTED_SECONDS) and not has_ended(api, id_):
             return "booting"
         return "terminated"
     return "booting" if machine.status == "active" and not machine.ip else machine.status

@@ -17,6 +17,8 @@ from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 from cluster.provider import Provider
+from cluster.ssh import agent_holds
+from infra import backend
 from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
@@ -78,13 +80,18 @@ class AccountProvider(_Provider):
     """A stack's part of the account: its id, and the proof at the end that nothing is left."""
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
-        """An id is drawn once."""
-        return dynamic.DiffResult(changes=False)
+        """An id is drawn once; a state that moved is in another backend."""
+        here = backend.find(backend.project_folder()).id(_news["organization"])
+        return dynamic.DiffResult(changes=not here or here != _olds.get("backendId"))
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Draw the id."""
         id_ = secrets.token_hex(STACK_ID_BYTES)
-        return dynamic.CreateResult(id_, {**props, "stackId": id_})
+        return dynamic.CreateResult(id_, {**props, "stackId": id_, "backendId": _backend_id(props)})
+
+    def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
+        """Note the backend; what is there already keeps the mark of the former one."""
+        return dynamic.UpdateResult({**_news, "stackId": _id, "backendId": _backend_id(_news)})
 
     def delete(self, _id: str, _props: Props) -> None:
         """End what bears the id although no state knows it, and say that nothing is left.
@@ -95,10 +102,10 @@ class AccountProvider(_Provider):
         api, clock = self._api, self._clock
         machines.terminate_strays(api, _id, clock)
         for ruleset in api.firewall_rulesets():
-            if identity.id_in_name(ruleset.name) == _id:
+            if identity.mark_in_name(ruleset.name).stack == _id:
                 _when_unused(ruleset.id, api.delete_firewall_ruleset, clock)
         for key in api.ssh_keys():
-            if identity.id_in_key(key.public_key) == _id:
+            if identity.mark_in_key(key.public_key).stack == _id:
                 api.delete_ssh_key(key.id)
         say(f"the account holds nothing of stack {_props['stack']} ({_id}) any more")
 
@@ -178,10 +185,19 @@ class SshKeyProvider(_Provider):
         """Look at the name and at the file, if it is there."""
         faults = _name_faults(news)
         if not _unknown(news, "keyFile"):
+            path = keys.expand(news["keyFile"])
             try:
-                keys.read(keys.expand(news["keyFile"]))
+                pair = keys.read(path)
             except keys.KeyFileError as error:
                 faults.append(dynamic.CheckFailure("keyFile", str(error)))
+            else:
+                # Told before anything is launched: nobody could log in to what is billed.
+                if pair is not None and not pair.private and not agent_holds(pair.public):
+                    text = (
+                        f"{path} has a passphrase, and no SSH agent holds it: "
+                        f'eval "$(ssh-agent)"; ssh-add {path}'
+                    )
+                    faults.append(dynamic.CheckFailure("keyFile", text))
         return dynamic.CheckResult(news, faults)
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
@@ -200,7 +216,7 @@ class SshKeyProvider(_Provider):
         name, stack_id = props["name"], props["stackId"]
         path = keys.expand(props["keyFile"])
         pair, held = keys.read(path), self._held(name)
-        if held is not None and pair is None and identity.id_in_key(held.public_key) == stack_id:
+        if held is not None and pair is None and _is_of(held, stack_id):
             self._api.delete_ssh_key(held.id)  # of an interrupted create; nobody has its file
             held = None
         if held is not None:
@@ -210,7 +226,8 @@ class SshKeyProvider(_Provider):
             pair = keys.generate()
             keys.write(path, pair)
         say(f"Adding key name {name}")
-        comment = identity.key_comment(stack_id, generated=generated)
+        mark = identity.Mark(stack=stack_id, backend=props["backendId"], generated=generated)
+        comment = identity.key_comment(mark)
         try:
             added = self._add(name, " ".join([*pair.public.split()[:2], comment]))
         except LambdaError:
@@ -222,7 +239,7 @@ class SshKeyProvider(_Provider):
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return the key that an interrupted create put into the account."""
         held = self._held(props["name"])
-        if held is None or identity.id_in_key(held.public_key) != props["stackId"]:
+        if held is None or not _is_of(held, props["stackId"]):
             return None
         path = keys.expand(props["keyFile"])
         return _key_result(props, held, _matching(held, keys.read(path), path))
@@ -308,9 +325,14 @@ class FirewallRulesetProvider(_Provider):
         held, rules = self._held(props), _rules(props)
         ids = {}
         for region in props["regions"]:
-            name = _ruleset_name(props, region)
             ruleset = held.get(region)
             if ruleset is None:
+                name = identity.resource_name(
+                    project=props["project"],
+                    stack=props["stack"],
+                    mark=identity.Mark(stack=props["stackId"], backend=props["backendId"]),
+                    suffix=region,
+                )
                 ruleset = self._api.create_firewall_ruleset(name, region, rules)
             ids[region] = ruleset.id
         for region, ruleset in held.items():
@@ -323,7 +345,7 @@ class FirewallRulesetProvider(_Provider):
         return {
             ruleset.region: ruleset
             for ruleset in self._api.firewall_rulesets()
-            if ruleset.name == _ruleset_name(props, ruleset.region)
+            if identity.mark_in_name(ruleset.name).stack == props["stackId"]
         }
 
 
@@ -419,6 +441,8 @@ class InstanceProvider(_Provider):
             key
             for key in ("sshKeyName", "hostname", "fileSystemMounts", "stackId", "node")
             if _olds[key] != _news[key]
+            # A stack keeps its id: unknown means that its Account is about to change otherwise.
+            and not (key == "stackId" and _unknown(_news, key))
         ]
         here = _olds["instanceType"], _olds["region"]
         # What a preview does not know yet is no reason to announce that machines will be lost.
@@ -504,6 +528,10 @@ class ActiveProvider(_Provider):
         return {**props, "addresses": {id_: _address(m) for id_, m in found.items()}}
 
 
+def _backend_id(props: Props) -> str:
+    return backend.find(backend.project_folder()).draw_id(props["organization"])
+
+
 def _unknown(props: Mapping[str, Any], *names: str) -> list[str]:
     """Return those of the properties that a preview does not know."""
     return [name for name in names if _holds_unknown(props.get(name))]
@@ -541,7 +569,7 @@ def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock)
     Raises:
         InUseError: it is still used at the end of the time.
     """
-    deadline = clock.now() + IN_USE_LIMIT_SECONDS * clock.scale
+    deadline = clock.now() + clock.limit(IN_USE_LIMIT_SECONDS)
     while True:
         try:
             delete(id_)
@@ -570,23 +598,21 @@ def _matching(held: SshKey, pair: keys.KeyPair | None, path: Any) -> keys.KeyPai
     return pair
 
 
+def _is_of(held: SshKey, stack_id: str) -> bool:
+    """Return whether a stack put this key into the account."""
+    return bool(stack_id) and identity.mark_in_key(held.public_key).stack == stack_id
+
+
 def _key_result(props: Props, held: SshKey, pair: keys.KeyPair) -> dynamic.CreateResult:
-    owned = identity.id_in_key(held.public_key) == props["stackId"]
-    generated = identity.key_comment(props["stackId"], generated=True)
+    owned = _is_of(held, props["stackId"])
     outs = {
         **props,
         "publicKey": pair.public,
         "privateKey": pair.private,
         "owned": owned,
-        "fileOwned": owned and held.public_key.endswith(generated),
+        "fileOwned": owned and identity.mark_in_key(held.public_key).generated,
     }
     return dynamic.CreateResult(held.id, outs)
-
-
-def _ruleset_name(props: Props, region: str) -> str:
-    return identity.resource_name(
-        project=props["project"], stack=props["stack"], stack_id=props["stackId"], suffix=region
-    )
 
 
 def _rules(props: Props) -> list[FirewallRule]:

@@ -20,13 +20,21 @@ class Account(dynamic.Resource, module="lambda", name="Account"):
 
     Attributes:
         stackId: 8 hexadecimal characters that mark all things of the stack.
+        backendId: 8 hexadecimal characters that mark all things of stacks in this state backend.
     """
 
     stackId: pulumi.Output[str]
+    backendId: pulumi.Output[str]
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare it; a stack has one."""
-        props = {"project": pulumi.get_project(), "stack": pulumi.get_stack(), "stackId": None}
+        props = {
+            "organization": pulumi.get_organization(),
+            "project": pulumi.get_project(),
+            "stack": pulumi.get_stack(),
+            "stackId": None,
+            "backendId": None,
+        }
         super().__init__(providers.AccountProvider(), name, props, opts)
 
 
@@ -89,7 +97,14 @@ class SshKey(dynamic.Resource, module="lambda", name="SshKey"):
     fileOwned: pulumi.Output[bool]
 
     def __init__(self, name: str, props: Props, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare a key from stackId, name and keyFile (path of the private key, ~ allowed)."""
+        """Declare a key.
+
+        Args:
+            name: of the resource.
+            props: stackId and backendId (of an Account); name in the account; keyFile (path of the
+                private key, ~ allowed).
+            opts: of the resource.
+        """
         made = dict.fromkeys(("publicKey", "privateKey", "owned", "fileOwned"))
         marked = pulumi.ResourceOptions(additional_secret_outputs=["privateKey"])
         super().__init__(
@@ -114,8 +129,8 @@ class FirewallRuleset(dynamic.Resource, module="lambda", name="FirewallRuleset")
 
         Args:
             name: of the resource.
-            props: stackId; regions (those of a Choice); rules, each with protocol, sourceNetwork
-                (CIDR), firstPort, lastPort and description.
+            props: stackId and backendId (of an Account); regions (of a Choice); rules, each with
+                protocol, sourceNetwork (CIDR), firstPort, lastPort and description.
             opts: of the resource.
         """
         own = {"project": pulumi.get_project(), "stack": pulumi.get_stack(), "ids": None}

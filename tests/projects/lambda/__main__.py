@@ -32,6 +32,7 @@ key = SshKey(
     "key",
     {
         "stackId": account.stackId,
+        "backendId": account.backendId,
         "name": "test-ssh-010",
         "keyFile": config.require("keyFile"),
     },
@@ -40,6 +41,7 @@ rulesets = FirewallRuleset(
     "ruleset",
     {
         "stackId": account.stackId,
+        "backendId": account.backendId,
         "regions": choice.regions,
         "rules": [
             {
@@ -69,7 +71,10 @@ instances = [
             "sshKeyName": key.name,
             "hostname": f"rented-{node}",
             "tags": identity.tags(
-                project=pulumi.get_project(), stack=pulumi.get_stack(), owner=identity.owner()
+                project=pulumi.get_project(),
+                stack=pulumi.get_stack(),
+                owner=identity.owner(),
+                backend=account.backendId,
             ),
             "userData": "#cloud-config\n# canary-user-data\n",
             "firewallRulesetIds": rulesets.ids,

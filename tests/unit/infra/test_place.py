@@ -82,7 +82,7 @@ def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the resources of rented machines answer."""
     choice = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
     answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        "lambda:Account": lambda _: {"stackId": "0123abcd"},
+        "lambda:Account": lambda _: {"stackId": "0123abcd", "backendId": "4567cdef"},
         "lambda:Choice": lambda _: {**choice, "choices": [choice], "regions": ["us-east-1"]},
         "lambda:SshKey": lambda _: {"publicKey": "ssh-ed25519 LOGIN", "privateKey": PRIVATE},
         "lambda:FirewallRuleset": lambda _: {"ids": {"us-east-1": "rules"}},
@@ -417,7 +417,9 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
         assert inputs["stackId"] == "0123abcd"
         assert inputs["firewallRulesetIds"] == {"us-east-1": "rules"}
         assert inputs["fileSystemMounts"] == {"/lambda/nfs/data": "lambda-file-system-data-id"}
-        assert {"trainyard:project", "trainyard:stack", "trainyard:owner"} == set(inputs["tags"])
+        tags = {"trainyard:project", "trainyard:stack", "trainyard:owner", "trainyard:backend"}
+        assert tags == set(inputs["tags"])
+        assert inputs["tags"]["trainyard:backend"] == "4567cdef"
         config = yaml.safe_load(_plain(inputs["userData"]))
         assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
     programs = _programs(recorded)

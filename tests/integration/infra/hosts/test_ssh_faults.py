@@ -9,7 +9,7 @@ import pulumi
 import pytest
 
 from cluster import ssh
-from cluster.ssh import CommandError, Connection, SshError
+from cluster.ssh import CommandError, Connection, LoginRefusedError, SshError, UnreachableError
 from infra import host_settings
 from infra.host_settings import Host
 from infra.hosts import ssh_hosts
@@ -101,15 +101,6 @@ def look(connections, key_file):
 
 
 # F38
-def test_another_host_key_is_refused_before_anything_is_sent(host, machines, tmp_path):
-    _, other = key_pair(tmp_path, "other")
-    with pytest.raises(SshError, match="does not show the host key") as refused:
-        ssh.run(replace(host, host_key=other), f"touch {CANARY}", seconds=SECONDS)
-    assert refused.value.lasting
-    assert not machines.path("host", CANARY).exists()
-
-
-# F38
 def test_a_host_whose_key_changes_is_refused_and_its_own_is_trusted_again(machines, keys, tmp_path):
     """Somebody takes the place of a machine at its address."""
     connection = booted(machines, keys, tmp_path, "replaced")
@@ -130,68 +121,9 @@ def test_a_host_whose_key_changes_is_refused_and_its_own_is_trusted_again(machin
     assert ssh.run(connection, "hostname", seconds=SECONDS).strip() == "replaced"
 
 
-# F38
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o610])
-def test_a_key_that_others_could_read_is_not_used(keys, tmp_path, mode):
-    key = tmp_path / "key"
-    key.write_text(keys[0][0].read_text())
-    key.chmod(mode)
-    with pytest.raises(SshError, match=f"has mode {mode:04o}.*chmod 600 {key}"):
-        ssh.read_key(key)
-    key.chmod(0o600)
-    assert ssh.read_key(key)
-
-
-# F38
-def test_a_link_in_the_place_of_a_key_is_not_followed(keys, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(keys[0][0])
-    with pytest.raises(SshError, match=f"SSH key {link}: Too many levels of symbolic links"):
-        ssh.read_key(link)
-
-
-def test_a_file_that_is_no_key_is_named(tmp_path):
-    key = tmp_path / "key"
-    with pytest.raises(SshError, match=f"SSH key {key}: No such file or directory"):
-        ssh.read_key(key)
-    key.write_text("not a key")
-    key.chmod(0o600)
-    with pytest.raises(SshError, match="is no private key"):
-        ssh.read_key(key)
-
-
-# F38
-def test_a_key_with_a_passphrase_needs_an_agent(host, keys, tmp_path, monkeypatch):
-    locked = keys[1][0]
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    with pytest.raises(SshError, match=f"has a passphrase and no SSH agent.*ssh-add {locked}"):
-        ssh.read_key(locked)
-
-    socket = tmp_path / "agent"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL) as agent:
-        try:
-            deadline = time.monotonic() + SECONDS
-            while not socket.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
-            by_agent = replace(host, private_key=ssh.read_key(locked))
-            with pytest.raises(SshError, match="does not let any key of the SSH agent in"):
-                ssh.run(by_agent, "true", seconds=SECONDS)  # which has none yet
-            ask = tmp_path / "ask"
-            ask.write_text(f"#!/bin/sh\necho {PASSPHRASE}\n")
-            ask.chmod(0o700)
-            monkeypatch.setenv("SSH_ASKPASS", str(ask))
-            monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force")
-            subprocess.run(["ssh-add", "-q", locked], check=True)
-            assert ssh.run(by_agent, "id -un", seconds=SECONDS).strip() == "ubuntu"
-        finally:
-            agent.terminate()
-
-
 def test_a_wrong_user_is_told_from_a_host_that_does_not_answer(host):
-    with pytest.raises(SshError, match="is 'ubunto' the right user") as refused:
+    with pytest.raises(LoginRefusedError, match="is 'ubunto' the right user"):
         ssh.run(replace(host, user="ubunto"), "true", seconds=SECONDS)
-    assert refused.value.lasting
 
 
 def test_a_host_that_does_not_answer(host, machines, monkeypatch):
@@ -200,11 +132,10 @@ def test_a_host_that_does_not_answer(host, machines, monkeypatch):
         ssh.run(replace(host, port=23), "true", seconds=SECONDS)
     machines.cut("host")
     try:
-        with pytest.raises(SshError, match="cannot be reached by SSH") as unreachable:
+        with pytest.raises(UnreachableError, match="cannot be reached by SSH"):
             ssh.run(host, "true", seconds=SECONDS)
     finally:
         machines.heal("host")
-    assert not unreachable.value.lasting
     monkeypatch.undo()
     ssh.run(host, "true", seconds=SECONDS)
 

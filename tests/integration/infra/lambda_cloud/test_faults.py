@@ -2,6 +2,7 @@
 
 import pytest
 
+from infra.hosts.lambda_cloud import machines
 from tests.fakes.lambda_cloud import Boot
 
 pytestmark = pytest.mark.integration
@@ -121,7 +122,10 @@ def test_a_terminate_that_is_refused_is_tried_again(rented, cloud, code):  # F9
     assert rented.live() == set()
 
 
-def test_a_terminate_that_is_always_refused_keeps_it_in_the_state(rented, cloud):  # F9
+def test_a_terminate_that_is_always_refused_keeps_it_in_the_state(  # F9
+    rented, cloud, monkeypatch
+):
+    monkeypatch.setattr(machines, "LEAST_LIMIT_SECONDS", 1.0)
     rented.declare(count=1)
     rented.done("up")
     ids = rented.recorded()

@@ -1,11 +1,14 @@
 """`python -m infra.reap` on a real account and real states."""
 
+import io
 import json
+import shutil
 
 import pytest
 
-from infra import reap
+from infra import backend, reap
 from infra.hosts.lambda_cloud import identity
+from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 pytestmark = pytest.mark.integration
 
@@ -25,21 +28,33 @@ def reaped(rented, capsys):
     return run
 
 
+def _here(rented, **changes):
+    """Tags of an instance that a stack of this owner and backend has lost."""
+    return MINE | {identity.BACKEND: backend.find(rented.project).id()} | changes
+
+
 def _verdicts(text):
     return {found["id"]: found["verdict"] for found in json.loads(text)["findings"]}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 def test_every_instance_gets_its_verdict(rented, cloud, reaped):  # A18
     rented.done("up")
     account = cloud.account
-    lost = account.add_instance("lost", tags=MINE)
-    theirs = account.add_instance("theirs", tags=MINE | {identity.OWNER: "ann@lab"})
+    lost = account.add_instance("lost", tags=_here(rented))
+    theirs = account.add_instance("theirs", tags=_here(rented) | {identity.OWNER: "ann@lab"})
+    unmarked = account.add_instance("unmarked", tags=MINE)
     stranger = account.add_instance("stranger")
     cloud.journal.clear()
     code, text, _ = reaped("--json")
     assert code == 1
     expected = dict.fromkeys(rented.recorded(), "in state")
     expected |= {lost.id: "orphan", theirs.id: "other owner", stranger.id: "not ours"}
+    expected |= {unmarked.id: "of no known backend"}
     expected |= dict.fromkeys((*account.ssh_keys, *account.rulesets), "in state")
     assert _verdicts(text) == expected
     assert json.loads(text)["orphansHourlyCost"] == 0.75
@@ -50,11 +65,23 @@ def test_every_instance_gets_its_verdict(rented, cloud, reaped):  # A18
     assert "0.75 $/h" in text
 
 
-def test_end_ends_orphans_of_the_owner_and_nothing_else(rented, cloud, reaped):
+def test_end_ends_orphans_of_the_owner_and_nothing_else(rented, cloud, reaped, monkeypatch):
     rented.done("up")
     cloud.account.terminate_seconds = 0.2
-    lost = cloud.account.add_instance("lost", tags=MINE)
-    theirs = cloud.account.add_instance("theirs", tags=MINE | {identity.OWNER: "ann@lab"})
+    lost = cloud.account.add_instance("lost", tags=_here(rented))
+    theirs = cloud.account.add_instance("theirs", tags=_here(rented) | {identity.OWNER: "ann@lab"})
+    code, text, err = reaped("--end")
+    assert code == 1
+    assert lost.id in text  # it is listed first
+    assert "there is no terminal to ask; add --yes. Nothing was ended" in err
+    for answer in ("", "n\n"):
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        code, _, err = reaped("--end", "--json")
+        assert code == 1
+        assert f"{lost.id} lost (orphan)" in err
+        assert "End 1 instance(s), 0.75 $/h? [y/N]" in err
+    assert lost.id in rented.live()
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     code, _, err = reaped("--end")
     assert code == 0
     assert f"Terminated instance {lost.id}" in err
@@ -64,13 +91,78 @@ def test_end_ends_orphans_of_the_owner_and_nothing_else(rented, cloud, reaped):
     assert reaped("--owner", "ann@lab")[0] == 1
 
 
+def test_two_backends_of_one_owner_on_one_account(  # F46
+    rented, cloud, reaped, monkeypatch, tmp_path
+):
+    rented.declare(count=1)
+    rented.done("up")
+    lost = cloud.account.add_instance("lost", tags=_here(rented))
+    before = rented.live()
+    # A backend that never had a stack knows nobody's machines, and says so.
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/second")
+    code, text, err = reaped("--end", "--yes", "--json")
+    assert code == 1
+    assert f"{tmp_path}/second/.pulumi has no stack" in err
+    assert set(_verdicts(text).values()) == {"of another backend"}
+    # Nor does one with stacks of its own.
+    second = RentedStack(tmp_path / "other", cloud)
+    second.declare(count=1, keyFile=str(rented.key_file))
+    second.done("up")
+    own = rented.live() - before
+    lost_here = cloud.account.add_instance("lost-here", tags=_here(second))
+    code, text, _ = reaped("--end", "--yes", "--json")
+    assert code == 0
+    verdicts = _verdicts(text)
+    assert {verdicts[id_] for id_ in before} == {"of another backend"}
+    assert {verdicts[id_] for id_ in own} == {"in state"}
+    assert verdicts[lost_here.id] == "orphan"
+    assert rented.live() == before | own
+    code, text, _ = reaped()
+    assert code == 0
+    assert "2 of another backend, or of none: 1.50 $/h" in text
+    # A copy has all states of a moment ago, and must not end what was launched since.
+    shutil.copytree(tmp_path / "second", tmp_path / "copy")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/copy")
+    code, _, err = reaped("--end", "--yes")
+    assert code == 1
+    assert f"{tmp_path}/copy/.pulumi has no id: " in err
+    # By its id, and only so.
+    code, _, err = reaped("--end", lost.id, "--yes")
+    assert code == 0
+    assert rented.live() == (before | own) - {lost.id}
+    code, _, err = reaped("--end", min(own), "--yes")
+    assert code == 1
+    assert f"{min(own)} is in state: destroy its stack. Nothing was ended" in err
+
+
+def test_a_state_in_another_backend_marks_what_it_launches_from_then_on(  # F46
+    rented, cloud, monkeypatch, tmp_path
+):
+    rented.declare(count=1)
+    rented.done("up")
+    first = backend.find(rented.project).id()
+    rented.done("up", "--expect-no-changes")
+    shutil.copytree(tmp_path / "backend", tmp_path / "moved")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/moved")
+    rented.declare(count=2)
+    rented.done("up")
+    rented.done("up", "--expect-no-changes")
+    tags = [cloud.account.instances[id_].tags[identity.BACKEND] for id_ in cloud.account.launched]
+    assert tags == [first, backend.find(rented.project).id()]
+    assert len(set(tags)) == 2
+    rented.done("destroy")
+    assert cloud.account.instances == {}
+    assert cloud.account.rulesets == {}
+    assert cloud.account.ssh_keys == {}
+
+
 def test_what_an_up_is_launching_is_no_orphan(rented, cloud, reaped):  # F12
     rented.declare(count=1)
     cloud.faults.delay("launch", 600, commit=True)
     process = rented.start("up")
     rented.wait_for(lambda: cloud.account.launched)
     rented.kill(process)
-    code, text, _ = reaped("--end", "--json")
+    code, text, _ = reaped("--end", "--yes", "--json")
     assert code == 0
     assert _verdicts(text)[cloud.account.launched[0]] == "under way"
     assert rented.live() == set(cloud.account.launched)
@@ -82,12 +174,12 @@ def test_a_state_that_cannot_be_read_ends_nothing(rented, cloud, reaped):  # F15
     id_ = min(rented.recorded()).encode()
     for bad in (b"", good[:1000], good.replace(id_, id_[:-1] + bytes([id_[-1] ^ 1]))):
         rented.state_file.write_bytes(bad)
-        code, _, err = reaped("--end")
+        code, _, err = reaped("--end", "--yes")
         assert code == 1
         assert str(rented.state_file) in err
         assert "Nothing was ended" in err
     rented.state_file.unlink()
-    code, _, err = reaped("--end")
+    code, _, err = reaped("--end", "--yes")
     assert code == 1
     assert "is missing, but there are copies of it" in err
     assert len(rented.live()) == 2

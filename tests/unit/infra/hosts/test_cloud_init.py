@@ -61,9 +61,70 @@ def test_services_run_as_a_user_that_cannot_become_root(config):
         assert not re.search(r"usermod .*\btrainyard\b|adduser|gpasswd", command)
 
 
-def test_the_admin_may_use_docker(config):  # A19
-    (command,) = [line for line in config["runcmd"] if "docker" in line]
-    assert "usermod -aG docker ubuntu" in command
+@pytest.fixture
+def first_boot(config, tmp_path, put_program):
+    """Run the steps as cloud-init does, as one script; its exit status and its log."""
+    place, log = tmp_path / "bin", tmp_path / "boot.log"
+    place.mkdir()
+    for name, body in PROGRAMS.items():
+        put_program(place, name, f'echo "{name} $*" >> {tmp_path}/calls; {body}')
+
+    def run(**programs):
+        for name, body in programs.items():
+            put_program(place, name.replace("_", "-"), body)
+        script = "#!/bin/sh\n" + "".join(f"{line}\n" for line in config["runcmd"])
+        for there, here in (
+            (cloud_init.LOG, log),
+            (cloud_init.PROMETHEUS, tmp_path / "prometheus"),
+            ("/usr/sbin/policy-rc.d", tmp_path / "policy-rc.d"),
+        ):
+            script = script.replace(there, str(here))
+        done = subprocess.run(
+            ["/bin/sh", "-c", script], env={"PATH": f"{place}:/usr/bin:/bin"}, check=False
+        )
+        calls = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
+        return done.returncode, log.read_text(), calls
+
+    return run
+
+
+PROGRAMS = {"getent": "", "usermod": "", "apt-get": ""}
+
+
+def test_the_first_boot_does_all_steps(first_boot, tmp_path):  # A19
+    status, log, calls = first_boot()
+    assert status == 0
+    assert log.splitlines()[-1] == cloud_init.FINISHED
+    assert "usermod -aG docker ubuntu" in calls
+    assert re.search(r"apt-get install .* prometheus python3-venv", calls)
+    assert not (tmp_path / "policy-rc.d").exists()
+    assert (tmp_path / "boot.log").stat().st_mode & 0o777 == 0o644  # the services' user shows it
+
+
+def test_an_image_without_docker_has_no_group_to_join(first_boot):  # A19
+    status, _, calls = first_boot(getent="exit 2")
+    assert status == 0
+    assert "usermod" not in calls
+
+
+def test_lists_of_packages_may_be_old(first_boot):
+    status, log, _ = first_boot(apt_get='[ "$1" = install ]')
+    assert status == 0
+    assert "apt-get update failed" in log
+
+
+@pytest.mark.parametrize(
+    ("programs", "told"),
+    [
+        ({"usermod": "exit 6"}, "adding ubuntu to the group docker failed with status 6"),
+        ({"apt_get": "echo no network; exit 100"}, "installing Prometheus failed with status 100"),
+    ],
+)
+def test_a_step_that_fails_fails_the_first_boot_and_says_so(first_boot, programs, told):  # A19
+    status, log, _ = first_boot(**programs)
+    assert status != 0
+    assert log.splitlines()[-1] == told
+    assert cloud_init.FINISHED not in log
 
 
 def test_the_timer_is_there_from_the_first_boot(config):
@@ -86,8 +147,8 @@ def test_the_host_key_is_its_only_secret(text, config, key):  # F35
 
 
 def test_commands_of_the_first_boot_are_posix_shell(config):
-    for command in config["runcmd"]:
-        subprocess.run(["/bin/sh", "-n"], input=command, text=True, check=True)
-        if checker := shutil.which("shellcheck"):
-            arguments = [checker, "--shell=sh", "--severity=warning", "-"]
-            subprocess.run(arguments, input=command, text=True, check=True)
+    script = "\n".join(config["runcmd"])
+    subprocess.run(["/bin/sh", "-n"], input=script, text=True, check=True)
+    if checker := shutil.which("shellcheck"):
+        arguments = [checker, "--shell=sh", "--severity=warning", "-"]
+        subprocess.run(arguments, input=script, text=True, check=True)

@@ -1,12 +1,20 @@
 """How long a new machine is waited for, and what ends the wait."""
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
-from cluster.ssh import CommandError, SshError
+from cluster.ssh import (
+    CommandError,
+    HostKeyError,
+    LoginRefusedError,
+    NoKeyError,
+    SshError,
+    UnreachableError,
+)
 from infra.cancellation import CanceledError
-from infra.hosts import probe, reachable
+from infra.hosts import cloud_init, probe, reachable
 from infra.hosts.probe import Facts
 from infra.hosts.reachable import ReachableProvider
 
@@ -30,9 +38,12 @@ FACTS = Facts(
     interfaces={"10.0.0.4": "eno1"},
     outward="eth0",
 )
-REFUSED = SshError("trainyard@192.0.2.4 cannot be reached by SSH (refused)")
-NO_KEY = SshError("trainyard@192.0.2.4 does not let this key in", lasting=True)
-OTHER = SshError("trainyard@192.0.2.4 does not show the host key", lasting=True)
+REFUSED = UnreachableError("trainyard@192.0.2.4 cannot be reached by SSH (refused)")
+NO_USER = LoginRefusedError("trainyard@192.0.2.4 does not let this key in")
+OTHER = HostKeyError("trainyard@192.0.2.4 does not show the host key")
+# Whatever they say: what was told by its words alone went on waiting, and was billed.
+NO_KEY = NoKeyError("trainyard@192.0.2.4 does not let any key of the SSH agent in, which has none")
+OTHER_FAULT = SshError("trainyard@192.0.2.4 does not let anybody in")
 
 
 class Machine:
@@ -75,7 +86,7 @@ def provider(machine):
 
 
 def test_a_machine_that_comes_up_is_looked_at(provider, machine):
-    machine.failures = [REFUSED] * 5 + [NO_KEY] * 3  # its user comes after its sshd
+    machine.failures = [REFUSED] * 5 + [NO_USER] * 3  # its user comes after its sshd
     made = provider.create(PROPS)
     assert made.id == "i-1"
     found = {key: made.outs[key] for key in ("cpus", "memoryMib", "gpus", "interface")}
@@ -87,14 +98,16 @@ def test_a_machine_that_comes_up_is_looked_at(provider, machine):
     assert seconds == 30 * 60 - 8
 
 
-def test_another_host_key_ends_the_wait_at_once(provider, machine):  # F38
-    machine.failures = [REFUSED, OTHER]
-    with pytest.raises(SshError, match="does not show the host key"):
+@pytest.mark.parametrize("failure", [OTHER, NO_KEY, OTHER_FAULT])
+def test_what_waiting_does_not_mend_ends_the_wait_at_once(provider, machine, failure):  # F38
+    machine.failures = [REFUSED, failure]
+    with pytest.raises(type(failure)) as raised:
         provider.create(PROPS)
+    assert raised.value is failure
     assert len(machine.commands) == 2
 
 
-@pytest.mark.parametrize("failure", [REFUSED, NO_KEY])
+@pytest.mark.parametrize("failure", [REFUSED, NO_USER])
 def test_the_wait_ends_at_its_deadline(provider, machine, failure):  # F7
     machine.failures = [failure] * 10_000
     with pytest.raises(SshError, match=r"i-1 is on, but within 30 min: trainyard@192.0.2.4"):
@@ -122,8 +135,37 @@ def test_ctrl_c_ends_the_wait(machine):  # F11
 
 def test_a_first_boot_that_failed_is_told(provider, machine):
     machine.boot = CommandError("a command ended with status 1. Its last lines:\n  no network")
-    with pytest.raises(SshError, match=r"first boot of trainyard@192.0.2.4 failed: (?s:.*)no netw"):
+    with pytest.raises(
+        SshError,
+        match=r"first boot of trainyard@192.0.2.4 \(i-1\) failed: (?s:.*)no netw.*\n.*is billed",
+    ):
         provider.create(PROPS)
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "fine"),
+    [
+        (0, cloud_init.FINISHED, True),
+        (2, cloud_init.FINISHED, True),  # something of the image's own failed
+        (2, "adding ubuntu to the group docker failed with status 6", False),
+        (0, None, False),
+        (1, cloud_init.FINISHED, False),
+    ],
+)
+def test_the_first_boot_is_done_when_our_own_log_says_so(tmp_path, put_program, status, log, fine):
+    put_program(tmp_path, "cloud-init", f'[ "$2" = --wait ] && exit {status}; echo status: error')
+    path = tmp_path / "boot.log"
+    if log:
+        path.write_text(f"{log}\n")
+    done = subprocess.run(
+        ["/bin/sh", "-c", reachable.FINISHED.replace(cloud_init.LOG, str(path))],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == fine
+    assert fine or done.stdout == "status: error\n" + (f"{log}\n" if log else "")
 
 
 def test_a_machine_that_lacks_something_is_told(provider, machine):

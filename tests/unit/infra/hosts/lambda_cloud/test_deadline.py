@@ -1,6 +1,8 @@
 """The end of a rented machine: what its timer is told, and how the key gets there."""
 
+import hmac
 import json
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -16,15 +18,26 @@ PROPS = {
     "machine": "i-1",
     "at": "2026-11-21T20:00:00+00:00",
 }
+INPUTS = PROPS | {"salt": None, "fingerprint": None}
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def calls(monkeypatch, tmp_path):
     """What machines were asked to run."""
     made = []
+    path = tmp_path / "ttl.json"
 
     def run(connection, command, *, stdin="", seconds):
         made.append(SimpleNamespace(connection=connection, command=command, stdin=stdin))
+        if command == deadline.WRITE:
+            path.write_text(stdin)
+        # The way there is left out: neither sudo nor a folder of the system is for tests.
+        look = command.removeprefix("sudo ").replace(deadline.FILE, str(path))
+        if command == deadline.READ:
+            done = subprocess.run(
+                look, shell=True, input=stdin, capture_output=True, text=True, check=True
+            )
+            return done.stdout
         return ""
 
     monkeypatch.setattr(deadline, "run", run)
@@ -41,7 +54,8 @@ def _provider(setting=None):
 
 def test_the_timer_is_told_by_standard_input(calls):  # F35
     made = _provider().create(PROPS)
-    assert (made.id, made.outs) == ("i-1", PROPS)
+    assert made.id == "i-1"
+    assert made.outs.items() >= PROPS.items()
     (call,) = calls
     assert call.connection.user == "ubuntu"
     assert json.loads(call.stdin) == {
@@ -66,12 +80,86 @@ def test_the_key_may_be_the_stacks_setting(calls, monkeypatch):
 
 
 def test_a_later_end_is_told_to_the_same_timer(calls):
-    later = PROPS | {"at": "2026-11-21T22:00:00+00:00"}
-    difference = _provider().diff("i-1", PROPS, later)
+    olds, later = _provider().create(PROPS).outs, PROPS | {"at": "2026-11-21T22:00:00+00:00"}
+    assert not _provider().diff("i-1", olds, INPUTS).changes
+    difference = _provider().diff("i-1", olds, INPUTS | later)
     assert (difference.changes, difference.replaces) == (True, [])
-    assert _provider().update("i-1", PROPS, later).outs == later
-    assert json.loads(calls[0].stdin)["deadline"] == 1795291200 + 2 * 3600
-    assert _provider().diff("i-1", PROPS, PROPS | {"machine": "i-2"}).replaces == ["machine"]
+    assert _provider().update("i-1", olds, INPUTS | later).outs["at"] == later["at"]
+    assert json.loads(calls[1].stdin)["deadline"] == 1795291200 + 2 * 3600
+    assert _provider().diff("i-1", olds, INPUTS | {"machine": "i-2"}).replaces == ["machine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("LAMBDA_API_KEY", "another canary"), ("LAMBDA_API_URL", "http://127.0.0.1:8081")],
+)
+def test_another_key_or_address_is_told_to_the_timer(calls, monkeypatch, name, value):  # F43
+    provider = _provider()
+    olds = provider.create(PROPS).outs
+    monkeypatch.setenv(name, value)
+    difference = provider.diff("i-1", olds, INPUTS)
+    assert (difference.changes, difference.replaces) == (True, [])
+    news = provider.update("i-1", olds, INPUTS).outs
+    assert value in json.loads(calls[1].stdin).values()
+    assert not provider.diff("i-1", news, INPUTS).changes
+    assert "canary" not in json.dumps(news)  # F35
+
+
+def test_the_fingerprint_tells_nothing_without_its_salt(calls):  # F35
+    one, other = (_provider().create(PROPS).outs for _ in range(2))
+    assert len(one["salt"]) == 32
+    assert one["salt"] != other["salt"]
+    assert one["fingerprint"] != other["fingerprint"]
+    expected = hmac.new(one["salt"].encode(), b"http://127.0.0.1:8080\ncanary", "sha256")
+    assert one["fingerprint"] == expected.hexdigest()
+
+
+def test_a_state_of_before_has_its_timer_told_anew(calls):
+    assert _provider().diff("i-1", PROPS, INPUTS).changes
+
+
+def test_a_refresh_finds_a_timer_as_it_was_told(calls):
+    provider = _provider()
+    outs = provider.create(PROPS).outs
+    found = provider.read("i-1", outs)
+    assert (found.id, found.outs) == ("i-1", outs)
+    assert calls[1].stdin == outs["salt"]
+    assert outs["salt"] not in calls[1].command
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"apiKey": "a dead one"}, "fingerprint"),
+        ({"apiUrl": "http://127.0.0.1:1"}, "fingerprint"),
+        ({"instanceId": "i-2"}, "fingerprint"),
+        ({"deadline": 1795291200 + 7200}, "at"),
+        ({"deadline": None}, "fingerprint"),
+        ({"apiKey": 7}, "fingerprint"),
+    ],
+)
+def test_a_refresh_sees_a_timer_that_has_something_else(  # F43
+    calls, tmp_path, settings, changed
+):
+    provider = _provider()
+    outs = provider.create(PROPS).outs
+    path = tmp_path / "ttl.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    found = provider.read("i-1", outs)
+    assert found.id == "i-1"
+    assert {key for key in outs if found.outs[key] != outs[key]} == {changed}
+    assert provider.diff("i-1", found.outs, INPUTS).changes
+    assert "dead one" not in json.dumps(found.outs)  # F35
+
+
+def test_a_refresh_sees_a_timer_that_has_nothing_or_rubbish(calls, tmp_path):
+    provider = _provider()
+    outs = provider.create(PROPS).outs
+    (tmp_path / "ttl.json").write_text("{")
+    found = provider.read("i-1", outs)
+    assert provider.diff("i-1", found.outs, INPUTS).changes
+    (tmp_path / "ttl.json").unlink()
+    assert provider.read("i-1", outs).id == ""
 
 
 def test_without_an_end_the_key_is_taken_away(calls):
@@ -88,9 +176,11 @@ def test_only_a_machine_that_is_gone_may_keep_silent(monkeypatch, gone):
     monkeypatch.setattr(presence, "is_gone", lambda host, key: gone)
     if gone:
         _provider().delete("i-1", PROPS)
+        assert _provider().read("i-1", PROPS).id == ""
     else:
-        with pytest.raises(SshError):
-            _provider().delete("i-1", PROPS)
+        for call in (_provider().delete, _provider().read):
+            with pytest.raises(SshError):
+                call("i-1", PROPS)
 
 
 def test_times_are_counted_from_the_launch():

@@ -3,32 +3,56 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud.identity import Mark
 
 ID = "0a1b2c3d"
+BACKEND = "4567cdef"
 
 
 @given(project=st.text(max_size=80), stack=st.text(max_size=80))
 @example(project="p", stack="deadbeef")
-def test_the_id_survives_in_a_name(project, stack):
+@example(project="p", stack="deadbeef-on-deadbeef")
+@example(project="p", stack="deadbeef-on")
+def test_the_ids_survive_in_a_name(project, stack):  # F46
+    mark = Mark(stack=ID, backend=BACKEND)
     name = identity.resource_name(
-        project=project, stack=stack, stack_id=ID, suffix="asia-northeast-1"
+        project=project, stack=stack, mark=mark, suffix="asia-northeast-1"
     )
     assert len(name) <= identity.NAME_LIMIT
-    assert identity.id_in_name(name) == ID
+    assert identity.mark_in_name(name) == mark
+
+
+def test_a_name_of_before_bears_no_backend():
+    assert identity.mark_in_name(f"trainyard-p-{ID}-us-east-1") == Mark(stack=ID)
 
 
 @pytest.mark.parametrize(
     "name", ["", "trainyard", "global", f"other-{ID}", f"my-trainyard-x-{ID}", "trainyard-a-b-c"]
 )
 def test_other_names_are_not_ours(name):
-    assert identity.id_in_name(name) == ""
+    assert identity.mark_in_name(name) == Mark()
 
 
-def test_a_key_says_who_put_it_there():
-    public = f"ssh-ed25519 AAAA {identity.key_comment(ID, generated=True)}"
-    assert identity.id_in_key(public) == ID
-    assert identity.id_in_key(f"ssh-ed25519 AAAA {identity.key_comment(ID, generated=False)}") == ID
-    assert identity.id_in_key("ssh-ed25519 AAAA me@laptop") == ""
+@pytest.mark.parametrize("generated", [True, False])
+def test_a_key_says_who_put_it_there(generated):
+    mark = Mark(stack=ID, backend=BACKEND, generated=generated)
+    assert identity.mark_in_key(f"ssh-ed25519 AAAA {identity.key_comment(mark)}") == mark
+
+
+def test_keys_of_before_and_of_others():
+    found = identity.mark_in_key(f"ssh-ed25519 AAAA trainyard:{ID} generated")
+    assert found == Mark(stack=ID, generated=True)
+    for comment in ("", " me@laptop", f" trainyard:{ID}x", f" trainyard:{ID}@{ID}0", " trainyard:"):
+        assert identity.mark_in_key(f"ssh-ed25519 AAAA{comment}") == Mark()
+
+
+def test_instances_of_a_stack_share_their_tags():  # F46
+    assert identity.tags(project="p", stack="s", owner="o", backend=BACKEND) == {
+        "trainyard:project": "p",
+        "trainyard:stack": "s",
+        "trainyard:owner": "o",
+        "trainyard:backend": BACKEND,
+    }
 
 
 @given(st.text(min_size=1))

@@ -219,7 +219,7 @@ def test_user_data_is_in_no_representation():  # F35
 def test_terminate_is_tried_every_30_s_for_15_min(account, time):  # F9
     account.add("a")
     account.terminate_errors = [ServerError("try again in 60 seconds")] * 100
-    with pytest.raises(machines.MachineError, match="kept in the state"):
+    with pytest.raises(machines.MachineError, match=r"for 15 min and .* kept in the state"):
         machines.terminate(account, ["a"], time.clock())
     assert 14 * 60 <= time.now <= 15 * 60
     assert 100 - len(account.terminate_errors) == 31
@@ -242,11 +242,30 @@ def test_terminate_waits_until_it_is_gone(account, time):  # A43
     assert time.now >= 60
 
 
-def test_one_that_never_ends_is_told(account, time):
+@pytest.mark.parametrize(("scale", "waited"), [(1.0, "15 min"), (0.2, "3 min"), (0.005, "60 s")])
+def test_one_that_never_ends_is_told_with_the_time_waited(account, time, scale, waited):
     account.add("a", status="terminating")
     account.terminate = lambda _: None
-    with pytest.raises(machines.MachineError, match="still billed"):
-        machines.terminate(account, ["a"], time.clock())
+    clock = replace(time.clock(), scale=scale)
+    with pytest.raises(machines.MachineError, match=f"not terminated after {waited} and still b"):
+        machines.terminate(account, ["a"], clock)
+
+
+def test_an_end_has_its_time_however_small_the_scale(account, time):
+    """Machines of namespaces take seconds to end, whatever TRAINYARD_LAMBDA_PACE is."""
+    account.add("a")
+    account.terminate = lambda _: account.set("a", status="terminating")
+    time.then = lambda: time.now >= 40 and account.held.clear()
+    machines.terminate(account, ["a"], replace(time.clock(), scale=0.005))
+    assert time.now >= 40
+
+
+def test_a_refused_end_has_its_time_however_small_the_scale(account, time):  # F9
+    account.add("a")
+    account.terminate_errors = [ServerError("try again in 60 seconds")] * 1000
+    with pytest.raises(machines.MachineError, match="could not be terminated for 60 s and is"):
+        machines.terminate(account, ["a"], replace(time.clock(), scale=0.005))
+    assert 59 <= time.now <= 60
 
 
 def _up(account, id_):

@@ -1,6 +1,7 @@
 """What is compared and checked without an account; the rest is in the integration tests."""
 
 import base64
+import subprocess
 
 import dill
 import pytest
@@ -100,6 +101,20 @@ def test_user_data_has_a_bound():
 def test_names_of_file_systems(name):
     failures = providers.FileSystemProvider().check({}, {"name": name}).failures
     assert [failure.property for failure in failures] == ["name"]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_key_that_nobody_can_use_is_told_before_a_launch(tmp_path, monkeypatch, held):  # F38
+    path = tmp_path / "key.pem"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", path]
+    subprocess.run(command, check=True)
+    asked = []
+    monkeypatch.setattr(providers, "agent_holds", lambda key: asked.append(key) or held)
+    news = {"name": "key", "keyFile": str(path)}
+    failures = providers.SshKeyProvider().check({}, news).failures
+    assert asked == [(tmp_path / "key.pem.pub").read_text().strip()]
+    assert [failure.property for failure in failures] == ([] if held else ["keyFile"])
+    assert held or f"ssh-add {path}" in failures[0].reason
 
 
 ALL = [

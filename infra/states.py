@@ -1,0 +1,154 @@
+"""What the states of a backend's stacks say of an account of Lambda Cloud.
+
+Nothing in a state is decrypted, and nothing is written.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from infra import backend
+from infra.backend import ORGANIZATION, Backend
+
+# Types of resources, as states have them; HOLDING have the ids of things in the account.
+ACCOUNT = "pulumi-python:dynamic/lambda:Account"
+RENTED = "pulumi-python:dynamic/lambda:Instance"
+HOLDING = {
+    RENTED,
+    "pulumi-python:dynamic/lambda:SshKey",
+    "pulumi-python:dynamic/lambda:FirewallRuleset",
+}
+
+
+class StateError(Exception):
+    """The states cannot be read whole, so nothing can be told from what is missing in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """What a stack's state says of the account.
+
+    Attributes:
+        project: of the stack.
+        name: of the stack.
+        organization: of the stack.
+        ids: of its things in the account.
+        mark: id that its things bear, "" without one.
+        busy: a create was begun and not ended, so an instance may be missing from the state.
+        expires: when the last of its instances has lived its time, None for never.
+    """
+
+    project: str
+    name: str
+    ids: frozenset[str]
+    mark: str
+    busy: bool
+    expires: datetime | None
+    organization: str = ORGANIZATION
+
+
+def read(folder: Path, place: Backend) -> list[Stack]:
+    """Return the stacks of a project's state backend.
+
+    Args:
+        folder: of the project.
+        place: its backend.
+
+    Raises:
+        StateError: one of them cannot be read.
+    """
+    if place.folder is not None:
+        return [_stack(*found) for found in _states(place.folder)]
+    return [_stack(*found) for found in _exports(folder, place.url)]
+
+
+def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
+    """Yield project, stack and deployment of each state in a folder."""
+    for backup in sorted((place / "backups").glob("*/*")):
+        state = place / "stacks" / backup.parent.name / f"{backup.name}.json"
+        if any(backup.glob("*.json")) and not state.exists():
+            raise StateError(
+                f"the state {state} is missing, but there are copies of it; restore it, or remove "
+                f"{backup} if the stack was removed on purpose. Nothing was ended"
+            )
+    if old := sorted((place / "stacks").glob("*.json*")):
+        raise StateError(
+            f"{old[0]} is a state of no project, as old versions of the pulumi CLI wrote them: run "
+            "pulumi state upgrade. Nothing was ended"
+        )
+    for path in sorted((place / "stacks").glob("*/*.json*")):
+        if path.name.endswith((".bak", ".attrs")):
+            continue
+        try:
+            document = json.loads(path.read_bytes())
+            checkpoint = document["checkpoint"]
+            # The embedded engine's checksum: an id with a flipped bit would be an orphan.
+            if "sha256" in document and document["sha256"] != _digest(checkpoint):
+                raise ValueError("its checksum differs")
+            yield path.parent.name, path.stem, checkpoint["latest"] or {}
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise StateError(
+                f"the state {path} cannot be read ({error}); restore it first. Nothing was ended"
+            ) from error
+
+
+def _digest(checkpoint: Any) -> str:
+    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any, str]]:
+    """Yield project, stack, deployment and organization of each state that the CLI reaches."""
+    if shutil.which("pulumi") is None:
+        raise StateError(
+            f"the states are in {url}, which needs the pulumi CLI; put it on PATH. Nothing was "
+            "ended"
+        )
+
+    def pulumi(*arguments: str) -> str:
+        command = ["pulumi", *arguments, "--non-interactive"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise StateError(f"{' '.join(command)}: {done.stderr.strip()}. Nothing was ended")
+        return done.stdout
+
+    mine = ""  # a service leaves out the user's own organization
+    for listed in json.loads(pulumi("stack", "ls", "--all", "--json")):
+        name = str(listed["name"])
+        organization, project, stack = ["", "", *name.split("/")][-3:]
+        if not organization and url.startswith(("https://", "http://")):
+            organization = mine = mine or pulumi("whoami").strip()
+        deployment = json.loads(pulumi("stack", "export", "--stack", name))["deployment"]
+        project = project or backend.project(folder)["name"]
+        yield project, stack, deployment, organization or ORGANIZATION
+
+
+def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZATION) -> Stack:
+    pending = deployment.get("pending_operations") or []
+    resources = deployment.get("resources") or []
+    ids: set[str] = set()
+    expiries = []
+    mark = ""
+    for entry in resources:
+        outputs = entry.get("outputs", {})
+        if entry["type"] in HOLDING:
+            ids |= {entry.get("id", ""), *outputs.get("ids", {}).values()}
+        mark = outputs["stackId"] if entry["type"] == ACCOUNT else mark
+        if entry["type"] == RENTED and outputs.get("ttlHours"):
+            launched = datetime.fromisoformat(outputs["launchedAt"])
+            expiries.append(launched + timedelta(hours=float(outputs["ttlHours"])))
+    return Stack(
+        project=project,
+        name=name,
+        ids=frozenset(ids - {""}),
+        mark=mark,
+        organization=organization,
+        busy=any(each.get("type") == "creating" for each in pending),
+        expires=max(expiries, default=None),
+    )

@@ -1,0 +1,157 @@
+"""What is read of states, wherever they are."""
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from infra import backend, states
+from infra.states import Stack
+
+DEPLOYMENT = {
+    "pending_operations": [],
+    "resources": [
+        {
+            "type": "pulumi-python:dynamic/lambda:Account",
+            "id": "0a1b2c3d",
+            "outputs": {"stackId": "0a1b2c3d"},
+        },
+        {
+            "type": "pulumi-python:dynamic/lambda:Instance",
+            "id": "i-1",
+            "outputs": {"launchedAt": "2026-11-01T10:00:00+00:00", "ttlHours": 8.0},
+        },
+        {
+            "type": "pulumi-python:dynamic/lambda:Instance",
+            "id": "i-2",
+            "outputs": {"launchedAt": "2026-11-01T12:00:00+00:00", "ttlHours": 8.0},
+        },
+        {
+            "type": "pulumi-python:dynamic/lambda:FirewallRuleset",
+            "id": "0a1b2c3d",
+            "outputs": {"ids": {"us-east-1": "r-1"}},
+        },
+        {"type": "docker:index/container:Container", "id": "i-9", "outputs": {}},
+    ],
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    for name in ("PULUMI_BACKEND_URL", "PULUMI_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text("name: trainyard\nruntime: python\n")
+    return folder
+
+
+def _read(folder):
+    return states.read(folder, backend.find(folder))
+
+
+def _write(folder, deployment, project="trainyard", stack="dev"):
+    path = folder / ".pulumi" / "stacks" / project / f"{stack}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"version": 3, "checkpoint": {"latest": deployment}}))
+    return path
+
+
+EXPECTED = Stack(
+    project="trainyard",
+    name="dev",
+    ids=frozenset({"i-1", "i-2", "r-1", "0a1b2c3d"}),
+    mark="0a1b2c3d",
+    busy=False,
+    expires=datetime(2026, 11, 1, 20, tzinfo=UTC),  # of the last instance
+)
+
+
+@pytest.mark.parametrize("where", ["environment", "project", "login", "home"])
+def test_states_are_found_where_the_engines_look(project, monkeypatch, where):
+    home, place = project.parent / "home", project.parent / "place"
+    home.mkdir()
+    if where == "environment":
+        monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{place}")
+    elif where == "project":
+        (project / "Pulumi.yaml").write_text("name: trainyard\nbackend: {url: file://../place}\n")
+    elif where == "login":
+        (home / ".pulumi").mkdir()
+        login = {"current": f"file://{place}"}
+        (home / ".pulumi" / "credentials.json").write_text(json.dumps(login))
+    _write(home if where == "home" else place, DEPLOYMENT)
+    assert _read(project) == [EXPECTED]
+
+
+def test_states_of_all_projects_count_and_copies_do_not(project):
+    home = project.parent / "home"
+    path = _write(home, DEPLOYMENT)
+    _write(home, {}, project="other", stack="empty")
+    path.with_suffix(".json.bak").write_text("an older one")
+    found = {(stack.project, stack.name) for stack in _read(project)}
+    assert found == {("trainyard", "dev"), ("other", "empty")}
+
+
+def test_a_create_under_way_is_noticed(project):
+    pending = [{"type": "creating", "resource": {}}]
+    _write(project.parent / "home", DEPLOYMENT | {"pending_operations": pending})
+    assert _read(project)[0].busy
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"checkpoint": {}}', '{"checkpoint": 1}'])
+def test_a_state_that_cannot_be_read_is_named(project, content):  # F15
+    path = _write(project.parent / "home", {})
+    path.write_text(content)
+    with pytest.raises(states.StateError, match=r"dev.json cannot be read .* Nothing was ended"):
+        _read(project)
+
+
+def test_a_state_of_no_project_is_named(project):
+    path = _write(project.parent / "home", DEPLOYMENT)
+    path.rename(path.parents[1] / path.name)
+    with pytest.raises(states.StateError, match=r"stacks/dev.json .*pulumi state upgrade"):
+        _read(project)
+
+
+def test_a_compressed_state_is_named(project):
+    path = _write(project.parent / "home", {})
+    path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    with pytest.raises(states.StateError, match=r"dev.json.gz cannot be read"):
+        _read(project)
+
+
+CLI = """#!/bin/sh
+case "$*" in
+"stack ls --all --json --non-interactive") echo '[{"name": "organization/trainyard/dev"}]' ;;
+"whoami --non-interactive") echo ann ;;
+"stack export --stack organization/trainyard/dev --non-interactive") cat "$EXPORT" ;;
+*) echo "what is $*" >&2; exit 1 ;;
+esac
+"""
+
+
+def test_other_backends_are_read_by_the_cli(project, monkeypatch):
+    tool = project.parent / "bin" / "pulumi"
+    tool.parent.mkdir()
+    tool.write_text(CLI)
+    tool.chmod(0o755)
+    export = project.parent / "export.json"
+    export.write_text(json.dumps({"version": 3, "deployment": DEPLOYMENT}))
+    monkeypatch.setenv("EXPORT", str(export))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    assert _read(project) == [EXPECTED]
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "https://api.example.com")
+    for name, organization in (("team/trainyard/dev", "team"), ("trainyard/dev", "ann")):
+        tool.write_text(CLI.replace("organization/trainyard/dev", name))
+        assert _read(project) == [replace(EXPECTED, organization=organization)]
+    tool.write_text("#!/bin/sh\necho no credentials >&2; exit 255\n")
+    with pytest.raises(states.StateError, match="no credentials"):
+        _read(project)
+    tool.unlink()
+    with pytest.raises(states.StateError, match="needs the pulumi CLI"):
+        _read(project)
