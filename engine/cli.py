@@ -17,7 +17,8 @@ from typing import Any
 
 from engine.crypto import Crypter
 from engine.errors import EngineError
-from engine.project import Project, check_stack_name, passphrase
+from engine.passphrase import passphrase
+from engine.project import Project, check_stack_name
 from engine.state import Backend
 from engine.values import decrypt, is_secret, mask, reveal
 

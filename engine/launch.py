@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from engine.project import default_passphrase_file
+from engine.errors import EngineError
+from engine.passphrase import FILE, PHRASE, make, read
 from engine.state import logged_in_backend
 
-PASSPHRASE_BYTES = 32
+# Where the settings have lost the salt of their secrets, the CLI takes that of the state.
+SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
 
 
 def main() -> None:
@@ -26,13 +27,17 @@ def main() -> None:
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
     options = parser.parse_args()
-    environment = os.environ | _passphrase() | _backend()
+    try:
+        environment = SALT_OF_STATE | os.environ | _passphrase() | _backend()
+    except EngineError as error:
+        sys.exit(f"error: {error}")
     arguments = [options.command, "--stack", options.stack]
     if options.command != "preview":
         arguments.append("--yes")
     if shutil.which("pulumi") is None:
         print("pulumi is not on PATH: running the embedded engine", flush=True)  # noqa: T201
-        command = [sys.executable, "-m", "engine", *arguments]
+        # The engine of this environment, and not a folder of that name in the project's (-P).
+        command = [sys.executable, "-P", "-m", "engine", *arguments]
     else:
         print("running the pulumi CLI", flush=True)  # noqa: T201
         if options.command in ("up", "preview"):
@@ -45,20 +50,22 @@ def main() -> None:
 
 
 def _passphrase() -> dict[str, str]:
-    """A passphrase file of this user's own where none is set; made on first use."""
-    if {"PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"} & set(os.environ):
+    """A passphrase file of this user's own where none is set; made on first use.
+
+    Raises:
+        EngineError: the file cannot be made, or is not one to trust.
+    """
+    if PHRASE in os.environ:
         return {}
-    path = default_passphrase_file()
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_new(path, secrets.token_urlsafe(PASSPHRASE_BYTES))
-        print(f"made the passphrase of your stacks' secrets: {path}", flush=True)  # noqa: T201
-    return {"PULUMI_CONFIG_PASSPHRASE_FILE": str(path)}
-
-
-def _write_new(path: Path, text: str) -> None:
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_text(f"{text}\n")
+    # The CLI would take an empty file for the passphrase "": it is looked at here for both.
+    if named := os.environ.get(FILE):
+        path = Path(named).expanduser()
+        if path.is_file():  # a pipe can be read only once
+            read(path)
+        return {}
+    path = make()
+    read(path)
+    return {FILE: str(path)}
 
 
 def _backend() -> dict[str, str]:

@@ -19,8 +19,9 @@ from engine.display import Display
 from engine.errors import EngineError
 from engine.journal import Journal
 from engine.live import recover, refresh
+from engine.passphrase import passphrase
 from engine.program import program_folder, run_program
-from engine.project import Project, Settings, passphrase, read_settings
+from engine.project import Project, Settings, read_settings
 from engine.state import Backend, State
 
 
@@ -93,8 +94,8 @@ class Operation:
 
     def _run(self) -> bool:
         phrase = passphrase()
-        settings = read_settings(self._project, self._stack)
         state = self._backend.load(self._project.name, self._stack, phrase)
+        settings = read_settings(self._project, self._stack, state.salt)
         self._display.hide(settings.config[key] for key in settings.secret_keys)
         self._display.hide(_secret_strings(state))
 

@@ -7,24 +7,19 @@ the CLI ignores and drops it; where it stands, a flipped bit is noticed. History
 
 from __future__ import annotations
 
-import fcntl
-import getpass
 import hashlib
 import json
 import os
 import shutil
-import socket
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from engine import files, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.project import Project
@@ -33,6 +28,7 @@ from engine.values import decrypt, encrypt
 VERSION = 3  # of the checkpoint format
 ORGANIZATION = "organization"  # what a file backend calls its only one
 PROPERTY_FIELDS = ("inputs", "outputs")
+BACKUPS_KEPT = 50  # of a stack; an operation that changes nothing makes none
 # Marks of a resource that mean steps the engine does not know.
 REFUSED_FIELDS = ("external", "taint", "viewOf", "replacementTrigger", "resourceHooks")
 
@@ -93,9 +89,8 @@ class Backend:
 
     def backups(self, project: str, stack: str) -> list[Path]:
         """Copies of earlier states, the newest first."""
-        kept = (self.folder / "backups" / project / stack).glob(f"{stack}.*.json")
         beside = self.stack_file(project, stack).with_suffix(".json.bak")
-        return [*([beside] if beside.exists() else []), *sorted(kept, reverse=True)]
+        return [*([beside] if beside.exists() else []), *self._archived(project, stack)]
 
     def exists(self, project: str, stack: str) -> bool:
         """True when the stack has a state.
@@ -194,17 +189,26 @@ class Backend:
             self._write(project, stack, path.with_suffix(".json.bak"), path.read_bytes())
 
     def archive(self, project: str, stack: str) -> None:
-        """Keep a copy of the state among the backups, after an operation."""
+        """Keep a copy of the state among the backups, after an operation that changed it."""
         path = self.stack_file(project, stack)
+        if not path.exists():
+            return  # nothing came to be
+        content = path.read_bytes()
+        kept = self._archived(project, stack)
+        if kept and kept[0].read_bytes() == content:
+            return
         copy = self.folder / "backups" / project / stack / f"{stack}.{time.time_ns()}.json"
-        self._write(project, stack, copy, path.read_bytes())
+        self._write(project, stack, copy, content)
+        for old in kept[BACKUPS_KEPT - 1 :]:
+            with suppress(OSError):  # the next operation tries again
+                old.unlink()
 
     def remove(self, project: str, stack: str) -> None:
-        """Forget the stack: its state, backups and locks."""
+        """Forget the stack: its state and backups."""
         path = self.stack_file(project, stack)
-        path.unlink(missing_ok=True)
-        path.with_suffix(".json.bak").unlink(missing_ok=True)
         shutil.rmtree(self.folder / "backups" / project / stack, ignore_errors=True)
+        path.with_suffix(".json.bak").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
     @contextmanager
     def lock(self, project: str, stack: str) -> Iterator[list[str]]:
@@ -216,54 +220,49 @@ class Backend:
         Raises:
             EngineError: another process holds it.
         """
-        folder = self.folder / "locks" / ORGANIZATION / project / stack
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise EngineError(
-                f"the state folder {folder} cannot be made ({error.strerror}); set "
-                "PULUMI_BACKEND_URL to one that can"
-            ) from None
-        mine = folder / f"{uuid.uuid4()}.json"
-        with _exclusive(folder):
-            notes = _refuse_if_locked(folder)
-            content = {
-                "pid": os.getpid(),
-                "username": getpass.getuser(),
-                "hostname": socket.gethostname(),
-                "timestamp": now(),
-            }
-            self._write(project, stack, mine, json.dumps(content).encode())
-        try:
+        folder = self._locks(project, stack)
+        temporary = self._temporary(project, stack, "lock")
+        with ExitStack() as held:
+            try:
+                notes = held.enter_context(lock.held(folder, temporary, now()))
+            except OSError as error:
+                raise EngineError(
+                    f"the lock folder {folder} cannot be written ({error.strerror}); make room "
+                    "there, or set PULUMI_BACKEND_URL to a folder that can be written"
+                ) from None
             yield notes
-        finally:
-            mine.unlink(missing_ok=True)
 
     def unlock(self, project: str, stack: str) -> int:
-        """Remove all locks of the stack; how many there were."""
-        locks = list((self.folder / "locks" / ORGANIZATION / project / stack).glob("*.json"))
-        for path in locks:
-            path.unlink(missing_ok=True)
-        return len(locks)
+        """Remove all locks of the stack; how many there were.
+
+        Raises:
+            EngineError: the process of one is alive.
+        """
+        return lock.cancel(self._locks(project, stack))
+
+    def _archived(self, project: str, stack: str) -> list[Path]:
+        found = (self.folder / "backups" / project / stack).glob(f"{stack}.*.json")
+        named = [path for path in found if path.suffixes[-2][1:].isdigit()]
+        return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
+
+    def _locks(self, project: str, stack: str) -> Path:
+        return self.folder / "locks" / ORGANIZATION / project / stack
+
+    def _temporary(self, project: str, stack: str, use: str) -> Path:
+        # In the backend's top folder: whoever lists the stacks never sees half a file. One name for
+        # a stack, whose lock is held: what a kill leaves, the next write takes over.
+        return self.folder / f".tmp-{use}-{project}~{stack}"  # no name of a stack holds a ~
 
     def _write(self, project: str, stack: str, path: Path, content: bytes) -> None:
-        # Written in the backend's top folder: whoever lists the stacks never sees half a file.
-        # One name for a stack, whose lock is held: what a kill leaves, the next write takes over.
-        temporary = self.folder / f".tmp-{project}-{stack}"
+        # Secrets inside are encrypted; the rest is nobody else's business either.
+        temporary = self._temporary(project, stack, "state")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            files.make_folder(path.parent)
             meta = self.folder / "meta.yaml"
             if not meta.exists():
-                meta.write_text("version: 1\n")
-            # Secrets inside are encrypted; the rest is nobody else's business either.
-            temporary.touch(mode=0o600)
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+                files.replace(meta, b"version: 1\n", temporary)
+            files.replace(path, content, temporary)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise EngineError(
                 f"{path} could not be written ({error.strerror}); the last good state is kept: "
                 "make room for it and run the command again"
@@ -309,44 +308,3 @@ def _check_resources(resources: list[Entry], stack: str, project: str) -> None:
         seen.add(urn)
         if missing := references - seen:
             raise ValueError(f"{urn} refers to {min(missing)}, which does not come before it")
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Let one process at a time look for locks and set its own: of two, one always proceeds."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _refuse_if_locked(folder: Path) -> list[str]:
-    notes = []
-    for path in folder.glob("*.json"):
-        try:
-            holder = json.loads(path.read_text())
-            who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
-        except (OSError, ValueError, KeyError):
-            holder, who = {}, "an unknown process"
-        if holder and _is_dead(holder):
-            path.unlink(missing_ok=True)
-            notes.append(f"the lock of {who} was removed: that process is dead")
-            continue
-        raise EngineError(
-            f"the stack is locked by {who} since {holder.get('timestamp', '?')}; wait for it to "
-            "end, or when you are sure that it is dead: python -m engine cancel"
-        )
-    return notes
-
-
-def _is_dead(holder: dict[str, Any]) -> bool:
-    if holder["hostname"] != socket.gethostname():
-        return False
-    try:
-        started = psutil.Process(holder["pid"]).create_time()
-    except psutil.NoSuchProcess:
-        return True
-    # The pid may have been given to a younger process since.
-    return started > datetime.fromisoformat(holder["timestamp"]).timestamp() + 1

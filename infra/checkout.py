@@ -1,14 +1,39 @@
 """Keeps `git status` clean when the pulumi CLI writes its salt into a stack's settings.
 
 The CLI stores the salt of the local passphrase in Pulumi.<stack>.yaml, even for a preview. A clean
-filter (.gitattributes, configured by `make setup`) keeps the line out of git, but git takes a file
-of another size for a changed one without looking, until it is added again.
+filter (.gitattributes, configured by `make setup`) keeps the line out of git for as long as nothing
+in the file was encrypted with it: then the line is of no use to anybody else, and the state has it
+as well. Together with a secret it stays, so that neither a commit nor a stash can part the two.
+
+Git takes a file of another size for a changed one without looking, until it is added again.
 """
 
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+FILTER = "local-salt"  # as .gitattributes has it
+# No sed, which would have to hold the file, and no `$`, which git's shell would take for its own.
+CLEAN = r"""
+awk 'BEGIN {
+  while ((getline line) > 0) {
+    if (line ~ /(^|[ {"])secure"?: *["]?v1:/) secret = 1;
+    lines[++n] = line;
+  }
+  for (i = 1; i <= n; i++) if (secret || lines[i] !~ /^encryptionsalt:/) print lines[i]
+}'
+"""
+
+
+def configure(root: Path = ROOT) -> None:
+    """Have git run the filter; nothing happens where there is no checkout, or no git."""
+    command = " ".join(CLEAN.split())
+    git = ["git", "-C", str(root), "config", f"filter.{FILTER}.clean", command]
+    try:
+        subprocess.run(git, check=False, capture_output=True)
+    except OSError:
+        return
 
 
 def forget_salt(stack: str, root: Path = ROOT) -> None:
@@ -29,3 +54,7 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
             subprocess.run([*git, "add", "--", settings.name], check=False, capture_output=True)
     except OSError:
         return  # no git here
+
+
+if __name__ == "__main__":
+    configure()

@@ -321,7 +321,8 @@ def _destroy(stack: Stack, folder: Path) -> bool:
     if stack.project != backend.project(folder)["name"]:
         print(f"{stack.project}/{stack.name}: of another project; name its folder with -C")  # noqa: T201
         return True
-    command = [sys.executable, "-m", "engine.launch", "destroy", "-s", stack.name]
+    # The engine of this environment, not a folder of that name in the project's (-P).
+    command = [sys.executable, "-P", "-m", "engine.launch", "destroy", "-s", stack.name]
     # Its output goes to the standard error (2): the standard output is the report's.
     return subprocess.run(command, cwd=folder, check=False, stdout=2).returncode != 0
 

@@ -164,9 +164,10 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
     missing = [name for name in (*TEXTS, NODES, SSH) if name not in values]
     if missing:
+        whose = stack or values.get(STACK) or "of no name"
         raise ClientError(
-            f"{source} lacks the outputs {', '.join(missing)}: the stack is not up, or of another "
-            "version than this client; run `make up`, then try again"
+            f"{source} lacks the outputs {', '.join(missing)} of stack {whose!r}: it is not up, or "
+            "of another version than this client; run `make up`, then try again"
         )
     wrong = [name for name in TEXTS if not isinstance(values[name], str)]
     if wrong:
@@ -285,8 +286,9 @@ def _read_private(path: Path) -> str:
 def _ask_engines(stack: str) -> str:
     folder = checkout()
     arguments = ["output", "--json", "--show-secrets", "-s", stack]
-    # Both read the same state where it is a file, and the engine answers sooner.
-    commands = [[sys.executable, "-m", "engine", *arguments]]
+    # Both read the same state where it is a file, and the engine answers sooner. It is that of this
+    # environment (-P): the folder may be anybody's, and none of its code is run to read a state.
+    commands = [[sys.executable, "-P", "-m", "engine", "-C", str(folder), *arguments]]
     if shutil.which("pulumi"):
         commands.append(["pulumi", "stack", *arguments, "--non-interactive"])
     reasons = []
@@ -295,6 +297,7 @@ def _ask_engines(stack: str) -> str:
             result = subprocess.run(
                 command,
                 cwd=folder,
+                env=_without_relative_paths(),
                 capture_output=True,
                 text=True,
                 stdin=subprocess.DEVNULL,
@@ -314,3 +317,10 @@ def _ask_engines(stack: str) -> str:
         f"if it does not exist yet, make it: make up STACK={stack}; "
         "the stacks there are: python -m engine stack ls"
     )
+
+
+def _without_relative_paths() -> dict[str, str]:
+    """The environment, with no folder in PYTHONPATH that would be another one elsewhere."""
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = os.pathsep.join(folder for folder in path if Path(folder).is_absolute())
+    return os.environ | {"PYTHONPATH": kept}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,8 +37,24 @@ def test_secrets_stay_out_of_repr(stack: outputs.StackOutputs) -> None:  # F35
 
 
 def test_all_missing_outputs_are_named_with_the_stack() -> None:  # F19
-    with pytest.raises(ClientError, match=r"stack 'dev' lacks the outputs project.*nodes.*make up"):
+    with pytest.raises(ClientError, match=r"lacks the outputs project.*nodes.* 'dev'.*make up"):
         outputs.parse("{}", "dev", "stack 'dev'")
+
+
+@pytest.mark.parametrize("name", [*outputs.TEXTS, outputs.NODES, outputs.SSH])
+@pytest.mark.parametrize("renamed", [True, False])
+def test_each_output_that_is_missing_is_named_with_the_stack(  # F19
+    name: str, renamed: bool, values: dict[str, Any], outputs_file: Writer
+) -> None:
+    value = values.pop(name)
+    if renamed:
+        values[f"{name}Url"] = value
+    with pytest.raises(ClientError) as caught:
+        outputs.read("dev", outputs_file(values))
+    assert f"lacks the outputs {name} of stack 'dev': " in str(caught.value)
+    if name != outputs.STACK:
+        with pytest.raises(ClientError, match=f"lacks the outputs {name} of stack 'dev'"):
+            outputs.read(None, outputs_file(values))
 
 
 @pytest.mark.parametrize("given", ["--stack", "environment"])
@@ -138,23 +155,25 @@ def test_malformed_access_is_one_message_without_secrets(
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout whose engine knows the stack `engine-only`, beside a pulumi that knows `cli`."""
-    engine = """
-import json, pathlib, sys
-if sys.argv[-1] != "engine-only":
-    sys.exit(f"error: no stack named '{sys.argv[-1]}' found")
-print(pathlib.Path("engine.json").read_text())
+    """A project whose engine knows the stack `engine-only`, beside a pulumi that knows `cli`."""
+    engine = f"""#!/bin/sh
+[ "$1 $2 $3 $4 $5" = "-P -m engine -C {tmp_path}" ] || exit 9
+[ "$6 $7 $8 $9" = "output --json --show-secrets -s" ] || exit 9
+shift 9
+if [ "$1" = engine-only ]; then cat engine.json; exit; fi
+echo "error: no stack named '$1' found" >&2
+exit 1
 """
     cli = """#!/bin/sh
 [ "$1 $2 $3 $4 $5" = "stack output --json --show-secrets -s" ] || exit 9
 if [ "$6" = cli ]; then cat cli.json; else echo "error: no stack named '$6' found" >&2; exit 255; fi
 """
     (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
-    (tmp_path / "engine").mkdir()
-    (tmp_path / "engine" / "__main__.py").write_text(engine)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "pulumi").write_text(cli)
-    (tmp_path / "bin" / "pulumi").chmod(0o755)
+    for name, text in (("python", engine), ("pulumi", cli)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     return tmp_path
@@ -201,3 +220,34 @@ def test_the_checkout_beside_the_package_is_found(
     (tmp_path / "house" / "Pulumi.yaml").unlink()
     with pytest.raises(ClientError, match=r"no Pulumi.yaml in .* or above.*--outputs"):
         outputs.checkout()
+
+
+CANARY = "from pathlib import Path; Path({path!r}).touch()"
+
+
+@pytest.mark.parametrize("path", [None, "", ".", f":{os.devnull}:engine/.."])
+def test_nothing_of_a_foreign_folder_is_run(
+    path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "foreign"
+    ran = tmp_path / "ran"
+    ran.mkdir()
+    names = ("engine", "training", "pulumi", "infra", "yaml", "sitecustomize", "usercustomize")
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for file in ("__init__.py", "__main__.py", "cli.py"):
+            (folder / name / file).write_text(CANARY.format(path=str(ran / name)))
+    (folder / "infra" / "__main__.py").write_text(CANARY.format(path=str(ran / "program")))
+    (folder / "Pulumi.yaml").write_text("name: trainyard\nmain: infra/\nruntime: python\n")
+    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    if path is None:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONPATH", path)
+    with pytest.raises(ClientError, match="no stack named 'dev' in"):  # the engine's own words
+        outputs.read("dev")
+    assert list(ran.iterdir()) == []

@@ -1,0 +1,88 @@
+"""Files that are written whole or not at all, and are still there after a power cut."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# A name that is there already, be it a link, is never written through.
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+PRIVATE = 0o600
+NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP)  # what some network file systems answer
+
+
+def replace(path: Path, content: bytes, temporary: Path) -> None:
+    """Put a file with mode 0600 in place of another, at once and durably.
+
+    Args:
+        path: the file.
+        content: what it will hold.
+        temporary: a name on the same file system that nobody else uses meanwhile; what a kill left
+            there is removed.
+
+    Raises:
+        OSError: it could not be written; the former file is untouched.
+    """
+    os.close(begin(path, content, temporary))
+
+
+def begin(path: Path, content: bytes, temporary: Path, *, locked: bool = False) -> int:
+    """Like `replace`, and return the file's descriptor, open.
+
+    Args:
+        path: the file.
+        content: what it will hold.
+        temporary: see `replace`.
+        locked: hold an exclusive flock on it, from before it can be seen until it is closed.
+    """
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, NEW, PRIVATE)
+    try:
+        if locked:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(descriptor)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+        raise
+    return descriptor
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, durably; one that is there is left as it is."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, mode)
+    folder.mkdir(mode, exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: without it a power cut takes a rename back."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC_OF_FOLDERS:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Let one process at a time work on what is in a folder; others wait."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,217 @@
+"""The lock of a stack: a file as the pulumi CLI writes it, and proof that its process lives.
+
+A clock that steps, a pid that was given away, a container with the same host name: none of them
+makes a live lock look dead. The engine keeps an flock on its lock file for as long as it runs, and
+notes which kernel and which process hold it. The CLI does neither. In doubt a lock is respected,
+and the message tells how to cancel it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine import files
+from engine.errors import EngineError
+
+BOOT = "bootId"
+NAMESPACE = "pidNamespace"
+START = "processStart"
+# File systems that no other kernel writes to at the same time: an flock there is seen by all.
+LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
+# Linux gives this inode number to the namespace that the machine starts with.
+FIRST_NAMESPACE = "pid:[4026531836]"
+CLI_NAME = "pulumi"
+ENDED = "ZX"  # states of a process that only its parent still knows
+
+Holder = dict[str, Any]  # what a lock file says
+
+
+class Verdict(Enum):
+    """What is known of the process that made a lock."""
+
+    GONE = "has removed it meanwhile"
+    DEAD = "is dead"
+    ALIVE = "is alive"
+    UNKNOWN = "may be alive"
+
+
+@contextmanager
+def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[list[str]]:
+    """Hold a stack for one operation.
+
+    Args:
+        folder: of the stack's locks, named after the stack. To the CLI every file in it is one.
+        temporary: a name outside of it, on the same file system.
+        timestamp: the time, as Go writes it.
+
+    Yields:
+        Notes on locks that were removed because the processes that made them are dead.
+
+    Raises:
+        EngineError: another process holds the stack.
+        OSError: the lock cannot be written.
+    """
+    files.make_folder(folder)
+    mine = folder / f"{uuid.uuid4()}.json"
+    with ExitStack() as stack:
+        # Of two engines one always proceeds: only one at a time looks for locks and sets its own.
+        with files.exclusive(folder):
+            notes = _clear(folder)
+            content = json.dumps(_myself(timestamp)).encode()
+            stack.callback(mine.unlink, missing_ok=True)
+            descriptor = files.begin(mine, content, temporary, locked=True)
+            stack.callback(os.close, descriptor)
+        _clear(folder, but=mine)  # the CLI looks, writes and looks again: so does this
+        yield notes
+
+
+def cancel(folder: Path) -> int:
+    """Remove a stack's locks, and tell how many there were.
+
+    Raises:
+        EngineError: the process of one is known to be alive; that one is left.
+    """
+    removed = 0
+    for path in sorted(folder.glob("*.json")):
+        verdict, who = _judge(path)
+        if verdict is Verdict.ALIVE:
+            raise EngineError(
+                f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
+                "process to end, or end it"
+            )
+        path.unlink(missing_ok=True)
+        removed += verdict is not Verdict.GONE
+    return removed
+
+
+def _myself(timestamp: str) -> Holder:
+    pid = os.getpid()
+    return {
+        "pid": pid,
+        "username": getpass.getuser(),
+        "hostname": socket.gethostname(),
+        "timestamp": timestamp,
+        BOOT: _boot(),
+        NAMESPACE: _namespace(),
+        START: _status(pid)[1],
+    }
+
+
+def _clear(folder: Path, but: Path | None = None) -> list[str]:
+    """Remove locks of dead processes.
+
+    Raises:
+        EngineError: there is one of a process that is alive, or may be.
+    """
+    notes = []
+    for path in sorted(folder.glob("*.json")):
+        if path == but:
+            continue
+        verdict, who = _judge(path)
+        if verdict is Verdict.DEAD:
+            path.unlink(missing_ok=True)
+            notes.append(f"the lock of {who} was removed: that process is dead")
+        elif verdict is Verdict.ALIVE:
+            raise EngineError(f"the stack is locked by {who}; wait for that process to end")
+        elif verdict is Verdict.UNKNOWN:
+            raise EngineError(
+                f"the stack is locked by {who}; wait for it to end, or when you are sure that it "
+                f"is dead: python -m engine cancel -s {folder.name}"
+            )
+    return notes
+
+
+def _judge(path: Path) -> tuple[Verdict, str]:
+    """What is known of a lock's process, and who it is."""
+    try:
+        # An flock over NFS needs a file that is open for writing.
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Verdict.GONE, ""
+    except OSError as error:
+        return Verdict.UNKNOWN, f"a process whose lock {path} cannot be read ({error.strerror})"
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            holder: Holder = json.loads(file.read())
+            who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
+            who += f" since {holder['timestamp']}"
+            pid, marked = int(holder["pid"]), BOOT in holder
+        except (OSError, ValueError, KeyError, TypeError):
+            return Verdict.UNKNOWN, f"an unknown process, by the lock {path}"
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return Verdict.ALIVE, who
+        if not path.exists():  # its process removes it, and then lets go of it
+            return Verdict.GONE, who
+    local = _is_local(path)
+    if marked:
+        dead = local or _has_ended(holder, pid)
+    else:
+        dead = local and holder["hostname"] == socket.gethostname() and _no_cli_has(pid)
+    return (Verdict.DEAD if dead else Verdict.UNKNOWN), who
+
+
+def _has_ended(holder: Holder, pid: int) -> bool:
+    """True when a process of an engine that would be seen here is not there."""
+    if (holder[BOOT], holder.get(NAMESPACE)) != (_boot(), _namespace()):
+        return False
+    if not psutil.pid_exists(pid):
+        return True
+    with suppress(OSError):  # of another user, where those are hidden
+        state, start = _status(pid)
+        return state in ENDED or start != holder.get(START)
+    return False
+
+
+def _no_cli_has(pid: int) -> bool:
+    """True when no pulumi CLI on this machine has that pid, be it in a container."""
+    if _namespace() != FIRST_NAMESPACE:
+        return False  # other containers are not seen from this one
+    try:
+        Path("/proc/1/status").read_bytes()
+    except OSError:
+        return False  # processes of others are hidden
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            text = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+            # A process in a container has a pid there as well.
+            if str(pid) in text.get("NSpid", "").split() and text["Name"].startswith(CLI_NAME):
+                return False
+    return True
+
+
+def _is_local(path: Path) -> bool:
+    above = [
+        (len(mount.mountpoint), order, mount.fstype)
+        for order, mount in enumerate(psutil.disk_partitions(all=True))
+        if path.is_relative_to(mount.mountpoint)
+    ]
+    return bool(above) and max(above)[2] in LOCAL
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _status(pid: int) -> tuple[str, int]:
+    """The state of a process, and when it started, in clock ticks since the boot."""
+    # The name before them, in parentheses, may hold anything.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return fields[0], int(fields[19])

@@ -1,0 +1,103 @@
+"""The passphrase that the secrets of stacks are encrypted with: where it is, and making one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from engine import files
+from engine.errors import EngineError
+
+PHRASE = "PULUMI_CONFIG_PASSPHRASE"
+FILE = "PULUMI_CONFIG_PASSPHRASE_FILE"
+RANDOM_BYTES = 32
+LIMIT = 65536  # bytes; a passphrase is no longer
+OTHERS = 0o077
+ROOT = 0
+
+
+def passphrase() -> str:
+    """What Pulumi's own variables say, else this user's file for Trainyard.
+
+    An empty PULUMI_CONFIG_PASSPHRASE is a passphrase, as it is for the CLI; an empty file is none.
+
+    Raises:
+        EngineError: none of them is set, or the file is not one to trust.
+    """
+    if (phrase := os.environ.get(PHRASE)) is not None:
+        return phrase
+    if named := os.environ.get(FILE):
+        return read(Path(named).expanduser())
+    return read(default_file())
+
+
+def default_file() -> Path:
+    """Where `make up` keeps the passphrase of a user who has set none."""
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(home).expanduser() / "trainyard" / "passphrase"
+
+
+def read(path: Path) -> str:
+    """The passphrase in a file.
+
+    Raises:
+        EngineError: it cannot be read, is empty, or others may read or have written it.
+    """
+    try:
+        with path.open("rb") as file:
+            _refuse_others(path, os.fstat(file.fileno()))
+            text = file.read(LIMIT).decode().strip()
+    except OSError as error:
+        raise EngineError(
+            f"no passphrase: {path} cannot be read ({error.strerror}); set {PHRASE} or {FILE}, or "
+            "run `make up`"
+        ) from None
+    except UnicodeDecodeError:
+        raise EngineError(f"the passphrase file {path} is not text; restore your copy") from None
+    if not text:
+        # Taken as it is, it would encrypt with a key that everybody knows.
+        raise EngineError(
+            f"the passphrase file {path} is empty; restore your copy of it, or if no stack was "
+            "made with it, remove it and run `make up`"
+        )
+    return text
+
+
+def make() -> Path:
+    """This user's file, with a new random passphrase where there is none yet.
+
+    Raises:
+        EngineError: it cannot be written; there is no file then.
+    """
+    path = default_file()
+    try:
+        files.make_folder(path.parent, mode=0o700)
+        # Two at a time: both have to go on with the same passphrase.
+        with files.exclusive(path.parent):
+            if not os.path.lexists(path):
+                text = f"{secrets.token_urlsafe(RANDOM_BYTES)}\n"
+                files.replace(path, text.encode(), path.with_name(".passphrase.new"))
+                print(f"made the passphrase of your stacks' secrets: {path}", flush=True)  # noqa: T201
+    except OSError as error:
+        raise EngineError(
+            f"the passphrase file {path} cannot be made ({error.strerror}); make room for it, or "
+            f"set {PHRASE} or {FILE}"
+        ) from None
+    return path
+
+
+def _refuse_others(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        return  # a pipe of the user's shell
+    if found.st_uid not in (os.geteuid(), ROOT):
+        raise EngineError(
+            f"the passphrase file {path} belongs to the user with id {found.st_uid}, who knows "
+            "what is in it; use one of your own"
+        )
+    if (mode := stat.S_IMODE(found.st_mode)) & OTHERS:
+        raise EngineError(
+            f"others may read the passphrase file {path} (mode {mode:04o}, at most 0600): "
+            f"chmod 600 {path}"
+        )

@@ -1,0 +1,340 @@
+"""Locks: a live one is respected whatever clock, pid or container say; a dead one is taken over."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine import files, lock
+from engine.errors import EngineError
+from engine.state import Backend
+
+# Says "held", and holds the stack until its standard input ends; or says why it does not.
+HOLDER = """
+import sys
+from pathlib import Path
+from engine import state
+from engine.errors import EngineError
+if len(sys.argv) > 2:
+    state.now = lambda: sys.argv[2]
+try:
+    with state.Backend("file://" + sys.argv[1], Path()).lock("files", "dev") as notes:
+        print("held", *notes, flush=True)
+        sys.stdin.read()
+except EngineError as error:
+    print(error, flush=True)
+"""
+NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+A_WHILE_AGO = "2001-01-01T00:00:00Z"
+
+
+def _can_make_namespaces():
+    done = subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True)
+    return done.returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(
+    shutil.which("unshare") is None or not _can_make_namespaces(),
+    reason="another PID namespace needs root",
+)
+
+
+class Processes:
+    def __init__(self, root):
+        self.backend = Backend(f"file://{root}", Path())
+        self.folder = self.backend.folder / "locks/organization/files/dev"
+        self._root = root
+        self._started = []
+
+    def holder(self, *arguments, before=()):
+        """A process that asks for the stack, and its answer."""
+        process = self.start(*before, sys.executable, "-c", HOLDER, str(self._root), *arguments)
+        return process, process.stdout.readline()
+
+    def start(self, *command):
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._started.append(process)
+        return process
+
+    def write(self, name="other", **fields):
+        """A lock as the pulumi CLI writes it, with other fields where those are given."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            "pid": os.getpid(),
+            "username": "ada",
+            "hostname": socket.gethostname(),
+            "timestamp": A_WHILE_AGO,
+        }
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(content | fields))
+        return path
+
+    def take(self):
+        """Hold the stack for a moment; the notes."""
+        with self.backend.lock("files", "dev") as notes:
+            return notes
+
+    def end(self):
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def processes(tmp_path):
+    running = Processes(tmp_path)
+    yield running
+    running.end()
+
+
+def _gone_pid():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
+def test_a_lock_says_what_the_cli_reads_and_who_holds_it(processes):  # F13
+    with processes.backend.lock("files", "dev") as notes:
+        [path] = processes.folder.iterdir()  # to the CLI every file there is a lock
+        content = json.loads(path.read_text())
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert notes == []
+    assert content["pid"] == os.getpid()
+    assert content["hostname"] == socket.gethostname()
+    assert content["username"]
+    assert content["timestamp"].endswith("Z")
+    assert content["bootId"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert content["pidNamespace"].startswith("pid:[")
+    ticks = os.sysconf("SC_CLK_TCK")
+    started = psutil.Process().create_time() - psutil.boot_time()
+    assert content["processStart"] / ticks == pytest.approx(started, abs=1)
+    assert list(processes.folder.iterdir()) == []
+
+
+def test_a_live_lock_survives_a_clock_that_steps(processes):  # F14 F42
+    # Set forward since: by today's clock the process began long after it made its lock.
+    _, said = processes.holder(A_WHILE_AGO)
+    assert said == "held\n"
+    with pytest.raises(EngineError, match=f"locked by .* since {A_WHILE_AGO}; wait for that"):
+        processes.take()
+
+
+@needs_namespaces
+def test_a_live_lock_survives_a_container_with_the_same_host_name(processes):  # F14
+    _, said = processes.holder()
+    assert said == "held\n"
+    _, said = processes.holder(before=NAMESPACE)  # where the pid of the first is nobody's
+    assert "the stack is locked by" in said
+
+
+@needs_namespaces
+def test_a_live_lock_of_a_container_is_respected(processes):  # F14
+    _, said = processes.holder(before=NAMESPACE)
+    assert said == "held\n"
+    with pytest.raises(EngineError, match=r"\(pid 1\).*wait for that process"):
+        processes.take()
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_the_lock_of_a_killed_engine_is_taken_over(processes, reaped):  # F13
+    process, said = processes.holder()
+    assert said == "held\n"
+    process.send_signal(signal.SIGKILL)
+    if reaped:
+        process.wait()
+    else:
+        deadline = time.monotonic() + 20
+        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+    [note] = processes.take()
+    assert f"(pid {process.pid})" in note
+    assert "was removed: that process is dead" in note
+    assert list(processes.folder.iterdir()) == []
+
+
+def _marks(**fields):
+    return {
+        "bootId": lock._boot(),
+        "pidNamespace": lock._namespace(),
+        "processStart": lock._status(os.getpid())[1],
+    } | fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "dead"),
+    [
+        ({"processStart": 1}, True),  # the pid was given away
+        ({}, False),
+        ({"processStart": 1, "bootId": "another"}, False),
+        ({"processStart": 1, "pidNamespace": "pid:[1]"}, False),
+    ],
+)
+def test_on_a_network_file_system_an_flock_is_not_enough(processes, monkeypatch, fields, dead):
+    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+    path = processes.write(**_marks(**fields))
+    if dead:
+        assert len(processes.take()) == 1
+        return
+    with pytest.raises(EngineError, match=r"may|when you are sure.* cancel -s dev"):
+        processes.take()
+    assert path.exists()
+
+
+def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes, monkeypatch):  # F13
+    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+    path = processes.write(**_marks(), pid=_gone_pid())
+    assert len(processes.take()) == 1
+    processes.write(**_marks(bootId="another"), pid=_gone_pid())
+    with pytest.raises(EngineError, match="cancel -s dev"):
+        processes.take()
+    assert path.exists()
+
+
+def test_after_a_reboot_no_lock_on_an_own_disk_is_alive(processes, monkeypatch):  # F13 F42
+    mounts = [("/", "ext4"), (str(processes.backend.folder.parent), "nfs4")]
+
+    def partitions(**_):
+        return [psutil._ntuples.sdiskpart("", where, kind, "") for where, kind in mounts]
+
+    monkeypatch.setattr(psutil, "disk_partitions", partitions)
+    processes.write(**_marks(bootId="before"))
+    with pytest.raises(EngineError, match="cancel"):
+        processes.take()
+    mounts[1] = (mounts[1][0], "xfs")
+    assert len(processes.take()) == 1
+
+
+def test_the_lock_of_a_dead_cli_is_taken_over(processes, monkeypatch):  # F13
+    monkeypatch.setattr(lock, "FIRST_NAMESPACE", lock._namespace())
+    processes.write(pid=_gone_pid())
+    assert len(processes.take()) == 1
+    processes.write()  # its pid was given to this process, which is no pulumi
+    assert len(processes.take()) == 1
+
+
+@pytest.mark.parametrize("doubt", ["host", "file system", "namespace", "hidden"])
+def test_in_doubt_the_lock_of_a_cli_is_respected(processes, monkeypatch, doubt):  # F13
+    monkeypatch.setattr(lock, "FIRST_NAMESPACE", lock._namespace())
+    if doubt == "file system":
+        monkeypatch.setattr(lock, "_is_local", lambda _: False)
+    if doubt == "namespace":
+        monkeypatch.setattr(lock, "FIRST_NAMESPACE", "pid:[1]")
+    if doubt == "hidden":
+        real = Path.read_bytes
+
+        def hidden(path):
+            if path == Path("/proc/1/status"):
+                raise PermissionError
+            return real(path)
+
+        monkeypatch.setattr(Path, "read_bytes", hidden)
+    more = {"hostname": "elsewhere"} if doubt == "host" else {}
+    path = processes.write(pid=_gone_pid(), **more)
+    with pytest.raises(EngineError, match=r"locked by ada@.* when you are sure .*cancel -s dev"):
+        processes.take()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("before", [[], NAMESPACE], ids=["here", "in a container"])
+def test_a_live_cli_is_respected(processes, monkeypatch, tmp_path, before):  # F14 F42
+    if before and not _can_make_namespaces():
+        pytest.skip("another PID namespace needs root")
+    monkeypatch.setattr(lock, "FIRST_NAMESPACE", lock._namespace())
+    program = tmp_path / "pulumi"
+    shutil.copy(shutil.which("sleep"), program)
+    process = processes.start(*before, str(program), "60")
+    deadline = time.monotonic() + 20
+    while not (inside := _called_pulumi(process.pid)):
+        assert time.monotonic() < deadline
+    path = processes.write(pid=inside)
+    with pytest.raises(EngineError, match=f"pid {inside}"):
+        processes.take()
+    assert path.exists()
+
+
+def _called_pulumi(pid):
+    """The pid that a started program, or its child in a namespace, has for itself."""
+    for each in [psutil.Process(pid), *psutil.Process(pid).children()]:
+        if each.name() == "pulumi":
+            status = Path(f"/proc/{each.pid}/status").read_text()
+            return int(status.partition("NSpid:")[2].splitlines()[0].split()[-1])
+    return None
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": {}}'])
+def test_a_lock_that_says_nothing_is_respected(processes, content):
+    processes.write().write_text(content)
+    with pytest.raises(EngineError, match=r"an unknown process, by the lock .*other.json"):
+        processes.take()
+
+
+def test_a_lock_that_is_a_link_or_gone_is_no_file_to_read(processes, tmp_path):
+    processes.write().unlink()
+    link = processes.folder / "link.json"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(EngineError, match=r"link.json cannot be read"):
+        processes.take()
+    link.unlink()
+    assert lock._judge(processes.folder / "none.json") == (lock.Verdict.GONE, "")
+
+
+def test_a_lock_that_goes_while_it_is_read_is_no_dead_one(processes, monkeypatch):
+    path = processes.write(**_marks())
+    real = lock.fcntl.flock
+
+    def flock(file, how):
+        path.unlink(missing_ok=True)
+        real(file, how)
+
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    assert lock._judge(path)[0] is lock.Verdict.GONE
+    monkeypatch.undo()
+    assert processes.take() == []
+
+
+def test_a_cli_that_came_at_the_same_moment_wins(processes, monkeypatch):  # F14
+    real = files.begin
+
+    def begin(*arguments, **options):
+        processes.write("cli", hostname="elsewhere")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(files, "begin", begin)
+    with pytest.raises(EngineError, match="locked by ada@elsewhere"):
+        processes.take()
+    assert [path.name for path in processes.folder.iterdir()] == ["cli.json"]
+
+
+def test_a_lock_that_cannot_be_written_is_one_message_and_leaves_none(processes, monkeypatch):
+    processes.take()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "sync_folder", full)
+    with pytest.raises(EngineError, match=r"No space left on device.*PULUMI_BACKEND_URL"):
+        processes.take()
+    assert list(processes.folder.iterdir()) == []
+
+
+def test_cancel_removes_what_may_be_dead_and_nothing_that_lives(processes):  # F13
+    processes.write("one", hostname="elsewhere")
+    processes.write("two").write_text("")
+    assert processes.backend.unlock("files", "dev") == 2
+    with processes.backend.lock("files", "dev"):
+        with pytest.raises(EngineError, match=f"pid {os.getpid()}.* is alive and works on"):
+            processes.backend.unlock("files", "dev")
+        assert len(list(processes.folder.iterdir())) == 1
+    assert processes.backend.unlock("files", "dev") == 0
