@@ -44,6 +44,7 @@ class RayHeadArgs:
         resources: what it offers to jobs.
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
+        serve_token: bearer token of every served model.
         storage: where jobs keep their results.
         tracking: the tracking server that jobs log to; None without one.
         prometheus_url: of Prometheus, for other services; None without one.
@@ -55,6 +56,7 @@ class RayHeadArgs:
     resources: pulumi.Input[NodeResources]
     ports: RayPorts
     token: pulumi.Input[str]
+    serve_token: pulumi.Input[str]
     storage: Storage
     tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
@@ -100,7 +102,9 @@ class RayHead(pulumi.ComponentResource):
             ],
             environment=environment,
             files={ray_watch.FILE: ray_watch.text()},
-            secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
+            secrets=ray_node.secret_files(
+                args.token, args.storage, args.tracking, serve_token=args.serve_token
+            ),
             volumes=[
                 *ray_node.volumes(has_dataset=args.has_dataset),
                 *([DASHBOARDS] if args.grafana else []),

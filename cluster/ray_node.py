@@ -24,6 +24,7 @@ STOP_SECONDS = 0
 # Of a node's memory: what data loaders and collective communication share, beside Ray's objects.
 SHARED_MEMORY_SHARE = 0.25
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
+SERVE_TOKEN_FILE = "serve-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
 # How long a node waits for a head that is gone before it ends, to join the next one. By Ray's own
 # default a minute, for which a head of the same machine does not start: it takes what still runs
@@ -157,6 +158,7 @@ def environment(
         "TRAINYARD_STORAGE_URL": storage.url,
         "TRAINYARD_SERVE_HOST": runtime.listen_address(HEAD),
         "TRAINYARD_SERVE_PORT": str(ports.serve),
+        "TRAINYARD_SERVE_TOKEN_FILE": runtime.file(service, SERVE_TOKEN_FILE),
         **object_store.environment(storage, runtime.file(service, CREDENTIALS_FILE)),
     }
     if has_dataset:
@@ -171,10 +173,17 @@ def environment(
 
 
 def secret_files(
-    token: pulumi.Input[str], storage: Storage, tracked: TrackingAccess | None
+    token: pulumi.Input[str],
+    storage: Storage,
+    tracked: TrackingAccess | None,
+    *,
+    serve_token: pulumi.Input[str],
 ) -> dict[str, pulumi.Input[str]]:
-    """Return the secret files of a Ray node: its token, and the keys to what else there is."""
-    files: dict[str, pulumi.Input[str]] = {TOKEN_FILE: pulumi.Output.secret(token)}
+    """Return the secret files of a Ray node: its tokens, and the keys to what else there is."""
+    files: dict[str, pulumi.Input[str]] = {
+        TOKEN_FILE: pulumi.Output.secret(token),
+        SERVE_TOKEN_FILE: pulumi.Output.secret(serve_token),
+    }
     if storage.bucket:
         files[CREDENTIALS_FILE] = object_store.credentials(storage)
     if tracked is not None:
