@@ -110,6 +110,7 @@ class RayHead(pulumi.ComponentResource):
                 *([DASHBOARDS] if args.grafana else []),
             ],
             shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
+            memory_mib=lift(_memory_limit_mib, args.resources),
             stop_seconds=ray_node.STOP_SECONDS,
             ports=[
                 Port(number=ports.dashboard, setting="dashboardPort", published=True),
@@ -133,6 +134,10 @@ class RayHead(pulumi.ComponentResource):
         )
         self.serve_url = pulumi.Output.concat("http://", runtime.public(SERVICE, ports.serve))
         self.register_outputs({"dashboard_url": self.dashboard_url, "serve_url": self.serve_url})
+
+
+def _memory_limit_mib(resources: NodeResources) -> int:
+    return ray_node.memory_limit_mib(resources) + ray_node.DRIVERS_MEMORY_MIB
 
 
 def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:

@@ -23,6 +23,12 @@ TEMP = Volume(name="ray")
 STOP_SECONDS = 0
 # Of a node's memory: what data loaders and collective communication share, beside Ray's objects.
 SHARED_MEMORY_SHARE = 0.25
+# What a node's own programs use beside what it offers to jobs: on a node, and for each CPU, for
+# which Ray keeps a worker ready.
+NODE_MEMORY_MIB = 2048
+CPU_MEMORY_MIB = 128
+# Drivers of jobs run on the head, and Ray counts their memory nowhere.
+DRIVERS_MEMORY_MIB = 8192
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 SERVE_TOKEN_FILE = "serve-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
@@ -127,6 +133,12 @@ def agent_port(ports: RayPorts, index: int) -> int:
 def shared_memory_mib(resources: NodeResources) -> int:
     """Return the shared memory of a node in MiB; what nobody uses costs nothing."""
     return resources.object_store_mib + int(resources.memory_mib * SHARED_MEMORY_SHARE)
+
+
+def memory_limit_mib(resources: NodeResources) -> int:
+    """Return the memory that a node may use in MiB: what it offers, and what it needs itself."""
+    own = NODE_MEMORY_MIB + int(resources.cpus * CPU_MEMORY_MIB)
+    return resources.memory_mib + resources.object_store_mib + own
 
 
 def volumes(*, has_dataset: bool) -> list[Volume]:

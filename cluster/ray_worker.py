@@ -96,6 +96,7 @@ class RayWorker(pulumi.ComponentResource):
                 volumes=ray_node.volumes(has_dataset=args.has_dataset),
                 gpus=args.gpus,
                 shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
+                memory_mib=lift(ray_node.memory_limit_mib, args.resources),
                 stop_seconds=ray_node.STOP_SECONDS,
                 ports=[Port(number=agent_port, setting="agentPort")],
                 # The agent asks the head whether this node is alive: 200 means it has joined.
