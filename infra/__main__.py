@@ -140,6 +140,7 @@ if here.routes:
             routes=here.routes,
             # This machine as well: what the outputs name is what its own users connect to.
             cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
+            connections=settings.connections_per_address,
         ),
     )
 
