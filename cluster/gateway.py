@@ -24,7 +24,11 @@ CONFIG_FILE = "haproxy.cfg"
 # The password is drawn at random, too long to be guessed from its hash: a cost that slows guessing
 # down would only slow down requests.
 BCRYPT_COST = 4
-MAX_CONNECTIONS = 1000
+# Each route has its own share, so that who fills one up leaves the others open.
+ROUTE_CONNECTIONS = 400
+HEALTH_CONNECTIONS = 10
+HEADER_TIME = "10s"  # for a request's header to come in
+SOURCES = 65536  # addresses that are counted at one time
 LOOPBACK = "127.0.0.1"
 
 
@@ -53,11 +57,13 @@ class GatewayArgs:
         runtime: where it runs.
         routes: what it leads to.
         cidrs: networks that may connect.
+        connections: most that one address may have open.
     """
 
     runtime: Runtime
     routes: Sequence[Route]
     cidrs: Sequence[str]
+    connections: int
 
     def __post_init__(self) -> None:
         if not self.cidrs:
@@ -108,7 +114,10 @@ def configuration(args: GatewayArgs, password: str) -> str:
         password: hash of the password, as crypt(3) writes it.
     """
     fixed = CONFIG.format(
-        max_connections=MAX_CONNECTIONS,
+        max_connections=ROUTE_CONNECTIONS * len(args.routes) + HEALTH_CONNECTIONS,
+        health_connections=HEALTH_CONNECTIONS,
+        sources=SOURCES,
+        header_time=HEADER_TIME,
         loopback=LOOPBACK,
         health_port=health_port(args.routes),
         health_path=HEALTH_PATH,
@@ -162,7 +171,7 @@ defaults
     timeout connect 5s
     timeout client 1m
     timeout server 5m
-    timeout http-request 10s
+    timeout http-request {header_time}
     timeout http-keep-alive 1m
     timeout tunnel 24h
     default-server init-addr none resolvers names resolve-prefer ipv4
@@ -178,8 +187,13 @@ resolvers names
 userlist users
     user {user} password {password}
 
+# Who has how many connections open, on all routes together.
+backend sources
+    stick-table type ip size {sources} expire 10m store conn_cur
+
 frontend health
     mode http
+    maxconn {health_connections}
     bind {loopback}:{health_port}
     monitor-uri {health_path}
 """
@@ -191,15 +205,25 @@ def _route(args: GatewayArgs, route: Route) -> str:
         f"listen {route.service}-{route.port}",
         f"    mode {mode}",
         f"    option {mode}log",
+        f"    maxconn {ROUTE_CONNECTIONS}",
         f"    bind {args.runtime.listen_address(SERVICE)}:{route.port}",
         *(f"    acl allowed src {cidr}" for cidr in args.cidrs),
         "    tcp-request connection reject unless allowed",
+        "    tcp-request connection track-sc0 src table sources",
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {args.connections} }}",
     ]
     if route.password:
         lines += [
             "    http-request auth realm Trainyard unless { http_auth(users) }",
             # Of no concern to the service, which might keep it in a log.
             "    http-request del-header Authorization",
+        ]
+    else:
+        # All that is behind speaks HTTP. Who opens a connection and sends no whole header, or one
+        # byte after the other, gets none to the service.
+        lines += [
+            f"    tcp-request inspect-delay {HEADER_TIME}",
+            "    tcp-request content reject unless HTTP",
         ]
     address = args.runtime.address(route.service, route.port)
     return "\n".join([*lines, f"    server {route.service} {address}", ""])

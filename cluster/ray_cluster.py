@@ -29,6 +29,7 @@ class RayClusterArgs:
         workers: what each worker offers to jobs.
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
+        serve_token: bearer token of every served model.
         storage: where jobs keep their results.
         tracking: the tracking server that jobs log to; None without one.
         prometheus_url: of Prometheus, for other services; None without one.
@@ -42,6 +43,7 @@ class RayClusterArgs:
     workers: Sequence[pulumi.Input[NodeResources]]
     ports: RayPorts
     token: pulumi.Input[str]
+    serve_token: pulumi.Input[str]
     storage: Storage
     tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
@@ -80,6 +82,7 @@ class RayCluster(pulumi.ComponentResource):
                 resources=args.head,
                 ports=args.ports,
                 token=args.token,
+                serve_token=args.serve_token,
                 storage=args.storage,
                 tracking=args.tracking,
                 prometheus_url=args.prometheus_url,
@@ -97,6 +100,7 @@ class RayCluster(pulumi.ComponentResource):
                     resources=resources,
                     ports=args.ports,
                     token=args.token,
+                    serve_token=args.serve_token,
                     storage=args.storage,
                     tracking=args.tracking,
                     gpus=args.gpus[index],

@@ -44,6 +44,7 @@ class RayHeadArgs:
         resources: what it offers to jobs.
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
+        serve_token: bearer token of every served model.
         storage: where jobs keep their results.
         tracking: the tracking server that jobs log to; None without one.
         prometheus_url: of Prometheus, for other services; None without one.
@@ -55,6 +56,7 @@ class RayHeadArgs:
     resources: pulumi.Input[NodeResources]
     ports: RayPorts
     token: pulumi.Input[str]
+    serve_token: pulumi.Input[str]
     storage: Storage
     tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
@@ -100,12 +102,15 @@ class RayHead(pulumi.ComponentResource):
             ],
             environment=environment,
             files={ray_watch.FILE: ray_watch.text()},
-            secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
+            secrets=ray_node.secret_files(
+                args.token, args.storage, args.tracking, serve_token=args.serve_token
+            ),
             volumes=[
                 *ray_node.volumes(has_dataset=args.has_dataset),
                 *([DASHBOARDS] if args.grafana else []),
             ],
             shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
+            memory_mib=lift(_memory_limit_mib, args.resources),
             stop_seconds=ray_node.STOP_SECONDS,
             ports=[
                 Port(number=ports.dashboard, setting="dashboardPort", published=True),
@@ -129,6 +134,10 @@ class RayHead(pulumi.ComponentResource):
         )
         self.serve_url = pulumi.Output.concat("http://", runtime.public(SERVICE, ports.serve))
         self.register_outputs({"dashboard_url": self.dashboard_url, "serve_url": self.serve_url})
+
+
+def _memory_limit_mib(resources: NodeResources) -> int:
+    return ray_node.memory_limit_mib(resources) + ray_node.DRIVERS_MEMORY_MIB
 
 
 def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:

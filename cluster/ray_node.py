@@ -23,7 +23,14 @@ TEMP = Volume(name="ray")
 STOP_SECONDS = 0
 # Of a node's memory: what data loaders and collective communication share, beside Ray's objects.
 SHARED_MEMORY_SHARE = 0.25
+# What a node's own programs use beside what it offers to jobs: on a node, and for each CPU, for
+# which Ray keeps a worker ready.
+NODE_MEMORY_MIB = 2048
+CPU_MEMORY_MIB = 128
+# Drivers of jobs run on the head, and Ray counts their memory nowhere.
+DRIVERS_MEMORY_MIB = 8192
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
+SERVE_TOKEN_FILE = "serve-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
 # How long a node waits for a head that is gone before it ends, to join the next one. By Ray's own
 # default a minute, for which a head of the same machine does not start: it takes what still runs
@@ -128,6 +135,12 @@ def shared_memory_mib(resources: NodeResources) -> int:
     return resources.object_store_mib + int(resources.memory_mib * SHARED_MEMORY_SHARE)
 
 
+def memory_limit_mib(resources: NodeResources) -> int:
+    """Return the memory that a node may use in MiB: what it offers, and what it needs itself."""
+    own = NODE_MEMORY_MIB + int(resources.cpus * CPU_MEMORY_MIB)
+    return resources.memory_mib + resources.object_store_mib + own
+
+
 def volumes(*, has_dataset: bool) -> list[Volume]:
     """Return the volumes of a node."""
     return [TEMP, dataset.READ_ONLY] if has_dataset else [TEMP]
@@ -157,6 +170,7 @@ def environment(
         "TRAINYARD_STORAGE_URL": storage.url,
         "TRAINYARD_SERVE_HOST": runtime.listen_address(HEAD),
         "TRAINYARD_SERVE_PORT": str(ports.serve),
+        "TRAINYARD_SERVE_TOKEN_FILE": runtime.file(service, SERVE_TOKEN_FILE),
         **object_store.environment(storage, runtime.file(service, CREDENTIALS_FILE)),
     }
     if has_dataset:
@@ -171,10 +185,17 @@ def environment(
 
 
 def secret_files(
-    token: pulumi.Input[str], storage: Storage, tracked: TrackingAccess | None
+    token: pulumi.Input[str],
+    storage: Storage,
+    tracked: TrackingAccess | None,
+    *,
+    serve_token: pulumi.Input[str],
 ) -> dict[str, pulumi.Input[str]]:
-    """Return the secret files of a Ray node: its token, and the keys to what else there is."""
-    files: dict[str, pulumi.Input[str]] = {TOKEN_FILE: pulumi.Output.secret(token)}
+    """Return the secret files of a Ray node: its tokens, and the keys to what else there is."""
+    files: dict[str, pulumi.Input[str]] = {
+        TOKEN_FILE: pulumi.Output.secret(token),
+        SERVE_TOKEN_FILE: pulumi.Output.secret(serve_token),
+    }
     if storage.bucket:
         files[CREDENTIALS_FILE] = object_store.credentials(storage)
     if tracked is not None:

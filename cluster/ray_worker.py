@@ -23,6 +23,7 @@ class RayWorkerArgs:
         resources: what it offers to jobs.
         ports: the cluster's ports.
         token: bearer token of every Ray endpoint.
+        serve_token: bearer token of every served model.
         storage: where jobs keep their results.
         tracking: the tracking server that jobs log to; None without one.
         gpus: indexes of the host's accelerators that it may use.
@@ -34,6 +35,7 @@ class RayWorkerArgs:
     resources: pulumi.Input[NodeResources]
     ports: RayPorts
     token: pulumi.Input[str]
+    serve_token: pulumi.Input[str]
     storage: Storage
     tracking: TrackingAccess | None
     gpus: Sequence[int]
@@ -88,10 +90,13 @@ class RayWorker(pulumi.ComponentResource):
                     **ray_watch.environment(runtime.file(service_name, ray_watch.FILE)),
                 },
                 files={ray_watch.FILE: ray_watch.text()},
-                secrets=ray_node.secret_files(args.token, args.storage, args.tracking),
+                secrets=ray_node.secret_files(
+                    args.token, args.storage, args.tracking, serve_token=args.serve_token
+                ),
                 volumes=ray_node.volumes(has_dataset=args.has_dataset),
                 gpus=args.gpus,
                 shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
+                memory_mib=lift(ray_node.memory_limit_mib, args.resources),
                 stop_seconds=ray_node.STOP_SECONDS,
                 ports=[Port(number=agent_port, setting="agentPort")],
                 # The agent asks the head whether this node is alive: 200 means it has joined.

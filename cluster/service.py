@@ -85,6 +85,8 @@ class Service:
         once: whether it runs to its end, which has to be a good one, instead of staying.
         gpus: indexes of the host's accelerators that it may use; it sees no other.
         shared_memory_mib: shared memory that it needs, in MiB; 0 for the runtime's own default.
+        memory_mib: memory that it may use, in MiB, where the runtime bounds it; 0 for the runtime's
+            own bound.
         stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
             once, for what has nothing to bring to an end.
     """
@@ -102,6 +104,7 @@ class Service:
     once: bool = False
     gpus: Sequence[int] = ()
     shared_memory_mib: pulumi.Input[int] = 0
+    memory_mib: pulumi.Input[int] = 0
     stop_seconds: int = 20
 
     def __post_init__(self) -> None:

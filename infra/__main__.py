@@ -30,6 +30,8 @@ elif choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER:
 else:
     here = place.processes(settings)
 token = Secret("ray-token", TOKEN_BYTES)
+# Of its own: who may ask a model must not be able to run code on the cluster.
+serve_token = Secret("serve-token", TOKEN_BYTES)
 storage = Storage(url=f"file://{here.data}/storage")
 if here.minio:
     storage = ObjectStore(
@@ -95,6 +97,7 @@ if here.launched is None:
             workers=here.workers,
             ports=settings.ray_ports,
             token=token.value,
+            serve_token=serve_token.value,
             storage=storage,
             tracking=tracking.access if tracking else None,
             prometheus_url=None if monitoring is None else monitoring.internal_url,
@@ -111,6 +114,7 @@ else:
             workers=here.workers,
             ports=settings.ray_ports,
             token=token.value,
+            serve_token=serve_token.value,
             storage=storage,
             tracking=tracking.access if tracking else None,
             prometheus_url=None if monitoring is None else monitoring.internal_url,
@@ -136,6 +140,7 @@ if here.routes:
             routes=here.routes,
             # This machine as well: what the outputs name is what its own users connect to.
             cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
+            connections=settings.connections_per_address,
         ),
     )
 
@@ -156,6 +161,7 @@ pulumi.export(outputs.NOTEBOOK_URL, notebook.url if notebook else NONE)
 pulumi.export(outputs.TRACKING_URL, tracking.url if tracking else "")
 pulumi.export(outputs.TRACKING_PASSWORD, tracking.password if tracking else NONE)
 pulumi.export(outputs.SERVE_URL, ray.serve_url)
+pulumi.export(outputs.SERVE_TOKEN, pulumi.Output.secret(serve_token.value))
 pulumi.export(outputs.RAY_VERSION, versions.RAY)
 pulumi.export(outputs.PYTHON_VERSION, here.python)
 pulumi.export(outputs.NODES, ray.nodes)

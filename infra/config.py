@@ -15,7 +15,7 @@ from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources, RayPorts
 from cluster.service import NAME_LIMIT, Port
-from infra import container_settings, host_settings
+from infra import container_limits, container_settings, host_settings
 from infra.hosts import local
 from infra.hosts.local import LocalHost
 from infra.reader import Reader
@@ -24,6 +24,7 @@ MAX_WORKERS = 64
 MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
 MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
+MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
 RUNTIMES = ("auto", "docker", "process")
 ACCELERATORS = ("none", "nvidia", "amd")
 OBJECT_STORES = ("auto", "minio", "directory")
@@ -43,6 +44,8 @@ ONLY_FOR = {
         "containerPrefix": "",
         "images": "{}",
         "buildArgs": "{}",
+        "containerLimits": "{}",
+        "connectionsPerAddress": "100",
         "allowedCidrs": "[]",
         "publishAddress": "",
         "grafanaAnonymousViewer": "false",
@@ -90,6 +93,7 @@ class Settings:
     Attributes, where they say more than the key does:
         runtime: "auto" only if both runtimes can do what the other settings ask for.
         images: reference of each program's image that is not built here.
+        container_limits: bounds that are set, by service and field.
         dataset: None without one.
         allowed_cidrs: IPv4 networks; on this machine publish_address is set with any.
         workers: of this machine; on hosts there is one on each, known once the host is.
@@ -103,6 +107,8 @@ class Settings:
     container_prefix: str
     images: Mapping[str, str]
     build_args: Mapping[str, str]
+    container_limits: Mapping[str, Mapping[str, int]]
+    connections_per_address: int
     dataset: container_settings.Dataset | None
     allowed_cidrs: tuple[str, ...]
     publish_address: str
@@ -238,6 +244,10 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         ),
         "images": container_settings.images(reader),
         "build_args": container_settings.build_args(reader),
+        "container_limits": container_limits.read(reader),
+        "connections_per_address": reader.integer(
+            "connectionsPerAddress", MIN_CONNECTIONS, MAX_CONNECTIONS
+        ),
         "dataset": container_settings.dataset(reader),
         "allowed_cidrs": container_settings.allowed_cidrs(reader),
         "publish_address": container_settings.publish_address(reader),

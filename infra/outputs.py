@@ -21,6 +21,7 @@ NOTEBOOK_URL = "notebookUrl"  # secret: holds the notebook's token; "" without a
 TRACKING_URL = "trackingUrl"  # "" where no MLflow runs
 TRACKING_PASSWORD = "trackingPassword"  # secret, of user admin; "" without an MLflow  # noqa: S105
 SERVE_URL = "serveUrl"  # of Ray Serve's proxy; nothing answers there before something is served
+SERVE_TOKEN = "serveToken"  # secret: bearer token of every served model  # noqa: S105
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
 NODES = "nodes"  # list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}

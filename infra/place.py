@@ -193,6 +193,12 @@ def containers(settings: Settings) -> Place:
     access, gpus = accelerators.choose(
         settings.accelerator, [worker.gpus for worker in settings.workers], engine
     )
+    bounds = docker_engine.bounds(engine)
+    if not (bounds.memory and bounds.processes):
+        pulumi.log.warn(
+            "The kernel of the Docker Engine's machine bounds no memory or no processes: one "
+            "container can take all of it (`docker info` ends with what is missing)"
+        )
     services = [
         object_store.SERVICE,
         monitoring.SERVICE,
@@ -222,6 +228,8 @@ def containers(settings: Settings) -> Place:
             keep_data=settings.keep_data,
             volume_names={dataset.VOLUME.name: settings.dataset.volume} if settings.dataset else {},
             publish_address=settings.publish_address,
+            limits=settings.container_limits,
+            bounds=bounds,
             start_timeout=settings.start_timeout_seconds,
         ),
     )

@@ -50,6 +50,7 @@ class RayLauncherArgs:
     workers: Sequence[pulumi.Input[NodeResources]]
     ports: RayPorts
     token: pulumi.Input[str]
+    serve_token: pulumi.Input[str]
     storage: Storage
     tracking: TrackingAccess | None
     prometheus_url: pulumi.Input[str] | None
@@ -75,7 +76,9 @@ class RayLauncher(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
         launched = args.launched
-        files = ray_node.secret_files(args.token, args.storage, args.tracking)
+        files = ray_node.secret_files(
+            args.token, args.storage, args.tracking, serve_token=args.serve_token
+        )
         for index in range(len(launched.machines)):
             launched.runtime.place_files(NODE, index, files, pulumi.ResourceOptions(parent=self))
         starts = [_start(index, args) for index in range(min(2, len(launched.machines)))]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,15 @@ MIN_API = (1, 41)  # Engine 20.10: the oldest whose answers were compared
 MIN_ENGINE = "20.10"
 LOOPBACK_IS_CLOSED = 28  # major version since which packets from outside are kept from it
 PING_SECONDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Which bounds of a container the Engine keeps; a kernel may lack what it takes."""
+
+    memory: bool
+    swap: bool
+    processes: bool
 
 
 class EngineUnavailableError(pulumi.RunError):
@@ -75,6 +85,13 @@ def info() -> dict[str, Any]:
     return answer
 
 
+def bounds(answer: dict[str, Any]) -> Bounds:
+    """Return which bounds an Engine keeps, by what it says of itself."""
+    return Bounds(
+        memory=answer["MemoryLimit"], swap=answer["SwapLimit"], processes=answer["PidsLimit"]
+    )
+
+
 def lets_neighbours_in(version: str) -> bool:
     """Return whether others reach what this Engine publishes on loopback, as before version 28."""
     return int(version.partition(".")[0]) < LOOPBACK_IS_CLOSED
@@ -92,6 +109,8 @@ def fetch(found: Any, reference: str) -> str | None:
     """
     from docker.errors import APIError, ImageNotFound  # noqa: PLC0415
     from docker.utils import parse_repository_tag  # noqa: PLC0415
+    from requests import RequestException  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
     try:
         found.api.inspect_image(reference)
@@ -105,6 +124,8 @@ def fetch(found: Any, reference: str) -> str | None:
         return next((str(line["error"]) for line in lines if "error" in line), None)
     except APIError as error:
         return str(error.explanation)
+    except (RequestException, HTTPError) as error:  # the second where an answer had begun
+        return f"the Engine broke off: {error}"
 
 
 def _place() -> str:

@@ -5,9 +5,12 @@ not show why one is not healthy.
 """
 
 import socket
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pulumi
@@ -20,10 +23,15 @@ from infra.runtimes import ports as port_check
 
 POLL_SECONDS = 0.2
 LOG_LINES = 20
+CHECK_SECONDS = 10  # the checks themselves give up after 3
+END_SECONDS = 60  # from the end of a log to the end of its container
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 QUIET_SECONDS = 3600  # that a pull, or a program that runs once, may say nothing
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
+
+
+T = TypeVar("T")
 
 
 class NotReadyError(Exception):
@@ -130,7 +138,8 @@ class Ready(dynamic.Resource, module="docker", name="Ready"):
         Args:
             name: of the resource.
             props: container (its ID), network and alias that it is reached by, checks (commands),
-                once (it has to end), timeout (seconds).
+                once (it has to end), processes (that it may have, threads among them; 0 for any
+                number), timeout (seconds).
             opts: of the resource.
         """
         super().__init__(ReadyProvider(), name, {**props, "ready": None}, opts)
@@ -253,7 +262,9 @@ def _await(props: dict[str, Any]) -> None:
     try:
         if props["once"]:
             client = docker_engine.client(QUIET_SECONDS)
-            _await_end(client.containers.get(props["container"]), name)
+            container = client.containers.get(props["container"])
+            _bound(client, container, props)
+            _await_end(container, name)
         else:
             _await_answers(docker_engine.client(), props)
     except NotFound:
@@ -275,6 +286,7 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
     if not _connected(container, props["network"]):
         # pulumi-docker does not look at a container's networks again.
         client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
+    _bound(client, container, props)
     # A container that is up for long may have been started again often, for good reasons.
     before = container.attrs["RestartCount"]
     waiting = list(props["checks"])
@@ -304,11 +316,66 @@ def _complaint(container: Any, check: list[str]) -> str | None:
     """Run a check in a container; what it says when it fails, None when it does not."""
     from docker.errors import APIError  # noqa: PLC0415
 
+    def run() -> str | None:
+        try:
+            code, output = container.exec_run(check)
+        except APIError as error:  # it ended at this moment
+            return str(error.explanation)
+        return None if code == 0 else f"exit code {code}: {output.decode(errors='replace').strip()}"
+
     try:
-        code, output = container.exec_run(check)
-    except APIError as error:  # it ended at this moment
-        return str(error.explanation)
-    return None if code == 0 else f"exit code {code}: {output.decode(errors='replace').strip()}"
+        return within(CHECK_SECONDS, run)
+    except TimeoutError:
+        return f"the check {' '.join(check)!r} has not ended after {CHECK_SECONDS:g} s"
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Return what a call returns.
+
+    Docker's library reads some answers without a time limit, whatever its client is told. The call
+    goes on in its thread, which holds up no end of this process.
+
+    Raises:
+        TimeoutError: it has not returned by then.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result(seconds)
+
+
+def _bound(client: Any, container: Any, props: dict[str, Any]) -> None:
+    """Bound a container's processes, which pulumi-docker has no property for.
+
+    Raises:
+        APIError: the Engine does not take it.
+    """
+    from docker.errors import create_api_error_from_http_exception  # noqa: PLC0415
+    from requests import HTTPError  # noqa: PLC0415
+
+    if _is_bound(container, props):
+        return
+    api = client.api  # a session of requests; its `update_container` does not know this bound
+    reply = api.post(
+        f"{api.base_url}/v{api.api_version}/containers/{container.id}/update",
+        json={"PidsLimit": int(props["processes"])},
+        timeout=api.timeout,
+    )
+    try:
+        reply.raise_for_status()
+    except HTTPError as error:
+        create_api_error_from_http_exception(error)
+
+
+def _is_bound(container: Any, props: dict[str, Any]) -> bool:
+    wanted = int(props["processes"])
+    return not wanted or container.attrs["HostConfig"]["PidsLimit"] == wanted
 
 
 def _await_end(container: Any, name: str) -> None:
@@ -320,9 +387,16 @@ def _await_end(container: Any, name: str) -> None:
         container.reload()
         state = container.attrs["State"]
     started = _seconds(state["StartedAt"])
-    for line in container.logs(stream=True, follow=True, since=started):
-        say(f"{name}: {line.decode(errors='replace').rstrip()}")
-    if container.wait()["StatusCode"]:
+    lines = container.logs(stream=True, follow=True, since=started)
+    try:
+        while line := within(QUIET_SECONDS, lambda: next(lines, b"")):
+            say(f"{name}: {line.decode(errors='replace').rstrip()}")
+    except TimeoutError:
+        raise NotReadyError(
+            f"{name} has said nothing for {QUIET_SECONDS:g} s and goes on: see `docker logs "
+            f"{container.name}`, end it (docker rm -f {container.name}) and run `up` again"
+        ) from None
+    if container.wait(timeout=END_SECONDS)["StatusCode"]:
         container.reload()
         state = container.attrs["State"]
         volumes = ", ".join(
@@ -344,7 +418,11 @@ def _runs(props: dict[str, Any]) -> bool:
     state = container.attrs["State"]
     if props["once"]:
         return bool(state["Status"] == "exited" and state["ExitCode"] == 0)
-    return bool(state["Running"]) and _connected(container, props["network"])
+    return (
+        bool(state["Running"])
+        and _connected(container, props["network"])
+        and _is_bound(container, props)
+    )
 
 
 def _connected(container: Any, network: str) -> bool:

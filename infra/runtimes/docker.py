@@ -11,7 +11,8 @@ import pulumi
 import pulumi_docker as docker
 
 from cluster.service import Port, Service, Volume
-from infra.hosts import local
+from infra import container_limits
+from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
 from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
 from infra.runtimes.docker_images import Images, sources
@@ -24,11 +25,11 @@ PATHS = {("prometheus", "data"): "/prometheus"}
 SHARED_PATHS = {"food11": "/mnt"}
 # What an image has to send an HTTP request with.
 CURL = ("curl", "--fail", "--silent", "--show-error", "--max-time", "3", "--output", "/dev/null")
-WGET = ("wget", "-q", "-O", "/dev/null")  # as BusyBox has it
+WGET = ("wget", "-q", "-T", "3", "-O", "/dev/null")  # as BusyBox has it
 PROBES = {"prometheus": WGET, "grafana": WGET}
 GATEWAY_PROBE = (
     'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '
-    'read -r line <&3; [[ $line == *" 200 "* ]]'
+    'read -r -t 3 line <&3; [[ $line == *" 200 "* ]]'
 )
 # Docker's own look at a service that is up already, for `docker ps` and for whoever watches it. As
 # Go writes durations: another spelling of the same one would be seen as a change.
@@ -53,6 +54,8 @@ class DockerRuntimeArgs:
         keep_data: whether volumes with results outlive the stack.
         volume_names: names of volumes that do not follow from the stack's, by volume.
         publish_address: address of this machine that public ports are opened on, "" for none.
+        limits: bounds of containers that are set, by service and field.
+        bounds: which bounds the Engine keeps.
         start_timeout: seconds that a service may take until it answers.
     """
 
@@ -65,6 +68,8 @@ class DockerRuntimeArgs:
     keep_data: bool
     volume_names: Mapping[str, str]
     publish_address: str
+    limits: Mapping[str, Mapping[str, int]]
+    bounds: docker_engine.Bounds
     start_timeout: int
 
 
@@ -158,6 +163,8 @@ class DockerRuntime(pulumi.ComponentResource):
         name = f"{self._name}-{service.name}"
         chosen = [self._args.access[index] for index in service.gpus]
         checks = [_probe(service.program, c.port, c.path) for c in service.health]
+        limit, bounds = container_limits.of(service.name, self._args.limits), self._args.bounds
+        memory = (limit.memory_mib or service.memory_mib) if bounds.memory else None
         container = docker.Container(
             name,
             docker.ContainerArgs(
@@ -180,6 +187,9 @@ class DockerRuntime(pulumi.ComponentResource):
                 must_run=not service.once,
                 restart="no" if service.once else "unless-stopped",
                 shm_size=service.shared_memory_mib or None,
+                memory=memory,
+                # No more with swap than without; -1 is what Docker notes where no swap is counted.
+                memory_swap=None if memory is None else memory if bounds.swap else -1,
                 # `docker stop` gives a service as long as destroy does.
                 stop_timeout=max(1, service.stop_seconds),
                 destroy_grace_seconds=service.stop_seconds,
@@ -215,6 +225,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "alias": service.name,
                 "checks": checks,
                 "once": service.once,
+                "processes": limit.processes if bounds.processes else 0,
                 "timeout": self._args.start_timeout,
             },
             pulumi.ResourceOptions(parent=opts.parent, depends_on=[container]),

@@ -36,6 +36,7 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         ("MLflow", outputs.tracking_url),
         ("its password", outputs.tracking_password and show.format("trackingPassword")),
         ("what is served", outputs.serve_url and f"{outputs.serve_url} (train serve RUN)"),
+        ("its token", outputs.serve_url and show.format("serveToken")),
     ]
     return [row for row in rows if row[1]]
 

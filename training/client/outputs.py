@@ -37,6 +37,7 @@ NOTEBOOK_URL = "notebookUrl"
 TRACKING_URL = "trackingUrl"
 TRACKING_PASSWORD = "trackingPassword"  # noqa: S105 - a name
 SERVE_URL = "serveUrl"
+SERVE_TOKEN = "serveToken"  # noqa: S105 - a name
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"
 NODES = "nodes"
@@ -47,7 +48,7 @@ RAY_CLUSTER_FILE = "rayClusterFile"
 TEXTS = (
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
     *(ACCESS_KEY, SECRET_KEY, PROMETHEUS_URL, PROMETHEUS_PASSWORD, GRAFANA_URL, GRAFANA_PASSWORD),
-    *(NOTEBOOK_URL, TRACKING_URL, TRACKING_PASSWORD, SERVE_URL),
+    *(NOTEBOOK_URL, TRACKING_URL, TRACKING_PASSWORD, SERVE_URL, SERVE_TOKEN),
     *(RAY_VERSION, PYTHON_VERSION, EXPIRES_AT, RAY_CLUSTER_FILE),
 )
 DEFAULT_STACK = "dev"
@@ -112,6 +113,7 @@ class StackOutputs:
     tracking_url: str
     tracking_password: str = field(repr=False)
     serve_url: str  # nothing answers there before something is served
+    serve_token: str = field(repr=False)
     ray_version: str
     python_version: str
     nodes: tuple[Node, ...]
@@ -123,7 +125,10 @@ class StackOutputs:
     def secrets(self) -> tuple[str, ...]:
         """The values that may appear in no upload and no runtime environment."""
         private_key = self.ssh.private_key.strip() if self.ssh else ""
-        found = (self.ray_token, self.secret_key, self.tracking_password, private_key)
+        found = (
+            *(self.ray_token, self.secret_key, self.tracking_password, self.serve_token),
+            private_key,
+        )
         return tuple(value for value in found if value)
 
 
@@ -200,6 +205,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         tracking_url=values[TRACKING_URL],
         tracking_password=values[TRACKING_PASSWORD],
         serve_url=values[SERVE_URL].rstrip("/"),
+        serve_token=values[SERVE_TOKEN],
         ray_version=values[RAY_VERSION],
         python_version=values[PYTHON_VERSION],
         nodes=nodes,

@@ -34,6 +34,7 @@ GATE_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 REQUEST_TIMEOUT_S = 120.0
 PROBE_TIMEOUT_S = 10.0
 POLL_S = 0.5
+TOKEN_FILE_VARIABLE = "TRAINYARD_SERVE_TOKEN_FILE"  # noqa: S105 - a name; read by gate.py
 
 
 class DeployError(Exception):
@@ -119,13 +120,14 @@ def stop(name: str) -> None:
 
 
 def _address() -> tuple[str, int]:
-    host, port = os.environ.get(HOST_VARIABLE), os.environ.get(PORT_VARIABLE)
-    if not host or not port:
+    names = (HOST_VARIABLE, PORT_VARIABLE, TOKEN_FILE_VARIABLE)
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
         raise DeployError(
-            f"this node does not have {HOST_VARIABLE} and {PORT_VARIABLE}, where services are to "
-            "listen: bring the stack up with this version (make up), then serve again"
+            f"this node does not have {', '.join(missing)}, which say where services listen and "
+            "whom they let in: bring the stack up with this version (make up), then serve again"
         )
-    return host, int(port)
+    return os.environ[HOST_VARIABLE], int(os.environ[PORT_VARIABLE])
 
 
 def _choose(storage: str, run: str, wanted: str | None) -> str:

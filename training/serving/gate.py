@@ -1,9 +1,14 @@
-"""Lets in who has the cluster's token; stands before all that Ray Serve answers."""
+"""Lets in who has the serve token; stands before all that Ray Serve answers.
+
+The serve token opens models and nothing else. The cluster's own token, which is the right to run
+code, does not open them: nobody should need it to ask a model.
+"""
 
 from __future__ import annotations
 
 import hmac
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +16,17 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 
+from training.run_folder import NAME_PATTERN
+from training.serving.deploy import TOKEN_FILE_VARIABLE
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-TOKEN_FILE_VARIABLE = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a name
+OUTPUT = "serveToken"
 SERVICE_HEALTH = "/-/healthy"
-PROXY_HEALTH = "/-/healthz"  # Ray's own: says "success"
+# Whole paths: a service's own, and that of Ray's proxy, which says "success".
+HEALTH = re.compile(rf"/(?:{NAME_PATTERN.pattern}{re.escape(SERVICE_HEALTH)}|-/healthz)")
+HEALTH_METHODS = ("GET", "HEAD")
 
 
 class Gate:
@@ -38,7 +48,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
-        if scope["type"] == "lifespan" or _is_health(scope["path"]):
+        if scope["type"] == "lifespan" or _is_health(scope):
             await self._app(scope, receive, send)
             return
         scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
@@ -46,14 +56,14 @@ class Gate:
             await _refuse(
                 401,
                 "this needs the header Authorization: Bearer TOKEN, with the token "
-                "of the stack's output rayToken",
+                f"of the stack's output {OUTPUT}",
                 scope,
                 receive,
                 send,
             )
         elif not hmac.compare_digest(given.strip().encode(), self._token):
             await _refuse(
-                403, "this token is not that of the stack's output rayToken", scope, receive, send
+                403, f"this token is not that of the stack's output {OUTPUT}", scope, receive, send
             )
         else:
             await self._app(scope, receive, send)
@@ -64,8 +74,11 @@ def at_proxy() -> list[Middleware]:
     return [Middleware(Gate)]
 
 
-def _is_health(path: str) -> bool:
-    return path == PROXY_HEALTH or path.endswith(SERVICE_HEALTH)
+def _is_health(scope: Scope) -> bool:
+    """Whether a request only asks for health: its whole path is one of them, and it is a GET."""
+    if scope["type"] != "http" or scope["method"] not in HEALTH_METHODS:
+        return False
+    return HEALTH.fullmatch(scope["path"]) is not None
 
 
 async def _refuse(status: int, why: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -245,6 +245,9 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
         token = secrets.token_hex(32)
         (folder / "token").touch(mode=0o600)
         (folder / "token").write_text(token)
+        serve_token = secrets.token_hex(32)
+        (folder / "serve-token").touch(mode=0o600)
+        (folder / "serve-token").write_text(serve_token)
         (folder / "aws").touch(mode=0o600)
         (folder / "aws").write_text(
             f"[default]\naws_access_key_id = {store['access']}\n"
@@ -267,6 +270,7 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             "TRAINYARD_STORAGE_URL": f"s3://{BUCKET}",
             "TRAINYARD_SERVE_HOST": "127.0.0.1",
             "TRAINYARD_SERVE_PORT": str(serve),
+            "TRAINYARD_SERVE_TOKEN_FILE": str(folder / "serve-token"),
         }
         head = ray_command(
             *("--head", "--num-cpus=0", f"--port={gcs}", f"--temp-dir={folder / SESSIONS}"),
@@ -308,6 +312,7 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
                 "trackingUrl": "",
                 "trackingPassword": "",
                 "serveUrl": f"http://127.0.0.1:{serve}",
+                "serveToken": serve_token,
                 "rayVersion": ray.__version__,
                 "pythonVersion": f"{sys.version_info.major}.{sys.version_info.minor}",
                 "nodes": [

@@ -86,7 +86,7 @@ def url(first: str, cluster: Any) -> str:
 @pytest.fixture(scope="module")
 def ask(url: str, cluster: Any) -> Callable[..., requests.Response]:
     """Sends images as a form."""
-    bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
+    bearer = {"Authorization": f"Bearer {cluster.outputs['serveToken']}"}
 
     def send(*images: bytes, field: str = "images") -> requests.Response:
         files = [(field, (f"{i}.jpg", content)) for i, content in enumerate(images)]
@@ -123,7 +123,9 @@ def serve_actors(cluster: Any) -> list[str]:
 def test_the_command_says_where_and_how(first: str, cluster: Any, url: str) -> None:  # A46
     assert f"{url} answers with checkpoint_000001-abcd" in first
     assert "-F images=@a.jpg" in first
-    assert cluster.outputs["rayToken"] not in first
+    assert "engine output serveToken" in first
+    for name in ("rayToken", "serveToken"):
+        assert cluster.outputs[name] not in first
 
 
 def test_the_answer_is_the_models_own(ask: Callable[..., requests.Response]) -> None:  # A46
@@ -159,17 +161,23 @@ def test_health_needs_no_token_and_all_else_does(url: str, cluster: Any) -> None
     assert requests.get(f"{url}/-/healthy", timeout=30).json()["status"] == "ready"
     root = cluster.outputs["serveUrl"]
     assert requests.get(f"{root}/-/healthz", timeout=30).text == "success"
-    for path in (f"{url}/predict", f"{url}/x", f"{root}/x", f"{root}/-/routes", f"{url}/docs"):
+    paths = ("/predict", "/x", "/docs", "/x/-/healthy")
+    for path in (*(url + path for path in paths), f"{root}/x", f"{root}/-/routes"):
         for method in ("GET", "POST"):
             for headers, status in (
                 ({}, 401),
                 ({"Authorization": "Basic YWRtaW46"}, 401),
                 ({"Authorization": "Bearer "}, 401),
                 ({"Authorization": "Bearer " + "0" * 64}, 403),
+                # Who may ask a model may not run code, nor the other way round.
+                ({"Authorization": f"Bearer {cluster.outputs['rayToken']}"}, 403),
             ):
                 reply = requests.request(method, path, headers=headers, timeout=30)
                 assert (reply.status_code, path) == (status, path)
                 assert NAME not in reply.text
+    dashboard = f"{cluster.outputs['dashboardUrl']}/api/jobs/"
+    bearer = {"Authorization": f"Bearer {cluster.outputs['serveToken']}"}
+    assert requests.get(dashboard, headers=bearer, timeout=30).status_code == 403
 
 
 def test_what_is_wrong_with_a_request_is_said(
@@ -180,13 +188,13 @@ def test_what_is_wrong_with_a_request_is_said(
         ([good, b"hello"], 400, "image 1 ('1.jpg') is no JPEG, PNG, WEBP image"),
         ([good[: len(good) // 2]], 400, "image 0 ('0.jpg') is no JPEG"),
         ([picture(1, "GIF", "L")], 400, "image 0 ('0.jpg') is no JPEG"),
-        ([good] * 65, 413, "65 images, at most 64"),
+        ([good] * 65, 413, "more than 64 images"),
         ([b"\0" * (33 * 2**20)], 413, "larger than 32 MiB"),
     ):
         reply = ask(*images)
         assert (reply.status_code, said in reply.json()["detail"]) == (status, True), reply.text
     assert ask(good, field="file").status_code == 400
-    bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
+    bearer = {"Authorization": f"Bearer {cluster.outputs['serveToken']}"}
     for method, path, status in (
         ("POST", "/predict", 415),
         ("GET", "/predict", 405),
@@ -255,4 +263,6 @@ def test_the_token_is_in_no_log(cluster: Any) -> None:
     found = [path for path in logs if path.is_file() and "serve" in str(path)]
     assert found
     for path in found:
-        assert cluster.outputs["rayToken"] not in path.read_text(errors="replace"), path
+        text = path.read_text(errors="replace")
+        for name in ("rayToken", "serveToken"):
+            assert cluster.outputs[name] not in text, path

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ Deploy = Callable[[Callable[[], Any]], Any]
 DASHBOARD = Route(service="ray-head", port=8265, setting="dashboardPort")
 PROMETHEUS = Route(service="prometheus", port=9090, setting="prometheusPort", password=True)
 DEADLINE_SECONDS = 10
+HELLO = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 needs_haproxy = pytest.mark.skipif(
     shutil.which("haproxy") is None, reason="haproxy is not on PATH; Debian's package has it"
@@ -32,6 +33,7 @@ needs_haproxy = pytest.mark.skipif(
 
 def _args(runtime: Any, **changes: Any) -> GatewayArgs:
     values = {"routes": [DASHBOARD, PROMETHEUS], "cidrs": ["192.0.2.0/24"], "runtime": runtime}
+    values["connections"] = 100
     return GatewayArgs(**(values | changes))
 
 
@@ -228,7 +230,9 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
     processes: list[subprocess.Popen[bytes]] = []
     log = (tmp_path / "log").open("wb")
 
-    def run(*addresses: str, password: bool = False, hurry: bool = False) -> list[int]:
+    def run(
+        *addresses: str, password: bool = False, hurry: bool = False, **changes: Any
+    ) -> list[int]:
         health, *ports = free_ports(len(addresses) + 1)
         behind = dict(zip(ports, addresses, strict=True))
         assert runtime.listen_address("gateway") == "0.0.0.0"
@@ -236,15 +240,18 @@ def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., 
         routes = [
             Route(service="service", port=port, setting="a", password=password) for port in ports
         ]
-        args = _args(runtime, routes=routes, cidrs=["127.0.0.1/32"])
-        changes = {
+        args = _args(runtime, routes=routes, **{"cidrs": ["127.0.0.1/32"], **changes})
+        edits = {
             "bind 127.0.0.1:8404": f"bind 127.0.0.1:{health}",
             "parse-resolv-conf": f"nameserver test 127.0.0.1:{names.port}",
         }
         if hurry:
-            changes |= {"client 1m": "client 200ms", "server 5m": "server 200ms"}
+            edits |= {"client 1m": "client 200ms", "server 5m": "server 200ms"}
+            edits |= {"http-request 10s": "http-request 200ms"}
+            if not password:
+                edits |= {"inspect-delay 10s": "inspect-delay 200ms"}
         config = gateway.configuration(args, gateway.password_hash("secret"))
-        for old, new in changes.items():
+        for old, new in edits.items():
             assert config.count(old) == 1
             config = config.replace(old, new)
         file = tmp_path / "haproxy.cfg"
@@ -288,7 +295,7 @@ def _said(port: int, source: str = "127.0.0.1") -> str:
         with socket.create_connection(
             ("127.0.0.1", port), timeout=DEADLINE_SECONDS, source_address=(source, 0)
         ) as connection:
-            connection.sendall(b"hello")
+            connection.sendall(HELLO)
             return connection.recv(100).decode()
     except ConnectionError:
         return ""
@@ -333,16 +340,69 @@ def test_the_password_is_asked_for_and_not_passed_on(start: Any, web: int) -> No
 
 
 @needs_haproxy
+@pytest.mark.parametrize(
+    ("sent", "password"),
+    [(b"", False), (HELLO[:-2], False), (HELLO[:-2], True), (b"\x16\x03\x01hello\r\n\r\n", False)],
+)
+def test_who_sends_no_whole_header_gets_no_connection(
+    start: Any, serve: Any, web: int, sent: bytes, password: bool
+) -> None:
+    (port,) = start(f"127.0.0.1:{web if password else serve()}", password=password, hurry=True)
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as slow:
+        slow.sendall(sent)
+        said = b""
+        with suppress(ConnectionError):
+            said = slow.recv(100)
+    assert said.startswith(b"HTTP/1.1 408 ") if password else said == b""
+
+
+@needs_haproxy
+@pytest.mark.parametrize("password", [False, True])
+def test_one_address_has_so_many_connections_and_no_more(
+    start: Any, web: int, password: bool
+) -> None:
+    cidrs = ["127.0.0.1/32", "127.0.0.2/32"]
+    first, second = start(*[f"127.0.0.1:{web}"] * 2, password=password, cidrs=cidrs, connections=10)
+    with ExitStack() as opened:
+        held = []
+        for index in range(10):
+            port = (first, second)[index % 2]  # of all routes together
+            one = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            one.sendall(HELLO)
+            assert one.recv(100).startswith(b"HTTP/1.1 ")
+            held.append(one)
+        with pytest.raises(ConnectionError):
+            _get(first, "secret")
+        assert _get(first, "secret", source="127.0.0.2")[0] == 200
+        held.pop().close()
+        _wait_for(lambda: _lets_in(second))
+
+
+def _lets_in(port: int) -> bool:
+    try:
+        return _get(port, "secret")[0] == 200
+    except ConnectionError:
+        return False
+
+
+def test_no_route_takes_the_others_connections(runtime: Any) -> None:
+    config = gateway.configuration(_args(runtime), "h")
+    shares = [int(line.split()[1]) for line in config.splitlines() if "    maxconn" in line]
+    assert len(shares) == 4  # all, health, two routes
+    assert shares[0] == sum(shares[1:])
+
+
+@needs_haproxy
 def test_a_quiet_connection_stays(start: Any, serve: Any) -> None:
     (port,) = start(f"127.0.0.1:{serve()}", hurry=True)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as quiet:
-        quiet.sendall(b"hello")
+        quiet.sendall(HELLO)
         assert quiet.recv(100) == b"127.0.0.1"
         quiet.settimeout(1)  # five times as long as the timeouts of a connection that does nothing
         with pytest.raises(TimeoutError):
             quiet.recv(100)
         quiet.settimeout(DEADLINE_SECONDS)
-        quiet.sendall(b"hello")
+        quiet.sendall(HELLO)
         assert quiet.recv(100) == b"127.0.0.1"
 
 

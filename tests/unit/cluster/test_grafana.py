@@ -157,6 +157,7 @@ def head(runtime: Any, deploy: Deploy) -> Callable[[GrafanaUrls | None], Any]:
             resources=node,
             ports=ports,
             token="t",
+            serve_token="s",
             storage=Storage(url="file:///srv/results"),
             tracking=None,
             prometheus_url="http://prometheus.internal:9090",

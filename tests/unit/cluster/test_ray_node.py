@@ -77,12 +77,12 @@ def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
     folder = Storage(url="file:///srv/results")
     environment = _environment(runtime, folder)
     assert not [name for name in environment if name.startswith("AWS_")]
-    files = deploy(lambda: ray_node.secret_files("token", folder, None))
-    assert files == {"ray-token": "token"}
+    files = deploy(lambda: ray_node.secret_files("token", folder, None, serve_token="s"))
+    assert files == {"ray-token": "token", "serve-token": "s"}
 
 
 def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
-    files = deploy(lambda: ray_node.secret_files("token", STORE, None))
+    files = deploy(lambda: ray_node.secret_files("token", STORE, None, serve_token="s"))
     assert files["ray-token"] == "token"
     assert files["aws-credentials"].splitlines() == [
         "[default]",
@@ -99,7 +99,7 @@ def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
     named = environment["TRAINYARD_TRACKING_CREDENTIALS_FILE"]
     assert named == "/run/secrets/mlflow-credentials"
     assert "canary" not in str(environment)
-    files = deploy(lambda: ray_node.secret_files("token", STORE, TRACKED))
+    files = deploy(lambda: ray_node.secret_files("token", STORE, TRACKED, serve_token="s"))
     assert files["mlflow-credentials"].splitlines() == [
         "[mlflow]",
         "mlflow_tracking_username = admin",
@@ -110,11 +110,12 @@ def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
 def test_without_a_tracking_server_nothing_names_one(runtime: Any, deploy: Any) -> None:
     environment = _environment(runtime)
     assert not [name for name in environment if "MLFLOW" in name or "TRACKING" in name]
-    files = deploy(lambda: ray_node.secret_files("token", STORE, None))
-    assert set(files) == {"ray-token", "aws-credentials"}
+    files = deploy(lambda: ray_node.secret_files("token", STORE, None, serve_token="s"))
+    assert set(files) == {"ray-token", "serve-token", "aws-credentials"}
 
 
 def test_what_serves_is_told_where_the_heads_proxy_listens(runtime: Any) -> None:
     environment = _environment(runtime)
     assert environment["TRAINYARD_SERVE_HOST"] == runtime.listen_address("ray-head")
     assert environment["TRAINYARD_SERVE_PORT"] == "8000"
+    assert environment["TRAINYARD_SERVE_TOKEN_FILE"] == "/run/secrets/serve-token"

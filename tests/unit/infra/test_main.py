@@ -24,6 +24,7 @@ def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, record
     assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
     assert exported["storageUrl"] == "s3://ray"
     assert exported["rayToken"] == "value of ray-token"
+    assert exported["serveToken"] == "value of serve-token"
     assert exported["secretKey"] == "value of object-store-training"
     assert exported["pythonVersion"].count(".") == 1
     programs = recorded.of_type("process:Program")

@@ -42,6 +42,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "trackingUrl": "",
         "trackingPassword": "",
         "serveUrl": "",
+        "serveToken": "canary-serve-token",
         "rayVersion": "2.60.0",
         "pythonVersion": "3.11",
         "nodes": [

@@ -64,8 +64,9 @@ def test_what_tracks_and_serves_is_named_without_its_secret(stack: outputs.Stack
     )
     rows = info.addresses(changed)
     assert ("MLflow", "http://127.0.0.1:5000") in rows
-    how = "python -m engine output trackingPassword --show-secrets -s dev"
-    assert ("its password", how) in rows
+    for label, name in (("its password", "trackingPassword"), ("its token", "serveToken")):
+        assert (label, f"python -m engine output {name} --show-secrets -s dev") in rows
     assert dict(rows)["what is served"].startswith("http://127.0.0.1:8000 ")
     assert "canary" not in f"{rows} {changed!r}"
-    assert "canary-password" in changed.secrets  # no upload may hold it
+    # No upload may hold them.
+    assert {"canary-password", "canary-serve-token"} <= set(changed.secrets)

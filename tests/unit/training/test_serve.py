@@ -123,11 +123,11 @@ def test_a_node_that_does_not_know_where_to_listen_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(deploy.HOST_VARIABLE, "127.0.0.1")
-    with pytest.raises(
-        SystemExit, match=f"error: this node does not have .*{deploy.PORT_VARIABLE}"
-    ):
+    missing = f"{deploy.PORT_VARIABLE}, {deploy.TOKEN_FILE_VARIABLE}"
+    with pytest.raises(SystemExit, match=f"error: this node does not have {missing}, "):
         deploy.main(["run", "--name", "run"])
     monkeypatch.setenv(deploy.PORT_VARIABLE, "8000")
+    monkeypatch.setenv(deploy.TOKEN_FILE_VARIABLE, "/run/secrets/serve-token")
     assert deploy._address() == ("127.0.0.1", 8000)
 
 
@@ -172,7 +172,9 @@ def test_a_stack_that_has_no_address_for_services(served: StackOutputs) -> None:
 def test_the_line_to_try_has_no_token(served: StackOutputs) -> None:
     line = client.how_to_ask("first", served)
     assert line.endswith("-F images=@b.jpg http://127.0.0.1:8000/first/predict")
-    assert served.ray_token not in line
+    assert "engine output serveToken --show-secrets -s dev" in line
+    assert served.serve_token not in line
+    assert "rayToken" not in line
 
 
 def test_rows_of_what_is_served(served: StackOutputs) -> None:

@@ -19,7 +19,9 @@ def _token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gate.TOKEN_FILE_VARIABLE, str(tmp_path / "token"))
 
 
-def ask(path: str, authorization: bytes | None = None, kind: str = "http") -> list[Any]:
+def ask(
+    path: str, authorization: bytes | None = None, kind: str = "http", method: str = "GET"
+) -> list[Any]:
     """What is sent back; "through" where the application would answer."""
     sent: list[Any] = []
 
@@ -33,12 +35,30 @@ def ask(path: str, authorization: bytes | None = None, kind: str = "http") -> li
         return {"type": "http.request"}
 
     headers = [] if authorization is None else [(b"authorization", authorization)]
-    scope = {"type": kind, "path": path, "headers": headers, "method": "GET"}
+    scope = {"type": kind, "path": path, "headers": headers, "method": method}
+    if kind == "websocket":
+        del scope["method"]
     asyncio.run(gate.Gate(application)(scope, receive, send))
     return sent
 
 
-@pytest.mark.parametrize("path", ["/first/predict", "/-/routes", "/", "/first/-/healthy/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/first/predict",
+        "/-/routes",
+        "/",
+        "/first/-/healthy/x",
+        # What only ends like a path of health; another application's routes may.
+        "/first/secret/-/healthy",
+        "/first/x/../-/healthy",
+        "/first/-/healthy\n",
+        "//-/healthy",
+        "/-/healthy",
+        "/First/-/healthy",
+        "/first/-/healthz",
+    ],
+)
 @pytest.mark.parametrize(
     ("given", "status"),
     [
@@ -71,8 +91,19 @@ def test_health_needs_no_token(path: str) -> None:
     assert ask(path) == ["through"]
 
 
-def test_a_web_socket_is_closed() -> None:
-    assert ask("/first/x", None, "websocket")[0]["type"] == "websocket.close"
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/-/healthz", "/first/-/healthy"])
+def test_health_is_only_asked_for(path: str, method: str) -> None:
+    [sent, *_] = ask(path, method=method)
+    assert (sent == "through") == (method == "HEAD")
+    assert sent == "through" or sent["status"] == 401
+
+
+@pytest.mark.parametrize("path", ["/first/x", "/first/-/healthy", "/-/healthz"])
+def test_a_web_socket_without_a_token_is_closed(path: str) -> None:
+    assert ask(path, None, "websocket")[0]["type"] == "websocket.close"
+    assert ask(path, b"Bearer wrong", "websocket")[0]["type"] == "websocket.close"
+    assert ask(path, f"Bearer {TOKEN}".encode(), "websocket") == ["through"]
 
 
 def test_without_a_token_nothing_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,13 @@ BOUNDARY = "xXboundaryXx"
 TYPE = f"multipart/form-data; boundary={BOUNDARY}"
 # What a careless parser stumbles over.
 AWKWARD = st.lists(
-    st.sampled_from([b"\r", b"\n", b"--", b"\r\n--", b"\r\n\r\n", b"\0", b"\xff", b"\x85", b"a"])
+    st.sampled_from(
+        [
+            *(b"\r", b"\n", b"--", b"\r\n--", b"\r\n\r\n", b"\0", b"\xff", b"\x85", b"a"),
+            # Lines that only begin like a delimiter, as a form inside a form has them.
+            *(f"\r\n--{BOUNDARY}{more}".encode() for more in ("y", "-", "0\r\n", "-x--", " z")),
+        ]
+    )
 ).map(b"".join)
 
 
@@ -71,6 +77,66 @@ def test_bytes_that_are_no_form_are_refused(body: bytes) -> None:
             uploads.pictures(kind, body)
 
 
+HEADERS = st.lists(
+    st.sampled_from(
+        [
+            *("Content-Disposition: ", "form-data; ", "name", "filename", "=", "*", '"', "'", ";"),
+            *(
+                "=?utf-8?b?!?=",
+                ")",
+                "(",
+                "\\",
+                "\r\n ",
+                "\n",
+                ".",
+                " ",
+                "%",
+                "%4",
+                "\0",
+                "\u2028",
+                "1",
+            ),
+        ]
+    ),
+    max_size=20,
+).map("".join)
+
+
+@settings(deadline=None)  # a loaded machine may take long
+@given(HEADERS)
+def test_headers_that_are_malformed_are_read_or_refused(headers: str) -> None:
+    body = f"--{BOUNDARY}\r\n{headers}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
+    # Any other error than this one fails the test.
+    with suppress(uploads.UploadError):
+        uploads.form(TYPE, body)
+    with suppress(uploads.UploadError):
+        uploads.form(f"multipart/form-data; {headers}", body)
+
+
+def test_what_breaks_pythons_newer_parser_is_refused() -> None:
+    header = "Content-Disposition: form-data; 1=?utf-8?b?!?=)00; .\r\n *"
+    body = f"--{BOUNDARY}\r\n{header}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
+    with pytest.raises(uploads.UploadError, match="does not name its field"):
+        uploads.form(TYPE, body)
+
+
+def test_a_form_has_bounds() -> None:
+    long = form(("images", "x" * uploads.MAX_HEADER_BYTES, b""))
+    with pytest.raises(uploads.UploadError, match="part 0 of the form does not name its field"):
+        uploads.form(TYPE, long)
+    for boundary in ("x" * 71, "x\u00e9", "x\ty", "x;y"):
+        with pytest.raises(uploads.UploadError) as caught:
+            uploads.form(f'multipart/form-data; boundary="{boundary}"', b"")
+        assert caught.value.status == 415
+
+
+def test_a_preamble_an_epilogue_and_blanks_behind_a_delimiter_say_nothing() -> None:
+    body = form(("images", "a", b"x"))
+    padded = body.replace(f"--{BOUNDARY}\r\n".encode(), f"--{BOUNDARY} \t\r\n".encode())
+    noisy = b"not shown\r\n" + padded + f"--{BOUNDARY}\r\nnot shown".encode()
+    assert uploads.form(TYPE, noisy) == [uploads.Part("images", "a", b"x")]
+
+
 def test_names_of_files_are_text() -> None:
     [part] = uploads.form(TYPE, form(("images", "Käse.jpg", b"x")))
     assert part.file == "Käse.jpg"
@@ -107,7 +173,10 @@ def test_what_is_refused_is_named() -> None:
     assert refused(("images", "", image("GIF", "L")))[1].startswith("image 0 is no JPEG")
     assert refused(good, ("file", "b", b""))[1].startswith("the form has a field 'file'")
     assert refused()[1].startswith("the form has no image")
-    assert refused(*[good] * 65)[0] == 413
+    assert refused(*[good] * 65) == (
+        413,
+        "the request has more than 64 images: send fewer at a time",
+    )
 
 
 @pytest.mark.parametrize("side", [8_000, 10_000, 20_000])

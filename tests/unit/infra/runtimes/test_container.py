@@ -1,6 +1,7 @@
 """What is looked at before and waited for after, on an Engine that is a recording."""
 
 import socket
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import requests
 from docker.errors import APIError, ImageNotFound, NotFound
+from urllib3.exceptions import ReadTimeoutError
 
 from infra.hosts import docker_engine
 from infra.runtimes import container
@@ -36,6 +38,8 @@ class FakeContainer:
         self.complaints: list[str] = []
         self.log = b"line 1\nline 2\n"
         self.started = 0
+        self.id = "id"
+        self.processes: int | None = None
         self.reload()
 
     def reload(self) -> None:
@@ -46,6 +50,7 @@ class FakeContainer:
             "RestartCount": state.get("RestartCount", 0),
             "NetworkSettings": {"Networks": self.networks},
             "Mounts": [{"Type": "volume", "Name": "food11", "Destination": "/mnt"}],
+            "HostConfig": {"PidsLimit": self.processes},
         }
 
     def exec_run(self, _check: list[str]) -> tuple[int, bytes]:
@@ -57,7 +62,7 @@ class FakeContainer:
     def logs(self, **options: Any) -> Any:
         return iter(self.log.splitlines(keepends=True)) if options.get("stream") else self.log
 
-    def wait(self) -> dict[str, int]:
+    def wait(self, timeout: float) -> dict[str, int]:
         return {"StatusCode": self.attrs["State"]["ExitCode"]}
 
 
@@ -73,6 +78,7 @@ class FakeEngine:
         self.pull_error: str | Exception = ""
         self.connected: list[tuple[str, list[str]]] = []
         self.volume_names: list[str] = []
+        self.refuses = False
         self.api = SimpleNamespace(
             containers=lambda **options: [
                 each for each in self.listed if options or each["State"] == "running"
@@ -80,6 +86,10 @@ class FakeEngine:
             networks=lambda names: self.nets,
             inspect_image=self._inspect_image,
             pull=self._pull,
+            base_url="http+docker://localhost",
+            api_version="1.41",
+            timeout=60,
+            post=self._post,
         )
         self.containers = SimpleNamespace(get=self._get)
         self.networks = SimpleNamespace(get=self._network)
@@ -91,6 +101,16 @@ class FakeEngine:
         if isinstance(self.container, Exception):
             raise self.container
         return self.container
+
+    def _post(self, url: str, *, json: dict[str, Any], timeout: float) -> requests.Response:
+        assert url == "http+docker://localhost/v1.41/containers/id/update"
+        assert timeout == 60
+        reply = requests.Response()
+        reply.status_code = 500 if self.refuses else 200
+        reply._content = b'{"message": "no cgroup"}'
+        found = self._get("id")
+        found.processes = found.attrs["HostConfig"]["PidsLimit"] = json["PidsLimit"]
+        return reply
 
     def _network(self, name: str) -> Any:
         def connect(found: FakeContainer, aliases: list[str]) -> None:
@@ -185,6 +205,12 @@ def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, A
     assert engine.pulled == []  # minutes, for a stack that cannot be
 
 
+def test_a_pull_that_breaks_off_is_told(engine: FakeEngine, node: dict[str, Any]) -> None:
+    engine.pull_error = ReadTimeoutError(None, None, "Read timed out.")
+    (line,) = _fault({**node, "images": {"images.a": "a:1"}})
+    assert "cannot be pulled (the Engine broke off: " in line
+
+
 @pytest.mark.parametrize("error", ["manifest unknown", _api_error("manifest unknown")])
 def test_images_that_cannot_be_had_are_told_with_their_settings(  # F31
     engine: FakeEngine, node: dict[str, Any], error: Any
@@ -264,6 +290,7 @@ PROPS: dict[str, Any] = {
     "alias": "web",
     "checks": [["curl", "http://127.0.0.1:80/"]],
     "once": False,
+    "processes": 512.0,  # as the CLI hands numbers over
     "timeout": 5,
 }
 Ready = Callable[..., str]
@@ -290,6 +317,53 @@ def test_it_is_waited_for_until_all_checks_answer(engine: FakeEngine) -> None:
     assert made.outs["ready"] is True
     assert found.complaints == []
     assert engine.connected == []
+
+
+def test_its_processes_are_bounded_before_it_is_waited_for(engine: FakeEngine) -> None:
+    for once in (False, True):
+        engine.container = found = FakeContainer(ENDED if once else RUNNING)
+        ReadyProvider().create({**PROPS, "once": once})
+        assert found.processes == 512
+        outs = {**PROPS, "once": once}
+        assert ReadyProvider().read("web", outs).outs["ready"] is True
+    found = FakeContainer(RUNNING)
+    engine.container = found
+    ReadyProvider().create({**PROPS, "processes": 0})  # where the kernel bounds none
+    assert found.processes is None
+
+
+def test_a_bound_that_was_changed_by_hand_is_seen(engine: FakeEngine) -> None:
+    engine.container = FakeContainer(RUNNING)
+    outs = ReadyProvider().create(PROPS).outs
+    engine.container.attrs["HostConfig"]["PidsLimit"] = -1
+    assert ReadyProvider().read("web", outs).outs["ready"] is False
+
+
+def test_a_bound_that_the_engine_does_not_take_is_told(refusal: Ready, engine: FakeEngine) -> None:
+    engine.refuses = True
+    assert refusal(FakeContainer(RUNNING)) == "web: the Docker Engine says: no cgroup"
+
+
+def test_a_check_that_does_not_end_is_given_up(
+    refusal: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "CHECK_SECONDS", 0.01)
+    found, ended = FakeContainer(RUNNING), threading.Event()
+    monkeypatch.setattr(found, "exec_run", lambda _: ended.wait(60))
+    text = refusal(found, timeout=0)
+    ended.set()
+    assert "the check 'curl http://127.0.0.1:80/' has not ended after 0.01 s. Its last log" in text
+
+
+def test_one_that_runs_once_and_says_nothing_is_given_up(
+    refusal: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "QUIET_SECONDS", 0.01)
+    found, ended = FakeContainer(RUNNING), threading.Event()
+    monkeypatch.setattr(found, "logs", lambda **_: iter(lambda: ended.wait(60), True))
+    text = refusal(found, once=True)
+    ended.set()
+    assert text.startswith("web has said nothing for 0.01 s and goes on: see `docker logs lab-web`")
 
 
 def test_one_that_was_disconnected_is_connected(engine: FakeEngine) -> None:
@@ -382,7 +456,7 @@ def test_a_refresh_sees_what_is_no_longer_ready(
     engine: FakeEngine, found: FakeContainer | Exception, once: bool, ready: bool
 ) -> None:
     engine.container = found
-    props = {**PROPS, "once": once}
+    props = {**PROPS, "once": once, "processes": 0}
     outs = ReadyProvider().read("web", props).outs
     assert outs["ready"] is ready
     assert ReadyProvider().diff("web", outs, {**props, "ready": None}).changes is not ready

@@ -1,0 +1,86 @@
+"""How much of the machine each container may take: memory, and processes with their threads.
+
+Without a bound one job that leaks, or forks without end, takes the whole machine along. The bounds
+are far above what a service needs; Ray's nodes have theirs from what they offer to jobs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.reader import Reader
+
+KEY = "containerLimits"
+FIELDS = ("memoryMib", "processes")
+LEAST = {"memoryMib": 64, "processes": 64}
+MOST = {"memoryMib": 1024 * 1_000_000, "processes": 4_194_304}  # the kernel has no more process ids
+WORKER = "ray-worker"  # stands for all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Bounds of one container.
+
+    Attributes:
+        memory_mib: memory in MiB, shared memory and page cache in use among it; 0 where the service
+            itself knows it.
+        processes: processes and threads.
+    """
+
+    memory_mib: int
+    processes: int
+
+
+OTHER = Limit(memory_mib=4096, processes=2048)
+# Of three Ray nodes together not more processes than a kernel has by default (32768).
+DEFAULTS = {
+    "ray-head": Limit(memory_mib=0, processes=8192),
+    WORKER: Limit(memory_mib=0, processes=8192),
+    "minio": OTHER,
+    "prometheus": Limit(memory_mib=2048, processes=1024),
+    "grafana": Limit(memory_mib=1024, processes=1024),
+    "jupyter": Limit(memory_mib=8192, processes=4096),
+    "mlflow": Limit(memory_mib=4096, processes=1024),
+    "dataset": Limit(memory_mib=4096, processes=1024),
+    "gateway": Limit(memory_mib=512, processes=256),
+}
+
+
+def read(reader: Reader) -> dict[str, dict[str, int]]:
+    """Return the bounds that are set, by service and field."""
+    given = reader.object(KEY, f"write bounds by service: {', '.join(DEFAULTS)}")
+    for service, bounds in given.items():
+        key = f"{KEY}.{service}"
+        if service not in DEFAULTS:
+            reader.unknown(key, bounds, service, DEFAULTS)
+        elif not isinstance(bounds, dict):
+            reader.fault(key, bounds, "must be an object", f"write {{{': …, '.join(FIELDS)}: …}}")
+        else:
+            for field, value in bounds.items():
+                _check(reader, f"{key}.{field}", field, value)
+    return given
+
+
+def _check(reader: Reader, key: str, field: str, value: Any) -> None:
+    if field not in FIELDS:
+        reader.unknown(key, value, field, FIELDS)
+        return
+    low, high = LEAST[field], MOST[field]
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        bound = f"must be a whole number from {low} to {high}"
+        reader.fault(key, value, bound, f"set {key} within it")
+
+
+def of(service: str, given: Mapping[str, Mapping[str, int]]) -> Limit:
+    """Return the bounds of a service.
+
+    Args:
+        service: its name.
+        given: bounds that are set.
+    """
+    name = WORKER if service.startswith(f"{WORKER}-") else service
+    default, mine = DEFAULTS.get(name, OTHER), given.get(name, {})
+    return Limit(
+        memory_mib=mine.get("memoryMib", default.memory_mib),
+        processes=mine.get("processes", default.processes),
+    )
