@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ray import tune
 
 from training import search_state
+from training.housekeeping import housekeeping
 from training.run_folder import CURVES
 from training.runs import Run
 
@@ -35,19 +36,21 @@ class TrialLines(tune.Callback):
         for trial in trials:
             if trial.trial_id not in self._sampled:
                 self._sampled.add(trial.trial_id)
-                print(f"{_title(trial.trial_id)}: {_searched(trial.config)}", flush=True)
+                with housekeeping(f"what {_title(trial.trial_id)} tries is not shown"):
+                    print(f"{_title(trial.trial_id)}: {_searched(trial.config)}", flush=True)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         """Prints an epoch."""
-        print(
-            f"{_title(trial.trial_id)} | "
-            f"Epoch: {result['training_iteration']:03d}/{self._epochs:03d} | "
-            f"Valid. Acc.: {result['val_accuracy']:.3%} | Loss: {result['val_loss']:.4f}"
-            f"{_mark(result)}",
-            flush=True,
-        )
+        with housekeeping(f"an epoch of {_title(trial.trial_id)} is not shown"):
+            print(
+                f"{_title(trial.trial_id)} | "
+                f"Epoch: {result['training_iteration']:03d}/{self._epochs:03d} | "
+                f"Valid. Acc.: {result['val_accuracy']:.3%} | Loss: {result['val_loss']:.4f}"
+                f"{_mark(result)}",
+                flush=True,
+            )
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Says that the search goes on."""
@@ -72,7 +75,9 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
     )
     histories: list[list[dict[str, Any]]] = []
     for number, result in enumerate(results):
-        history = _history(result)
+        history: list[dict[str, Any]] = []
+        with housekeeping(f"the results of trial {number:05d} are not shown"):
+            history = _history(result)
         shown = (
             f"{history[-1]['valid_acc']:9.3%}{_mark(result.metrics)}" if history else "        -"
         )
@@ -89,7 +94,8 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
     result = results[best]
     run.write_metrics(histories[best])
     run.end()  # draws the best trial's curves; the picture of all takes their place
-    run.write(CURVES, _picture(run.name, histories, best))
+    with housekeeping(f"there is no {CURVES} of all trials"):
+        run.write(CURVES, _picture(run.name, histories, best))
     print(
         f"Best trial: {best:05d} ({_searched(result.config or {})}), "
         f"Valid. Acc.: {_best_accuracy(histories[best]):.3%}{_mark(result.metrics)}"

@@ -298,9 +298,12 @@ def test_a_search_with_failures_that_is_cut_off(  # D52, D55, F32
 
 def state_with_an_end(cluster: Any, run: str) -> bytes | None:
     """The search's state as it is stored, once a trial has come to its end in it."""
-    states = [key for key in cluster.keys(f"{run}/") if "/experiment_state-" in key]
-    state: bytes | None = cluster.read(max(states)) if states else None
-    return state if state and ended(state) - FAILING else None
+    folder = cluster.keys(f"{run}/experiment_state-")
+    states = [key for key in folder if key.endswith(".json")]  # beside each is the one before
+    if not states:
+        return None
+    _, _, state = cluster.read(max(states)).partition(b"\n")  # behind its signature
+    return state if ended(state) - FAILING else None
 
 
 def ended(state: bytes) -> set[str]:

@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
-from training import objects, search_state
+from training import objects, search_files, search_state, signed
+from training.trials import TrialLines
 
+KEY = signed.derived("a token of 32 characters or more!")
+
+RUN = "search"
 TRIALS = {  # the names of their folders, as Tune makes them
     "00f8a_00000": "train_func_00f8a_00000_0_batch_size=32,dropout=0.61_2026-11-22_04-12-58",
     "00f8a_00001": "train_func_00f8a_00001_1_batch_size=64,dropout=0.20_2026-11-22_04-12-59",
 }
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signed, "cluster_key", lambda: KEY)
 
 
 @pytest.fixture
@@ -33,7 +42,14 @@ def _write_state(store: Path, begun: str, **newest: str | None) -> None:
         for trial, name in newest.items()
     ]
     data = [["{}", json.dumps(result)] for result in results]
-    (store / f"experiment_state-{begun}.json").write_text(json.dumps({"trial_data": data}))
+    search = search_files.StoredSearch(objects.open_url(store.as_uri()), RUN, KEY)
+    search.take_up()
+    search.store(search_files.TUNER, b"N.")
+    search.store(f"experiment_state-{begun}.json", json.dumps({"trial_data": data}).encode())
+
+
+def _tear(store: Path, begun: str, content: bytes = b"") -> None:
+    (store / f"experiment_state-{begun}.json").write_bytes(content)
 
 
 def _left(store: Path, trial: str) -> list[int]:
@@ -42,7 +58,7 @@ def _left(store: Path, trial: str) -> list[int]:
 
 
 def _prune(store: Path) -> None:
-    search_state.prune(objects.open_url(store.as_uri()))
+    search_state.prune(objects.open_url(store.as_uri()), RUN)
 
 
 def test_what_the_stored_state_may_go_on_from_stays_and_all_after_it(store: Path) -> None:  # F32
@@ -71,7 +87,7 @@ def test_a_search_that_went_on_goes_by_its_newest_state(store: Path) -> None:
 
 
 def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pruning = search_state.Pruning(store.as_uri())
+    pruning = search_state.Pruning(store.as_uri(), RUN)
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
     pruning.on_step_end(1, [])
     assert _left(store, "00f8a_00000") == [1, 2, 3]
@@ -80,18 +96,55 @@ def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.Monk
     assert _left(store, "00f8a_00000") == [1, 2, 3]
     monkeypatch.setattr(search_state, "PAUSE_SECONDS", 0.0)
     pruning.on_step_end(3, [])
+    assert _left(store, "00f8a_00000") == [1, 2, 3]  # the state before may be gone on from
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003", "00001": None})
+    pruning.on_step_end(4, [])
     assert _left(store, "00f8a_00000") == [2, 3]
 
 
-def test_a_search_goes_on_without_the_store(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize("error", [objects.StorageError, KeyError, RecursionError, OSError])
+def test_a_search_goes_on_whatever_pruning_cannot_do(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, error: type[Exception]
 ) -> None:
-    def refuse(_folder: objects.Folder) -> None:
-        raise objects.StorageError("the store is away")
+    def refuse(_folder: objects.Folder, _run: str) -> None:
+        raise error("the store is away")
 
     monkeypatch.setattr(search_state, "prune", refuse)
-    search_state.Pruning(store.as_uri()).on_step_end(1, [])
-    assert "old checkpoints stay for now: the store is away" in capsys.readouterr().out
+    search_state.Pruning(store.as_uri(), RUN).on_step_end(1, [])
+    said = capsys.readouterr().out
+    assert said.startswith("warning: old checkpoints stay for now: ")
+    assert "the store is away" in said
+    assert said.count("\n") == 1
+
+
+def test_a_state_that_tune_is_just_writing_ends_no_search(store: Path) -> None:  # F32
+    """`make course` ended so in its last step: the state was stored empty."""
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
+    _tear(store, "2026-11-22_04-12-58")
+    search_state.Pruning(store.as_uri(), RUN).on_step_end(1, [])
+    assert _left(store, "00f8a_00000") == [1, 2, 3]  # by the state before
+
+
+@pytest.mark.parametrize("content", [b'{"trial_data": []}', b"\x80\x05.", b"[" * 100_000])
+def test_a_state_of_another_prunes_nothing(store: Path, capsys: Any, content: bytes) -> None:
+    _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
+    _tear(store, "2026-11-22_04-12-58", content)
+    search_state.Pruning(store.as_uri(), RUN).on_step_end(1, [])
+    assert _left(store, "00f8a_00000") == [0, 1, 2, 3]
+    assert "old checkpoints stay for now" in capsys.readouterr().out
+
+
+def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys: Any) -> None:
+    lines = TrialLines(4)
+    trial = SimpleNamespace(trial_id="00f8a_00001", config={})
+    lines.on_step_begin(1, [trial])
+    lines.on_trial_result(1, [trial], trial, {"training_iteration": 1})
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "warning: what trial 00001 tries is not shown: KeyError: 'batch_size'",
+        "warning: an epoch of trial 00001 is not shown: KeyError: 'val_accuracy'",
+    ]
 
 
 def _results(count: int, accuracy: float) -> list[dict[str, float]]:
@@ -130,3 +183,33 @@ def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) ->
     asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
     asha.on_trial_add(None, _trial(new, {}))
     assert asha.on_trial_result(None, _trial(new, {}), _results(1, 0.4)[0]) == "CONTINUE"
+
+
+@pytest.mark.parametrize(
+    "line", ['{"training_iteration": "x", "val_accuracy": 0.4}', "[1]", "{", '{"val_accuracy": {}}']
+)
+def test_asha_does_without_results_that_cannot_be_read(
+    store: Path, line: str, capsys: Any
+) -> None:  # F32
+    """Tune takes what a scheduler raises for a search without a state, and begins it anew."""
+    done, new = TRIALS
+    results = [json.dumps(result) for result in _results(1, accuracy=0.5)]
+    (store / TRIALS[done] / "result.json").write_text("\n".join([*results, line, ""]))
+    asha = _halving(store)
+    asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
+    asha.on_trial_add(None, _trial(new, {}))
+    assert asha.on_trial_result(None, _trial(new, {}), _results(1, 0.4)[0]) == "STOP"
+    capsys.readouterr()
+
+
+def test_asha_does_without_the_store(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def away(_url: str) -> None:
+        raise objects.StorageError("the store is away")
+
+    monkeypatch.setattr(search_state, "open_url", away)
+    _halving(store).on_trial_add(None, _trial("00f8a_00000", _results(4, 0.5)[-1]))
+    assert capsys.readouterr().out == (
+        "warning: ASHA does without what trial 00f8a_00000 had reported: the store is away\n"
+    )

@@ -13,7 +13,8 @@ run's curves.png (`train show search --curves FILE`), metrics.jsonl has the best
 
 A trial that fails does not end the search. Submitted again under its --name, a search that was
 cut off goes on where it was: trials that are done are not run again, others go on from their last
-checkpoint. (What Tune needs for that it keeps pickled in the run's folder in the store.)
+checkpoint. (What Tune needs for that it keeps pickled in the run's folder in the store; it is
+signed with a key of the cluster, and what is not, is refused: training/search_files.py.)
 
 What is new beside train_lightning.py: what is sampled, `tune.report` instead of the test, and the
 driver. Each trial is one process that asks for its resources: Tune takes a TorchTrainer no more
@@ -82,7 +83,7 @@ def train_func(config: dict[str, Any]) -> None:
         if folder is not None:
             metrics = metrics | {"generated": data.generated}
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
     stopping = EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min")
     callbacks: list[L.Callback] = [stopping, ResumableCheckpoints(data.sampler, stopping, report)]
@@ -139,16 +140,25 @@ def main(arguments: list[str] | None = None) -> None:
     from ray import tune
     from ray.tune.search import BasicVariantGenerator
 
-    from training import objects, search_state, trials
+    from training import search_state, signed, trials
+    from training.objects import StorageError
+    from training.search_files import SearchError, SearchFiles
 
+    try:
+        files = SearchFiles(run, signed.cluster_key())
+        goes_on = files.search.take_up()
+    except (signed.SignatureError, SearchError, StorageError) as error:
+        sys.exit(f"error: {error}")
     run.start(asked)
+    pruning = search_state.Pruning(run.url, run.name)
+    _, folder = run.place  # without its s3://, as Tune wants it beside a file system
     trainable = tune.with_resources(train_func, options.bundle(asked))
     space = asked | {
         "batch_size": tune.choice([32, 64]),
         "dropout_probability": tune.uniform(0.1, 0.8),
     }
-    if tune.Tuner.can_restore(run.url):
-        tuner = tune.Tuner.restore(run.url, trainable)
+    if goes_on:
+        tuner = tune.Tuner.restore(folder, trainable, storage_filesystem=files)
     else:
         tuner = tune.Tuner(
             trainable,
@@ -164,17 +174,15 @@ def main(arguments: list[str] | None = None) -> None:
             ),
             run_config=tune.RunConfig(
                 name=run.name,
-                storage_path=run.storage,
+                storage_path=str(Path(folder).parent),
+                storage_filesystem=files,
                 failure_config=tune.FailureConfig(max_failures=1),  # on a node that is lost
-                callbacks=[
-                    trials.TrialLines(asked["total_epochs"]),
-                    search_state.Pruning(run.url),
-                ],
+                callbacks=[trials.TrialLines(asked["total_epochs"]), pruning],
                 verbose=0,
             ),
         )
     found = tuner.fit()
-    search_state.prune(objects.open_url(run.url))
+    pruning.prune()
     if fault := trials.finish(run, found):
         sys.exit(f"error: {fault}")
 

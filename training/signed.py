@@ -1,0 +1,91 @@
+"""Signed files in the store: only who has the cluster's token can make one that is taken.
+
+    trainyard-signed-1 00000000001234 <HMAC-SHA256 as 64 hex digits>
+    the content, 1234 bytes
+
+Whoever can write the bucket has the key of the training user, but not the Ray token. A file says
+for which name it was signed, so that none can be passed off as another. An older version of the
+same file is not told from the newest one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+MAGIC = b"trainyard-signed-1 "
+LENGTH_DIGITS = 14
+HEADER_BYTES = len(MAGIC) + LENGTH_DIGITS + 1 + 64 + 1
+# Another use of the token must not get the same key.
+PURPOSE = b"trainyard: state of a search in the store, version 1"
+
+
+class SignatureError(Exception):
+    """A file is not one that the cluster has signed under this name; the message says what."""
+
+
+def cluster_key() -> bytes:
+    """The key, from the Ray token where Ray itself finds it.
+
+    Raises:
+        SignatureError: this process has no Ray token.
+    """
+    from ray import _raylet  # noqa: PLC0415 - only jobs need it
+
+    # Not in Ray's stubs; `ray get-auth-token` reads it so too.
+    loader = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
+    if not loader.has_token(ignore_auth_mode=True):
+        raise SignatureError(
+            "there is no Ray token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token)"
+        )
+    return derived(str(loader.get_raw_token(ignore_auth_mode=True)))
+
+
+def derived(token: str) -> bytes:
+    """The key of a cluster with this token."""
+    return hmac.digest(token.encode(), PURPOSE, "sha256")
+
+
+def signed(content: bytes, name: str, key: bytes) -> bytes:
+    """What is stored.
+
+    Args:
+        content: of the file.
+        name: says which file it is; whoever reads it gives the same.
+        key: of the cluster.
+    """
+    return b"%b%0*d %b\n%b" % (
+        MAGIC,
+        LENGTH_DIGITS,
+        len(content),
+        _mac(content, name, key),
+        content,
+    )
+
+
+def content_of(stored: bytes, name: str, key: bytes) -> bytes | None:
+    """The content of a signed file; None where the file was cut off while it was written.
+
+    Raises:
+        SignatureError: the file is not signed, was changed, or is another one.
+    """
+    header = stored[:HEADER_BYTES]
+    if not header.startswith(MAGIC[: len(header)]):
+        raise SignatureError("it is not signed")
+    if len(header) < HEADER_BYTES:
+        return None
+    digits, _, mac = header[len(MAGIC) : -1].partition(b" ")
+    if not digits.isdigit():
+        raise SignatureError("it is not signed")
+    content = stored[HEADER_BYTES:]
+    if len(content) < int(digits):
+        return None
+    if not hmac.compare_digest(mac, _mac(content, name, key)):
+        raise SignatureError("its signature is not that of this cluster for this file")
+    return content
+
+
+def _mac(content: bytes, name: str, key: bytes) -> bytes:
+    # The name cannot run over into the content: its length is fixed by its own digest.
+    named = hashlib.sha256(name.encode()).digest()
+    return hmac.new(key, named + content, "sha256").hexdigest().encode()
