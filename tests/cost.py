@@ -69,6 +69,9 @@ def used_by(group: Path) -> float:
     return 0.0
 
 
+Row = tuple[str, str, str, Reading]  # part, name, test, cost
+
+
 class Meter:
     """Counts processor seconds from where it is started."""
 
@@ -123,12 +126,26 @@ class Costs:
     """The plugin: takes a reading around every part."""
 
     def __init__(self, table: Path | None) -> None:
-        self.table = table
         self.meter = Meter()
         self.how = self.meter.how
         self.first = self.meter.read()
-        self.rows: list[tuple[str, str, str, Reading]] = []
+        self.rows: list[Row] = []
         self.ending: dict[object, Reading] = {}
+        self.table = None
+        if table is not None:
+            table.parent.mkdir(parents=True, exist_ok=True)
+            # Line by line: a run that is cut off has told what it cost until then.
+            self.table = table.open("w", buffering=1)
+            self.table.write("\t".join(COLUMNS) + "\n")
+
+    def note(self, part: str, name: str, test: str, before: Reading) -> None:
+        cost = self.meter.read() - before
+        self.rows.append((part, name, test, cost))
+        if self.table is not None:
+            seconds = (f"{each:.3f}" for each in (cost.processor, cost.containers, cost.wall))
+            csv.writer(self.table, "excel-tab", lineterminator="\n").writerow(
+                [part, name, test, *seconds]
+            )
 
     @contextmanager
     def measured(self, part: str, name: str, test: str) -> Iterator[None]:
@@ -136,14 +153,14 @@ class Costs:
         try:
             yield
         finally:
-            self.rows.append((part, name, test, self.meter.read() - before))
+            self.note(part, name, test, before)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         parts = [item.nodeid.partition("::")[0] for item in session.items]
         if not any("integration" in part and "docker" in part for part in parts):
             self.meter.engine = None  # containers of another run
             self.first = replace(self.first, containers=0.0)
-        self.rows.append(("collection", "", "", self.meter.read() - self.first))
+        self.note("collection", "", "", self.first)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -171,19 +188,13 @@ class Costs:
         before = self.ending.pop(fixturedef, None)
         if before is not None:
             name, test = f"{fixturedef.baseid}::{fixturedef.argname}", request.node.nodeid
-            self.rows.append(("teardown", name, test, self.meter.read() - before))
+            self.note("teardown", name, test, before)
 
     def pytest_sessionfinish(self) -> None:
-        self.rows.append(("all", "", "", self.meter.read() - self.first))
+        self.note("all", "", "", self.first)
         self.meter.end()
         if self.table is not None:
-            self.table.parent.mkdir(parents=True, exist_ok=True)
-            with self.table.open("w", newline="") as file:
-                writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-                writer.writerow(COLUMNS)
-                for part, name, test, cost in self.rows:
-                    seconds = (cost.processor, cost.containers, cost.wall)
-                    writer.writerow([part, name, test, *(f"{each:.3f}" for each in seconds)])
+            self.table.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         whole = self.rows[-1][3]
@@ -198,7 +209,7 @@ class Costs:
             )
 
 
-def dearest(rows: list[tuple[str, str, str, Reading]]) -> list[tuple[str, Reading]]:
+def dearest(rows: list[Row]) -> list[tuple[str, Reading]]:
     """The tests and the fixtures that cost most; a fixture with all its uses together."""
     sums: dict[str, Reading] = {}
     uses: Counter[str] = Counter()

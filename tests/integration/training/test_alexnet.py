@@ -109,24 +109,6 @@ def test_runs_are_listed_and_shown(cluster: Any, tmp_path: Path) -> None:
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.usefixtures("first")
-def test_a_finished_run_and_another_configuration(cluster: Any) -> None:
-    result = cluster.train("submit", "alexnet", "--name", "cut")
-    assert result.returncode == 0, result.stderr
-    assert "run cut has finished" in result.stdout
-    assert "RayTrainWorker" not in result.stdout
-    result = cluster.train("submit", "alexnet", "--name", "cut", "--", "--seed", "5")
-    assert result.returncode == 1
-    assert "run 'cut' was started otherwise (seed was 1, now 5)" in result.stdout
-
-
-def test_two_workers_count_every_image_once(cluster: Any) -> None:
-    train(cluster, "pair", "--epochs", "1", "--workers", "2")  # A3
-    [record] = metrics(cluster, "pair")
-    for name in ("valid_acc", "test_acc", "final_train_acc"):
-        assert record[name] * 48 == pytest.approx(round(record[name] * 48))
-
-
 def test_data_that_is_missing_is_one_message(cluster: Any) -> None:
     result = cluster.train("submit", "alexnet", "--", "--data", "folder:/nowhere")
     assert result.returncode == 1
@@ -136,16 +118,23 @@ def test_data_that_is_missing_is_one_message(cluster: Any) -> None:
     assert "Traceback" not in result.stdout
 
 
-def test_a_folder_stands_in_for_the_object_store(cluster: Any, tmp_path: Path) -> None:
+def test_two_workers_count_every_image_once_and_a_folder_stands_in_for_the_store(  # A3
+    cluster: Any, tmp_path: Path
+) -> None:
     storage = (tmp_path / "store").as_uri()
     env = tmp_path / "env.yaml"  # what the nodes of such a stack have
     env.write_text(f"env_vars: {{TRAINYARD_STORAGE_URL: '{storage}'}}")
     outputs = str(cluster.write_outputs("folder.json", storageUrl=storage, bucket=""))
-    options = ["--name", "local", "--outputs", outputs, "--runtime-env", str(env)]
+    options = ["--name", "pair", "--outputs", outputs, "--runtime-env", str(env)]
+    two = ["--epochs", "1", "--workers", "2"]
     result = cluster.train(
-        "submit", "alexnet", *options, "--", *SMALL, "--epochs", "1", timeout=JOB_DEADLINE_S
+        "submit", "alexnet", *options, "--", *SMALL, *two, timeout=JOB_DEADLINE_S
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    shown = cluster.train("show", "local", "--outputs", outputs).stdout
-    assert re.search(rf"checkpoint\s+{storage}/local/checkpoint_", shown)
-    assert (tmp_path / "store" / "local" / "curves.png").is_file()
+    shown = cluster.train("show", "pair", "--outputs", outputs).stdout
+    assert re.search(rf"checkpoint\s+{storage}/pair/checkpoint_", shown)
+    left = tmp_path / "store" / "pair"
+    assert (left / "curves.png").is_file()
+    [record] = map(json.loads, (left / "metrics.jsonl").read_text().splitlines())
+    for name in ("valid_acc", "test_acc", "final_train_acc"):
+        assert record[name] * 48 == pytest.approx(round(record[name] * 48))

@@ -77,16 +77,6 @@ def read_rest(process: subprocess.Popen[str]) -> str:
     return rest
 
 
-def wait_until(probe: Callable[[], Any], deadline_s: float = 60) -> Any:
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        found = probe()
-        if found:
-            return found
-        time.sleep(0.2)
-    raise TimeoutError(f"not within {deadline_s} s")
-
-
 def test_a_job_that_succeeds(cluster: Any, script: Callable[[str], str]) -> None:
     result = cluster.train("submit", script("print('hello')"), "--name", "hello")
     assert result.returncode == 0, result.stderr
@@ -243,40 +233,6 @@ def test_what_cannot_run_is_refused_at_once(arguments: list[str], cluster: Any) 
     assert re.search(r"the largest, worker-0, has CPU 2|nodes have CPU 2 in all", result.stderr)
     assert "--force" in result.stderr
     assert len(cluster.jobs()) == before
-
-
-def test_a_forced_job_waits_with_its_reason_until_a_node_comes(
-    cluster: Any, script: Callable[[str], str]
-) -> None:
-    asked = ["--entrypoint-resources", '{"special": 1}', "--force", "--name", "forced"]
-    process = cluster.popen("submit", script("print('ran')"), *asked)
-    try:
-        out = read_until(process, "is PENDING: it asks for special 1 on one node")
-        process.send_signal(signal.SIGINT)  # D38
-        read_rest(process)
-    finally:
-        process.kill()
-    job_id = submitted(out)
-    status = json.loads(cluster.train("status", "forced", "--json").stdout)
-    assert status["status"] == "PENDING"  # D36
-    assert "no node has; the largest, worker-0, has CPU 2, GPU 0, special 0" in status["waits"]
-    usage = cluster.api("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]
-    assert usage["usage"]["CPU"][0] == 0  # D38
-    with cluster.add_node("--num-cpus=0", '--resources={"special": 1}'):  # D37
-        result = cluster.train("logs", "-f", job_id)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "ran" in result.stdout.splitlines()
-
-
-@pytest.mark.usefixtures("stopping")
-def test_a_queued_job_is_told_to_stop(cluster: Any, script: Callable[[str], str]) -> None:
-    asked = ["--entrypoint-resources", '{"other": 1}', "--force", "--no-wait", "--name", "queued"]
-    job_id = submitted(cluster.train("submit", script(COUNTING), *asked).stdout)
-    result = cluster.train("stop", "queued")
-    assert result.returncode == 0
-    assert f"job {job_id} is queued: Ray stops it when it is about to start" in result.stdout
-    with cluster.add_node("--num-cpus=0", '--resources={"other": 1}'):
-        wait_until(lambda: cluster.jobs()[job_id]["status"] == "STOPPED")
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,17 @@ def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
     assert _usage(cluster)["GPU"][0] == 0
     assert _usage(cluster)["CPU"][0] == 0
 
+    asked = [*TWO_GPUS, "--force", "--no-wait", "--name", "queued", "--outputs", str(gpus)]
+    [queued] = re.findall(
+        r"Job '(\S+)' submitted successfully", cluster.train("submit", script, *asked).stdout
+    )
+    stopped = cluster.train("stop", "queued")
+    assert stopped.returncode == 0
+    assert f"job {queued} is queued: Ray stops it when it is about to start" in stopped.stdout
+
     with cluster.add_node("--num-cpus=0", "--num-gpus=2"):
         result = cluster.train("logs", "-f", "two-gpus")
+        wait_for("its end", lambda: cluster.jobs()[queued]["status"] == "STOPPED")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "ran" in result.stdout.splitlines()
 

@@ -274,33 +274,36 @@ def test_a_server_that_never_answers_delays_nothing_for_long(
     assert "".join(capfd.readouterr()).count("warning: ") == 1
 
 
-def test_a_job_is_logged_and_trains_on_when_the_server_is_down(
-    cluster: Any, tmp_path: Path
-) -> None:  # A45
-    server = tracking_server(tmp_path)
-    node = tmp_path / "env.yaml"  # what the nodes of a stack with MLflow have
-    node.write_text(json.dumps({"env_vars": server.env}))
-    small = ["--max-images", "24", "--batch-size", "24"]
-
-    def train(epochs: int) -> str:
-        options = ["--name", "tracked", "--runtime-env", str(node), "--"]
-        result = cluster.train(
-            "submit", "alexnet", *options, *small, "--epochs", str(epochs), timeout=JOB_DEADLINE_S
-        )
-        assert result.returncode == 0, result.stdout + result.stderr
-        out: str = result.stdout
-        return out
-
-    with server.up():
-        assert "warning: MLflow" not in train(2)
-        assert [step for step, _ in server.steps("tracked", "loss")] == [0, 1]
-        sources = [version["source"] for version in versions(server, "alexnet")]
-        newest = [key for key in cluster.keys("tracked/") if key.endswith("manifest.json")][-1]
-        assert f"s3://ray/{newest.removesuffix('/manifest.json')}" in sources
-        tags = {each["key"]: each["value"] for each in server.run("tracked")["data"]["tags"]}
-        assert tags["trainyard.job"].startswith("raysubmit_")
-        assert len(tags["mlflow.source.git.commit"].removesuffix("-dirty")) == 40
-    out = train(3)
-    assert "Training completed after 3 epochs" in out
+def test_a_server_that_is_down_stops_no_training(
+    open_run: Callable[[str], Run],
+    running: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(tracking.URI_VARIABLE, f"http://127.0.0.1:{free_ports(1)[0]}")
+    run = open_run("down")
+    run.start(CONFIG)
+    run.write_metrics(EPOCHS)
+    run.end()
+    out = "".join(capfd.readouterr())
     assert "warning: MLflow at 127.0.0.1:" in out
     assert PASSWORD not in out
+    assert run.metrics() == EPOCHS
+
+
+def test_a_job_is_logged(cluster: Any, running: Server, tmp_path: Path) -> None:  # A45
+    node = tmp_path / "env.yaml"  # what the nodes of a stack with MLflow have
+    node.write_text(json.dumps({"env_vars": running.env}))
+    options = ["--name", "tracked", "--runtime-env", str(node), "--"]
+    small = ["--max-images", "24", "--batch-size", "24", "--epochs", "2"]
+    result = cluster.train("submit", "alexnet", *options, *small, timeout=JOB_DEADLINE_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "warning: MLflow" not in result.stdout
+    assert [step for step, _ in running.steps("tracked", "loss")] == [0, 1]
+    sources = [version["source"] for version in versions(running, "alexnet")]
+    newest = [key for key in cluster.keys("tracked/") if key.endswith("manifest.json")][-1]
+    assert f"s3://ray/{newest.removesuffix('/manifest.json')}" in sources
+    tags = {each["key"]: each["value"] for each in running.run("tracked")["data"]["tags"]}
+    assert tags["trainyard.job"].startswith("raysubmit_")
+    assert len(tags["mlflow.source.git.commit"].removesuffix("-dirty")) == 40
