@@ -320,7 +320,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         "bootTimeoutMinutes": 45,
         "fileSystems": {"food-11": "/lambda/nfs/food-11"},
     }
-    parsed = config.parse(settings(lambdaCloud=everything), host, "dev")
+    parsed = config.parse(settings(**{**_rent(), "lambdaCloud": everything}), host, "dev")
     assert parsed.on_hosts == 3
     assert parsed.lambda_cloud == LambdaCloud(
         instances=3,
