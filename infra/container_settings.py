@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infra import versions
+from infra.hosts import local
 from infra.reader import CREDENTIALS, SECRET_NAME, Reader
 
 VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,254}")
@@ -37,6 +38,7 @@ DATASET_SOURCES = ("generate", "url", "archive")
 DATASET_FIELDS = (*DATASET_SOURCES, "sha256", "volume")
 DATASET_VOLUME = "food11"
 CIDR = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}/\d{1,2}", re.ASCII)
+EVERYBODY = "0.0.0.0/0"
 MIN_PREFIX_LENGTH = 8  # bits: no organisation's own network is larger
 MAX_CIDRS = 64
 
@@ -159,14 +161,30 @@ def _check_url(reader: Reader, key: str, value: str) -> None:
 
 
 def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
-    """Return the IPv4 networks whose machines may connect."""
+    """Return the IPv4 networks whose machines may connect; on rented machines log in by SSH."""
+    rented = _rents(reader)
     given = reader.array("allowedCidrs", "write a list of networks, such as [192.0.2.0/24]")
     if len(given) > MAX_CIDRS:
         bound = f"must be at most {MAX_CIDRS} networks"
         reader.fault("allowedCidrs", len(given), bound, "join neighbours to larger networks")
+    if rented and not given:
+        own = local.public_address()
+        mine = f"[{own}/32] is this machine's" if own else "such as [198.51.100.7/32]"
+        bound = "must be set with lambdaCloud: the networks that may log in to its machines by SSH"
+        action = (
+            f"set it to the public address that you come from, {mine}, or to [{EVERYBODY}] for "
+            "everybody who has a key"
+        )
+        reader.fault("allowedCidrs", given, bound, action)
     for index, value in enumerate(given):
-        _check_cidr(reader, f"allowedCidrs[{index}]", value)
+        # Written out it is meant: SSH there takes keys only, and nothing else is open.
+        if not (rented and value == EVERYBODY):
+            _check_cidr(reader, f"allowedCidrs[{index}]", value)
     return tuple(str(value) for value in given)
+
+
+def _rents(reader: Reader) -> bool:
+    return reader.raw.get("lambdaCloud", "{}").strip() not in ("", "{}")
 
 
 def _check_cidr(reader: Reader, key: str, value: Any) -> None:
@@ -211,7 +229,7 @@ def publish_address(reader: Reader) -> str:
         elif not cidrs:
             bound = "does nothing without allowedCidrs: only this machine can connect"
             reader.fault(key, text, bound, f"list who may connect in allowedCidrs, or remove {key}")
-    elif cidrs and key in reader.raw and reader.raw.get("lambdaCloud", "{}").strip() == "{}":
+    elif cidrs and key in reader.raw and not _rents(reader):
         bound = "must be set with allowedCidrs: it is the address that others connect to"
         reader.fault(key, text, bound, f"set {key} to an address of this machine")
     return text

@@ -25,7 +25,6 @@ from infra.hosts.machine import Machine
 from infra.hosts.reachable import Reachable
 
 SSH_PORT = 22
-ANYWHERE = "0.0.0.0/0"
 NOT_HOSTNAME = re.compile(r"[^a-z0-9-]+")
 HOSTNAME_LIMIT = 60  # of 63, with the number behind it
 
@@ -99,7 +98,7 @@ class Fleet(pulumi.ComponentResource):
                 "stackId": account.stackId,
                 "backendId": account.backendId,
                 "regions": choice.regions,
-                "rules": [_rule(cidr) for cidr in settings.allowed_cidrs or [ANYWHERE]],
+                "rules": [_rule(cidr) for cidr in settings.allowed_cidrs],
             },
             child,
         )

@@ -1,8 +1,10 @@
 """This machine: what it has, and where it finds the programs that services name."""
 
+import ipaddress
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from infra import versions
 
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
+ELSEWHERE = "203.0.113.1"  # nobody's address, on the internet's side of all routes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +128,20 @@ def host_folder(stack: str) -> Path:
     """
     name = sha256(f"host\0{stack}".encode()).hexdigest()[:8]
     return Path(f"/tmp/trainyard-{name}")  # noqa: S108 (checked: make_private)
+
+
+def public_address() -> str:
+    """Return this machine's IPv4 address on the internet, "" behind a translating router.
+
+    Nothing is sent and nobody is asked: it is the address that packets to elsewhere would bear.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((ELSEWHERE, 9))
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return ""
+    return address if ipaddress.IPv4Address(address).is_global else ""
 
 
 def _xdg(variable: str, default: str) -> Path:

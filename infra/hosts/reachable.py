@@ -100,7 +100,9 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
         except (UnreachableError, LoginRefusedError) as error:
             if time.monotonic() > deadline:
                 raise SshError(
-                    f"{props['machine']} is on, but within {props['timeoutMinutes']:g} min: {error}"
+                    f"{props['machine']} is on, and billed, but within "
+                    f"{props['timeoutMinutes']:g} min: {error} Where a firewall keeps this machine "
+                    "out, add the address that it comes from to allowedCidrs and run up again"
                 ) from None
         if time.monotonic() - said > SAY_SECONDS:
             said = time.monotonic()

@@ -14,6 +14,8 @@ from asyncssh.public_key import decode_ssh_public_key
 from training.client.errors import ClientError
 from training.client.outputs import Ssh
 
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # mode bits that a private key's file must not have
+
 Key = asyncssh.SSHKey | asyncssh.SSHKeyPair
 
 
@@ -71,15 +73,23 @@ def fingerprint(key: Key) -> str:
 
 def _read(path: Path) -> str:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            raise ClientError(
-                f"key file {path} may be read by others (mode {mode:04o}, at most 0600): "
-                f"chmod 600 {path}"
-            )
-        return path.read_text(encoding="ascii")
+        # What a link names may be changed by others, also after it was looked at.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii")
+        with file:
+            found = os.fstat(file.fileno()).st_mode
+            mode = stat.S_IMODE(found)
+            if not stat.S_ISREG(found):
+                raise ClientError(f"key file {path} is no file: name the private key's own file")
+            if mode & OTHERS:
+                raise ClientError(
+                    f"key file {path} may be read by others (mode {mode:04o}, at most 0600): "
+                    f"chmod 600 {path}"
+                )
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
+        if path.is_symlink():
+            reason = "it is a symbolic link"
         raise ClientError(
             f"cannot read the stack's key file {path} ({reason}): copy it from where the stack "
             "was brought up, with mode 0600"

@@ -40,6 +40,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
 FILE_SYSTEM_NAME = re.compile(r"[A-Za-z]+[0-9A-Za-z-]*")
 FILE_SYSTEM_NAME_LIMIT = 60
+EVERYBODY = "0.0.0.0/0"
 USER_DATA_LIMIT = 1_000_000  # bytes
 STACK_ID_BYTES = 4
 IN_USE_STEP_SECONDS = 5.0
@@ -279,6 +280,13 @@ class SshKeyProvider(_Provider):
 
 class FirewallRulesetProvider(_Provider):
     """The same rules as a ruleset of its own in each region where instances may be launched."""
+
+    def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
+        """Say what is open to whom, in the preview too."""
+        if not _unknown(news, "rules"):
+            for line in _opened(_rules(news)):
+                say(line)
+        return dynamic.CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Rules and regions change in place: a new ruleset would need new instances."""
@@ -613,6 +621,19 @@ def _key_result(props: Props, held: SshKey, pair: keys.KeyPair) -> dynamic.Creat
         "fileOwned": owned and identity.mark_in_key(held.public_key).generated,
     }
     return dynamic.CreateResult(held.id, outs)
+
+
+def _opened(rules: Sequence[FirewallRule]) -> list[str]:
+    """Return a line for each range of ports that is open."""
+    sources: dict[str, list[str]] = {}
+    for rule in rules:
+        first, last = rule.port_range or (0, 0)
+        ports = f"port {first}" if first == last else f"ports {first} to {last}"
+        sources.setdefault(f"{rule.description} ({ports})", []).append(rule.source_network)
+    return [
+        f"{what} is open to {'EVERYBODY: ' if EVERYBODY in networks else ''}{', '.join(networks)}"
+        for what, networks in sources.items()
+    ]
 
 
 def _rules(props: Props) -> list[FirewallRule]:

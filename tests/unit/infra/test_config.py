@@ -218,7 +218,10 @@ def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalH
 
 FIELDS = [*config.NODE_FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
 FIELDS += [*host_settings.HOST_FIELDS, *host_settings.LAMBDA_FIELDS, "type", "region"]
-CROSS_CHECKED = ("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer")
+CROSS_CHECKED = (
+    *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),
+    "allowedCidrs",
+)
 # What goes together with other machines, or only with them.
 CROSS_CHECKED += ("hosts", "workers", "objectStore", *config.ONLY_FOR_HOSTS)
 JSON = st.recursive(
@@ -311,7 +314,11 @@ def test_reads_what_pulumi_passes_on(
 def test_an_api_key_in_the_clear_is_refused_and_not_shown(  # F35
     settings: Settings, host: LocalHost
 ) -> None:
-    changes = {"lambdaApiKey": "canary", "lambdaCloud": {"gpus": 1}}
+    changes = {
+        "lambdaApiKey": "canary",
+        "lambdaCloud": {"gpus": 1},
+        "allowedCidrs": ["192.0.2.0/24"],
+    }
     raw = {f"project:{key}": value for key, value in settings(**changes).items()}
 
     def read(secret_keys: list[str]) -> config.Settings:

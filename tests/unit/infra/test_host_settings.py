@@ -31,7 +31,7 @@ def _host(**fields: Any) -> dict[str, Any]:
 
 
 def _rent(**fields: Any) -> dict[str, Any]:
-    return {"lambdaCloud": RENTED | fields}
+    return {"lambdaCloud": RENTED | fields, "allowedCidrs": ["192.0.2.0/24"]}
 
 
 INJECTIONS = [  # F39
@@ -192,7 +192,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "docker only",
     ),
     ("runtime", HOSTS | {"allowedCidrs": ["192.0.2.0/24"]}, "allowedCidrs for docker only"),
-    ("allowedCidrs[0]", _rent() | {"allowedCidrs": ["0.0.0.0/0"]}, "not for everybody"),  # F33
+    # Rented machines are on the internet: whom they let in is nobody's default.
+    ("allowedCidrs", {"lambdaCloud": RENTED}, "must be set with lambdaCloud"),  # F33
+    ("allowedCidrs", _rent() | {"allowedCidrs": []}, "or to [0.0.0.0/0] for everybody"),  # F33
+    ("allowedCidrs[0]", _rent() | {"allowedCidrs": ["0.0.0.0/1"]}, "not for everybody"),  # F33
 ]
 BAD += [("hosts[0].address", _host(address=text), "a host name or an IP") for text in INJECTIONS]
 BAD += [("hosts[0].address", _host(address=value), "a host name or an IP") for value in (1, [])]
@@ -293,7 +296,7 @@ def test_addresses_that_are_taken(settings: Settings, host: LocalHost, address: 
 def test_a_rented_machine_is_read_with_what_is_left_out(
     settings: Settings, host: LocalHost
 ) -> None:
-    least = config.parse(settings(lambdaCloud={"gpus": 1}), host, "dev").lambda_cloud
+    least = config.parse(settings(**_rent()), host, "dev").lambda_cloud
     assert least == LambdaCloud(
         instances=1,
         candidates=(),
@@ -317,7 +320,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
         "bootTimeoutMinutes": 45,
         "fileSystems": {"food-11": "/lambda/nfs/food-11"},
     }
-    parsed = config.parse(settings(lambdaCloud=everything), host, "dev")
+    parsed = config.parse(settings(**{**_rent(), "lambdaCloud": everything}), host, "dev")
     assert parsed.on_hosts == 3
     assert parsed.lambda_cloud == LambdaCloud(
         instances=3,
@@ -344,6 +347,29 @@ def test_networks_of_rented_machines_need_no_address_of_this_one(  # A21
         parsed = config.parse(settings(**changes), host, "dev")
         assert (parsed.runtime, parsed.allowed_cidrs) == ("process", ("192.0.2.0/24",))
         assert parsed.publish_address == ""
+
+
+def test_everybody_may_log_in_where_it_is_written_out(  # F33
+    settings: Settings, host: LocalHost
+) -> None:
+    parsed = config.parse(settings(**_rent() | {"allowedCidrs": ["0.0.0.0/0"]}), host, "dev")
+    assert parsed.allowed_cidrs == ("0.0.0.0/0",)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [("198.51.100.9", r"\[198.51.100.9/32\] is this machine's"), ("", r"\[198.51.100.7/32\]")],
+)
+def test_the_question_of_who_may_log_in_says_what_to_answer(  # F33
+    settings: Settings,
+    host: LocalHost,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    told: str,
+) -> None:
+    monkeypatch.setattr("infra.hosts.local.public_address", lambda: address)
+    with pytest.raises(pulumi.RunError, match=f"that you come from, .*{told}"):
+        config.parse(settings(lambdaCloud=RENTED), host, "dev")
 
 
 def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:

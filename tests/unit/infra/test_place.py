@@ -399,6 +399,7 @@ def test_commands_of_the_user_come_first(run: Any, recorded: Any, requests: Any)
         assert "hosts-host-0-environment" in after[name]
 
 
+HOME = ["192.0.2.0/24"]
 RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
 
 
@@ -407,7 +408,7 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
     run: Any, recorded: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, "minio", "exit 0")
-    exported = run(lambdaCloud=RENT)
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT)
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
     for index in range(2):
@@ -459,7 +460,7 @@ def test_rented_machines_are_waited_for_together_and_apart(
     run: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, "minio", "exit 0")
-    run(lambdaCloud=RENT | {"instances": 9})
+    run(allowedCidrs=HOME, lambdaCloud=RENT | {"instances": 9})
     (active,) = [request for request in requests if request.type.endswith(":Active")]
     assert len(active.object["instanceIds"]) == 9
 
@@ -469,7 +470,7 @@ def test_what_is_on_a_rented_machine_goes_with_it(
     run: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, "minio", "exit 0")
-    run(lambdaCloud=RENT)
+    run(allowedCidrs=HOME, lambdaCloud=RENT)
     there = ("process:", "host:Reachable", "host:Executable", "command:remote", "lambda:Deadline")
     on_machines = [
         request
@@ -488,7 +489,7 @@ def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
     run: Any, recorded: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, "minio", "exit 0")
-    run(lambdaCloud=RENT, lambdaApiKey="")
+    run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="")
     for args in recorded.created:
         assert "canary" not in str(_shown(args.inputs)), args.name
         if "userData" in args.inputs:
@@ -500,23 +501,18 @@ def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
 
 
 @pytest.mark.usefixtures("rented", "recorded")
-@pytest.mark.parametrize(
-    ("cidrs", "networks"),
-    [([], ["0.0.0.0/0"]), (["192.0.2.0/24", "198.51.100.7/32"],) * 2],
-)
-def test_nothing_but_ssh_is_let_in(  # F33
-    run: Any, recorded: Any, cidrs: list[str], networks: list[str]
-) -> None:
+@pytest.mark.parametrize("cidrs", [["0.0.0.0/0"], ["192.0.2.0/24", "198.51.100.7/32"]])
+def test_nothing_but_ssh_is_let_in(run: Any, recorded: Any, cidrs: list[str]) -> None:  # F33
     run(lambdaCloud={"gpus": 1}, allowedCidrs=cidrs)
     (rules,) = recorded.of_type("lambda:FirewallRuleset").values()
-    assert [rule["sourceNetwork"] for rule in rules.inputs["rules"]] == networks
+    assert [rule["sourceNetwork"] for rule in rules.inputs["rules"]] == cidrs
     for rule in rules.inputs["rules"]:
         assert (rule["protocol"], rule["firstPort"], rule["lastPort"]) == ("tcp", 22, 22)
 
 
 @pytest.mark.usefixtures("rented")
 def test_a_machine_without_an_end_has_no_deadline(run: Any, recorded: Any) -> None:
-    exported = run(lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}]})
+    exported = run(allowedCidrs=HOME, lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}]})
     assert exported["expiresAt"] == ""
     assert recorded.of_type("lambda:Deadline") == {}
     (choice,) = recorded.of_type("lambda:Choice").values()
@@ -528,7 +524,7 @@ def test_a_machine_without_an_end_has_no_deadline(run: Any, recorded: Any) -> No
 @pytest.mark.usefixtures("rented")
 def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, recorded: Any) -> None:
     with pytest.raises(pulumi.RunError, match="2 hosts need an object store"):
-        run(lambdaCloud=RENT)
+        run(allowedCidrs=HOME, lambdaCloud=RENT)
     assert recorded.created == []
 
 
@@ -537,7 +533,11 @@ def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A2
     run: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, "minio", "exit 0")
-    exported = run(lambdaCloud=RENT | {"sshKeyName": "test-ssh-010", "ttlHours": 0}, startRay=False)
+    exported = run(
+        allowedCidrs=HOME,
+        lambdaCloud=RENT | {"sshKeyName": "test-ssh-010", "ttlHours": 0},
+        startRay=False,
+    )
     found = yaml.safe_load(exported["rayClusterFile"])
     assert found["auth"] == {
         "ssh_user": "trainyard",
@@ -549,7 +549,7 @@ def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A2
 
 def test_an_api_key_in_the_clear_ends_the_program(run: Any, recorded: Any) -> None:  # F35
     with pytest.raises(pulumi.RunError, match="in the clear") as raised:
-        run(lambdaCloud=RENT, lambdaApiKey="canary")
+        run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="canary")
     assert "canary" not in str(raised.value)
     assert recorded.created == []
 

@@ -1,6 +1,7 @@
 """Finding programs and folders of this machine."""
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,3 +70,32 @@ def test_the_machine_is_measured() -> None:
     host = local.LocalHost.detect()
     assert host.cpus == len(os.sched_getaffinity(0))
     assert host.memory_mib > 0
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [("8.8.4.4", "8.8.4.4"), ("10.0.0.7", ""), ("192.168.1.7", ""), ("100.64.0.7", "")],
+)
+def test_the_address_on_the_internet_is_one_that_is_not_translated(
+    monkeypatch: pytest.MonkeyPatch, address: str, public: str
+) -> None:
+    class Socket(socket.socket):
+        def connect(self, _: object) -> None:
+            pass
+
+        def getsockname(self) -> tuple[str, int]:
+            return address, 40000
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    assert local.public_address() == public
+
+
+def test_a_machine_without_a_network_has_no_public_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Socket(socket.socket):
+        def connect(self, _: object) -> None:
+            raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    assert local.public_address() == ""

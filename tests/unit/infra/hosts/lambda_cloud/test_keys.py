@@ -34,6 +34,23 @@ def test_a_new_file_is_for_its_user_only(path, mask):  # A10, F38
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+def test_a_new_file_is_opened_as_new_and_private(path, monkeypatch):  # F38
+    """Nobody can read it for a moment or put it elsewhere; results alone would not show that."""
+    opened = []
+    real = os.open
+
+    def recorded(place, flags, mode=0o777, **rest):
+        opened.append((place, flags, mode))
+        return real(place, flags, mode, **rest)
+
+    monkeypatch.setattr(os, "open", recorded)
+    keys.write(path, keys.generate())
+    ((place, flags, mode),) = [each for each in opened if each[0] == path]
+    assert (place, mode) == (path, 0o600)
+    for needed in (os.O_CREAT, os.O_EXCL, os.O_NOFOLLOW, os.O_WRONLY):
+        assert flags & needed == needed
+
+
 def test_what_is_written_is_read_again(path):
     pair = keys.generate()
     keys.write(path, pair)

@@ -117,6 +117,27 @@ def test_a_key_that_nobody_can_use_is_told_before_a_launch(tmp_path, monkeypatch
     assert held or f"ssh-add {path}" in failures[0].reason
 
 
+def _open_to(*networks):
+    rule = {"protocol": "tcp", "firstPort": 22, "lastPort": 22, "description": "SSH"}
+    return {"rules": [rule | {"sourceNetwork": network} for network in networks]}
+
+
+@pytest.mark.parametrize(
+    ("networks", "told"),
+    [
+        (["192.0.2.0/24"], "SSH (port 22) is open to 192.0.2.0/24\n"),
+        (
+            ["192.0.2.0/24", "0.0.0.0/0"],
+            "SSH (port 22) is open to EVERYBODY: 192.0.2.0/24, 0.0.0.0/0\n",
+        ),
+    ],
+)
+def test_a_preview_says_what_is_open_to_whom(capsys, networks, told):  # F33
+    provider = providers.FirewallRulesetProvider()
+    assert provider.check({}, _open_to(*networks)).failures == []
+    assert capsys.readouterr().err == told
+
+
 ALL = [
     each
     for each in vars(providers).values()
