@@ -1,6 +1,7 @@
 import contextvars
 import io
 import json
+import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from engine import cli
+from engine import cli, crypto
 
 PROGRAM = Path(__file__).parents[2] / "projects" / "files"
 
@@ -78,4 +79,8 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
+    # Every stack has a salt of its own, and a key as hard as it should be takes a moment.
+    monkeypatch.setattr(crypto, "ROUNDS", 10)
+    # Nor does any of these tests outlive a power cut: a busy disk would take most of their time.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     return StackUnderTest(tmp_path)
