@@ -23,7 +23,7 @@ from engine import files, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.project import Project
-from engine.values import decrypt, encrypt
+from engine.values import decrypt, encrypt, holds_secret
 
 VERSION = 3  # of the checkpoint format
 ORGANIZATION = "organization"  # what a file backend calls its only one
@@ -126,12 +126,13 @@ class Backend:
             pending=latest.get("pending_operations") or [],
             salt=salt,
         )
-        if salt:
-            crypter = Crypter(passphrase, salt)
-            for entry in (*state.resources, *(op["resource"] for op in state.pending)):
-                for name in PROPERTY_FIELDS:
-                    if name in entry:
-                        entry[name] = decrypt(entry[name], crypter)
+        crypter = Crypter(passphrase, salt) if salt else None
+        for entry in (*state.resources, *(op["resource"] for op in state.pending)):
+            for name in PROPERTY_FIELDS:
+                if crypter is not None and name in entry:
+                    entry[name] = decrypt(entry[name], crypter)
+                elif holds_secret(entry.get(name)):
+                    raise self._damaged(project, stack, "holds secrets, and no salt to read them")
         return state
 
     def read_raw(self, project: str, stack: str) -> dict[str, Any]:

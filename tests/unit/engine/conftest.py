@@ -1,6 +1,7 @@
 import contextvars
 import io
 import json
+import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -80,4 +81,6 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     # Pulumi's million would be most of what these tests cost; test_state.py has its true number.
     monkeypatch.setattr(crypto, "ROUNDS", 10)
+    # None of these tests outlives a power cut: a busy disk would take most of their time.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     return StackUnderTest(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.project import Project
-from engine.state import Backend
+from engine.state import BACKUPS_KEPT, Backend
 
 SHARED_SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
 
@@ -22,18 +22,50 @@ def test_a_passphrase_of_the_pulumi_cli_is_understood():
     assert crypter.decrypt(crypter.encrypt("plain")) == "plain"
 
 
-def test_a_wrong_passphrase_changes_nothing(stack, monkeypatch):  # F18
-    stack.declare(a={"text": "one"})
+COMMANDS = [("up",), ("up", "--refresh"), ("refresh",), ("destroy",), ("preview",)]
+TOKEN = "canary-token-of-the-state"
+
+
+@pytest.fixture
+def made(stack):
+    """A stack with a secret, to be changed; and all that must stay as it is when that fails."""
+    stack.declare(a={"text": "one", "token": TOKEN})
     stack.up()
-    before = stack.state_file.read_bytes()
-    stack.declare(a={"text": "two"})
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
-    for command in ("up", "refresh", "destroy"):
-        result = stack.run(command)
-        assert result.code == 1
-        assert "incorrect passphrase" in result.err
-    assert stack.state_file.read_bytes() == before
-    assert stack.files() == {"a.0.json": "one"}
+    stack.declare(a={"text": "two", "token": TOKEN}, b={})
+    stack.before = _everything(stack)
+    return stack
+
+
+def _everything(stack):
+    """Contents of all files of the backend and of the resources."""
+    roots = (stack.root / "backend", stack.folder)
+    found = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in found}
+
+
+def _nothing_happened(stack, command, message):
+    result = stack.run(*command)
+    assert result.code == 1
+    assert message in result.err
+    assert result.out == ""
+    assert TOKEN not in result.err
+    assert _everything(stack) == stack.before
+
+
+@pytest.mark.parametrize("phrase", ["wrong", "", "correct horse "])
+def test_a_wrong_passphrase_changes_nothing(made, monkeypatch, phrase):  # F18
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", phrase)
+    for command in (*COMMANDS, ("output", "--show-secrets")):
+        _nothing_happened(made, command, "incorrect passphrase")
+
+
+def test_a_missing_passphrase_changes_nothing(made, monkeypatch, tmp_path):  # F18
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    for command in COMMANDS:
+        _nothing_happened(made, command, "set PULUMI_CONFIG_PASSPHRASE or ")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_passphrase_that_is_not_the_settings_files_changes_nothing(stack):  # F18
@@ -46,26 +78,38 @@ def test_a_passphrase_that_is_not_the_settings_files_changes_nothing(stack):  # 
     assert not stack.state_file.exists()
 
 
-def test_a_missing_passphrase_names_the_variables(stack, monkeypatch, tmp_path):  # F18
-    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
-    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    result = stack.run("up")
-    assert result.code == 1
-    assert "PULUMI_CONFIG_PASSPHRASE_FILE" in result.err
-    assert not stack.state_file.exists()
+@pytest.mark.parametrize(
+    ("providers", "message"),
+    [
+        ({"type": "cloud", "state": {"url": "awskms://x"}}, "secrets provider 'cloud'"),
+        ({"type": "service"}, "secrets provider 'service'"),
+        ({"type": "passphrase"}, "holds secrets, and no salt to read them"),
+        (None, "holds secrets, and no salt to read them"),
+        ({"type": "passphrase", "state": {"salt": "v1:abc"}}, "the encryption salt 'v1:abc'"),
+    ],
+)
+def test_another_secrets_provider_changes_nothing(made, providers, message):  # F18
+    document = json.loads(made.state_file.read_text())
+    del document["sha256"]  # as after the pulumi CLI wrote it
+    document["checkpoint"]["latest"]["secrets_providers"] = providers
+    made.state_file.write_text(json.dumps(document))
+    made.before = _everything(made)
+    for command in COMMANDS:
+        _nothing_happened(made, command, message)
 
 
-def test_another_secrets_provider_is_refused(stack):  # F18
-    stack.declare(a={})
-    stack.up()
-    document = json.loads(stack.state_file.read_text())
+def test_a_secret_that_was_changed_changes_nothing(made):  # F15 F18
+    document = json.loads(made.state_file.read_text())
     del document["sha256"]
-    document["checkpoint"]["latest"]["secrets_providers"]["type"] = "cloud"
-    stack.state_file.write_text(json.dumps(document))
-    result = stack.run("up")
-    assert result.code == 1
-    assert "secrets provider 'cloud'" in result.err
+    inputs = made.resource("a")["inputs"]
+    for entry in document["checkpoint"]["latest"]["resources"]:
+        if entry["urn"].endswith("::a"):
+            version, nonce, sealed = inputs["token"]["ciphertext"].split(":")
+            entry["inputs"]["token"]["ciphertext"] = f"{version}:{nonce}:{'A' * 8}{sealed[8:]}"
+    made.state_file.write_text(json.dumps(document))
+    made.before = _everything(made)
+    for command in COMMANDS:
+        _nothing_happened(made, command, "cannot be decrypted")
 
 
 @pytest.mark.parametrize("change", [{"features": ["views"]}, {"taint": True}])
@@ -195,25 +239,169 @@ def test_a_foreign_lock_is_respected_named_and_can_be_cancelled(stack):  # F13 F
     assert stack.run("up").code == 0
 
 
-def test_a_full_disk_keeps_the_last_good_state(stack, monkeypatch):  # F16
-    stack.declare(a={"text": "one"})
-    stack.up()
-    before = json.loads(stack.state_file.read_text())["checkpoint"]["latest"]["resources"]
-    write = os.fsync
+BEFORE = {"a": {"text": "1"}, "c": {"kind": "plain"}, "d": {}}
+AFTER = {"a": {"text": "2"}, "b": {"text": "2"}, "c": {"kind": "other"}}
+MADE = {"a.0.json": "2", "b.0.json": "2", "c.1.json": ""}
 
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full)
-    stack.declare(a={"text": "two"}, b={})
-    result = stack.run("up")
-    assert result.code == 1
-    assert "No space left on device" in result.out + result.err
-    monkeypatch.setattr("os.fsync", write)
-    assert stack.resources() == before
-    assert not list((stack.root / "backend/.pulumi").glob(".tmp-*"))
+def test_a_write_that_fails_loses_nothing_wherever_it_is(stack, monkeypatch):  # F16
+    """Each write of an operation fails once, in turn; the next operation finishes the work."""
+    real = os.fsync
+    writes = 0
+    failing = 0
+
+    def fsync(descriptor):
+        nonlocal writes
+        if Path(f"/proc/self/fd/{descriptor}").resolve().is_relative_to(stack.root / "backend"):
+            writes += 1
+            if writes == failing:
+                raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    stack.declare(**BEFORE)
     stack.up()
-    assert stack.files() == {"a.0.json": "two", "b.0.json": ""}
+    creates = len(stack.journal())
+    kept = stack.root / "kept"
+    for name in ("made", "backend"):
+        shutil.copytree(stack.root / name, kept / name)
+    stack.declare(**AFTER)
+    failures = 0
+    while True:
+        failing, writes = failures + 1, 0
+        result = stack.run("up")
+        if result.code == 0:
+            break
+        failures += 1
+        assert "No space left on device" in result.out + result.err
+        assert "Traceback" not in result.out + result.err
+        assert not list((stack.root / "backend/.pulumi").glob(".tmp-*"))
+        assert not list((stack.root / "backend/.pulumi/locks").rglob("*.json"))
+        failing = 0
+        stack.up()
+        assert stack.files() == MADE
+        # Nothing is made twice: b and the other half of c.
+        made = [line for line in stack.journal() if line.startswith("create")]
+        assert len(made) == creates + 2, made
+        assert stack.summary("preview", "--refresh", "--expect-no-changes") == {}
+        for name in ("made", "backend"):
+            shutil.rmtree(stack.root / name)
+            shutil.copytree(kept / name, stack.root / name)
+    assert failures >= 20  # files and folders: the lock, .bak, before and after each step, backup
+
+
+def test_what_is_written_is_durable_before_anything_else_happens(stack, monkeypatch):
+    """A rename survives a power cut only once its folder is synced; a new folder, its parent."""
+    events = []
+    fsync, replace, mkdir = os.fsync, Path.replace, Path.mkdir
+
+    def named(kind, path):
+        if not Path(path).is_relative_to(stack.folder):
+            events.append((kind, Path(path)))
+
+    def note_fsync(descriptor):
+        named("sync", Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    def note_replace(path, target):
+        named("from", path)
+        named("to", target)
+        return replace(path, target)
+
+    def note_mkdir(path, *arguments, **options):
+        named("make", path)
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    monkeypatch.setattr(Path, "mkdir", note_mkdir)
+    stack.declare(a={})
+    stack.up()
+    kinds = [kind for kind, _ in events]
+    assert kinds.count("to") >= 6  # meta.yaml, the lock, state before and after, backup
+    made = {path for kind, path in events if kind == "make"}
+    assert stack.state_file.parent in made
+    for number, (kind, path) in enumerate(events):
+        if kind == "from":
+            assert events[number - 1] == ("sync", path)  # the content, before it has its name
+        elif kind in ("to", "make"):
+            synced = next(name for what, name in events[number:] if what == "sync")
+            assert synced == path.parent
+
+
+def test_all_that_is_written_is_for_this_user_only(stack):  # F35
+    before = os.umask(0)
+    try:
+        stack.declare(a={"token": "canary"})
+        stack.up()
+        stack.up()
+    finally:
+        os.umask(before)
+    found = [path for path in (stack.root / "backend").rglob("*") if path.is_file()]
+    assert {path.name.partition(".")[2][:4] for path in found} >= {"json", "yaml"}
+    assert {path.stat().st_mode & 0o777 for path in found} == {0o600}
+
+
+def test_a_link_in_the_place_of_a_file_is_not_written_through(stack):  # F38
+    victim = stack.root / "victim"
+    victim.write_text("mine")
+    backend = stack.root / "backend" / ".pulumi"
+    (backend / "stacks" / "files").mkdir(parents=True)
+    for name in (".tmp-state-files~dev", ".tmp-lock-files~dev"):
+        (backend / name).symlink_to(victim)
+    stack.declare(a={})
+    stack.up()
+    assert victim.read_text() == "mine"
+    assert not list(backend.glob(".tmp-*"))
+
+
+def test_two_stacks_never_share_a_temporary_file(tmp_path):
+    backend = Backend(f"file://{tmp_path}", Path())
+    names = [("a", "b-c"), ("a-b", "c"), ("a", "b.c"), ("a.b", "c")]
+    found = {backend._temporary(*name, use) for name in names for use in ("state", "lock")}
+    assert len(found) == 2 * len(names)
+
+
+def _archive(backend, count):
+    path = backend.stack_file("p", "dev")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        path.write_text(f"{number}")
+        backend.archive("p", "dev")
+
+
+def test_backups_are_pruned(tmp_path):
+    backend = Backend(f"file://{tmp_path}", Path())
+    folder = backend.folder / "backups" / "p" / "dev"
+    _archive(backend, 3)
+    (folder / "dev.2.json").write_text("the CLI's, and the oldest")
+    (folder / "dev.2.json.attrs").write_text("the CLI's too")
+    (folder / "notes.json").write_text("the user's")
+    assert len(backend.backups("p", "dev")) == 4
+    _archive(backend, BACKUPS_KEPT - 1)
+    kept = [path.read_text() for path in backend.backups("p", "dev")]
+    assert kept == [str(n) for n in reversed(range(BACKUPS_KEPT - 1))] + ["2"]
+    assert {path.name for path in folder.iterdir() if "." not in path.stem} == {"notes.json"}
+    assert not (folder / "dev.2.json").exists()
+
+
+def test_an_operation_without_a_change_makes_no_backup(tmp_path):
+    backend = Backend(f"file://{tmp_path}", Path())
+    backend.archive("p", "dev")  # nothing is there
+    assert backend.backups("p", "dev") == []
+    _archive(backend, 1)
+    _archive(backend, 1)
+    assert len(backend.backups("p", "dev")) == 1
+
+
+def test_a_removed_stack_leaves_nothing(stack):
+    stack.declare(a={})
+    stack.up()
+    stack.run("destroy")
+    assert stack.run("stack", "rm", "--yes").code == 0
+    left = [path for path in (stack.root / "backend").rglob("*") if path.is_file()]
+    assert [path.name for path in left] == ["meta.yaml"]
+    stack.up()
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "https://api.example"])

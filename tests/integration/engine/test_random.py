@@ -1,0 +1,221 @@
+"""Random programs, random operations, kills at random moments: real things are what the state says.
+
+Every run tries other sequences; a failure prints how to repeat its own.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from tests.integration.engine import forked
+
+pytestmark = pytest.mark.integration
+
+PROGRAM = Path(__file__).parents[2] / "projects" / "files"
+EXAMPLES = 15
+STEPS = 8  # operations of an example, about 0.2 s each
+
+texts = st.sampled_from(["1", "2", "3"])
+kinds = st.sampled_from(["plain", "other", "exclusive-1", "exclusive-2"])
+# Some operations are killed: at one of the moments just before and after a file changes.
+moments = st.one_of(st.just(0), st.integers(1, 40))
+
+
+@st.composite
+def shapes(draw):
+    """A program: some files in some order, later ones depending on earlier ones."""
+    shape = {}
+    for name in draw(st.permutations("abcg"))[: draw(st.integers(0, 4))]:
+        spec = {"text": draw(texts), "kind": draw(kinds)}
+        if name == "g":
+            spec |= {"group": True}
+        earlier = [other for other in shape if other != "g"]
+        if earlier and draw(st.booleans()):
+            spec |= {draw(st.sampled_from(["text_of", "after"])): draw(st.sampled_from(earlier))}
+        shape[name] = spec
+    return shape
+
+
+class Engine(RuleBasedStateMachine):
+    server = None  # what runs the commands
+
+    def __init__(self):
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="trainyard-engine-"))
+        self.project = self.root / "project"
+        shutil.copytree(PROGRAM, self.project, ignore=shutil.ignore_patterns("__pycache__"))
+        self.folder = self.root / "made"
+        self.folder.mkdir()
+        self.state_file = self.root / "backend/.pulumi/stacks/files/dev.json"
+        self.environment = {
+            "PULUMI_CONFIG_PASSPHRASE": "x",
+            "PULUMI_BACKEND_URL": f"file://{self.root / 'backend'}",
+            "COLUMNS": "200",
+        }
+        self.drifted = False
+        self.shape = {}
+        self.declare({"a": {"text": "1"}})
+        self.run("up")
+
+    # What may happen.
+
+    @rule(shape=shapes(), refresh=st.booleans(), moment=moments)
+    def up(self, shape, refresh, moment):
+        self.declare(shape)
+        self.operate("up", refresh, moment)
+
+    @rule(refresh=st.booleans(), moment=moments)
+    def up_again(self, refresh, moment):
+        self.operate("up", refresh, moment)
+
+    @rule(moment=moments)
+    def refresh(self, moment):
+        self.run("refresh", moment=moment)
+
+    @rule(refresh=st.booleans(), moment=moments)
+    def destroy(self, refresh, moment):
+        if self.run("destroy", *["--refresh"] * refresh, moment=moment):
+            assert self.files() == {}
+            assert self.latest().get("resources", []) == []
+
+    @rule(data=st.data(), gone=st.booleans())
+    def tamper(self, data, gone):
+        """Somebody changes or removes a file behind the engine's back."""
+        paths = sorted(self.folder.glob("*.json"))
+        # What is neither in the state nor surely made is nobody's to change yet.
+        paths = [path for path in paths if path.name in self.ids()]
+        if paths:
+            path = data.draw(st.sampled_from(paths))
+            content = json.loads(path.read_text())
+            path.unlink()
+            if not gone:
+                path.write_text(json.dumps(content | {"text": "tampered"}))
+            self.drifted = True
+
+    # What must hold.
+
+    @invariant()
+    def every_real_thing_is_in_the_state(self):
+        pending = self.latest().get("pending_operations", [])
+        creating = {
+            operation["resource"]["urn"].rpartition("::")[2]
+            for operation in pending
+            if operation["type"] == "creating"
+        }
+        known = self.ids()
+        for path in self.folder.glob("*.json"):
+            assert path.name in known or path.name.partition(".")[0] in creating, path.name
+        deleting = {
+            operation["resource"]["id"] for operation in pending if operation["type"] == "deleting"
+        }
+        if not self.drifted:
+            there = {path.name for path in self.folder.glob("*.json")}
+            assert known - deleting <= there
+
+    def operate(self, command, refresh, moment):
+        refresh = refresh or self.drifted
+        if self.run(command, *["--refresh"] * refresh, moment=moment):
+            self.drifted = False
+            names = {
+                f"{name}-file" if "group" in spec else name: spec
+                for name, spec in self.shape.items()
+            }
+            found = self.files()
+            assert set(found) == set(names)
+            for name, spec in names.items():
+                assert found[name]["kind"] == spec.get("kind", "plain")
+                assert "text_of" in spec or found[name]["text"] == spec["text"]
+            assert "pending_operations" not in self.latest()
+            urns = [entry["urn"] for entry in self.latest()["resources"]]
+            assert len(urns) == len(set(urns))
+            self.run("preview", "--refresh", "--expect-no-changes")
+
+    def run(self, command, *arguments, moment=0):
+        """True when the command came to its end, which it does unless it is killed."""
+        arguments = [*arguments, *["--yes"] * (command != "preview")]
+        output = self.root / "output"
+        argv = ["-C", str(self.project), command, *arguments]
+        request = {
+            "argv": argv,
+            "environment": self.environment,
+            "output": str(output),
+            "moment": moment,
+        }
+        print(json.dumps(request), file=self.server.stdin, flush=True)
+        code = int(self.server.stdout.readline())
+        if moment and code == -signal.SIGKILL:
+            return False
+        assert code == 0, output.read_text()
+        return True
+
+    def declare(self, shape):
+        self.shape = shape
+        config = {"folder": str(self.folder), "shape": shape}
+        text = yaml.safe_dump({"config": config}, sort_keys=False)
+        (self.project / "Pulumi.dev.yaml").write_text(text)
+
+    def latest(self):
+        return json.loads(self.state_file.read_text())["checkpoint"]["latest"]
+
+    def ids(self):
+        """Names of the files that the state has; one pending replacement was deleted already."""
+        return {
+            entry["id"]
+            for entry in self.latest().get("resources", [])
+            if entry["type"].endswith("files:File") and not entry.get("pendingReplacement")
+        }
+
+    def files(self):
+        """Names of resources to their files; two of one name are a duplicate."""
+        found = {}
+        for path in sorted(self.folder.glob("*.json")):
+            name = path.name.partition(".")[0]
+            assert name not in found, f"duplicate of {name}"
+            found[name] = json.loads(path.read_text())
+        return found
+
+    def teardown(self):
+        try:
+            self.run("destroy")
+            assert list(self.folder.glob("*.json")) == []
+        finally:
+            shutil.rmtree(self.root)
+
+
+@pytest.fixture
+def server():
+    command = [sys.executable, forked.__file__]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+
+
+@pytest.mark.timeout(240)
+def test_whatever_happens_the_state_is_what_is_there(server, monkeypatch):  # F12 F20
+    monkeypatch.setattr(Engine, "server", server)
+    run_state_machine_as_test(
+        Engine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize=False,
+            database=None,
+            print_blob=True,
+            # A sequence is short, and making it shorter would take minutes.
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
