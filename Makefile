@@ -16,7 +16,7 @@ PART_ONE := tests/integration/training tests/unit
 PART_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 PART_TWO_LOG := .pytest_cache/part-two.txt
 
-.PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock
+.PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock digests
 
 setup: $(READY)
 
@@ -73,6 +73,9 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+digests: setup
+	$(BIN)/python -m infra.images
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
