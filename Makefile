@@ -16,7 +16,7 @@ PART_ONE := tests/integration/training tests/unit
 PART_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 PART_TWO_LOG := .pytest_cache/part-two.txt
 
-.PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock digests
+.PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock digests audit
 
 setup: $(READY)
 
@@ -73,6 +73,11 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Advisories on what the locks hold. It has to reach PyPI's advisories, which a mirror may not have:
+# --strict makes a package that is not known there an error, not a pass.
+audit: setup
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt,-r $(lock))
 
 digests: setup
 	$(BIN)/python -m infra.images
