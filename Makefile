@@ -21,7 +21,7 @@ PART_TWO_LOG := .pytest_cache/part-two.txt
 # What each test cost; `python -m tests.cost` sums it by file.
 COSTS := .pytest_cache/costs
 
-.PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock
+.PHONY: setup demo course up down preview refresh tunnel test test-one test-two test-unit lint bench lock digests audit
 
 setup: $(READY)
 
@@ -78,6 +78,14 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Advisories on what the locks hold. It has to reach PyPI's advisories, which a mirror may not have:
+# --strict makes a package that is not known there an error, not a pass.
+audit: setup
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt,-r $(lock))
+
+digests: setup
+	$(BIN)/python -m infra.images
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 

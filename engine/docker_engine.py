@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from engine.errors import EngineError
 from engine.providers import Say
 from engine.values import Properties
 
+NETWORK_SCHEMES = ("tcp", "http", "https")  # they need TLS, with both ends checked
 OLDEST_API = "1.41"  # Docker Engine 20.10
 
 
@@ -28,6 +30,13 @@ def connect() -> Any:
     """
     settings = docker.utils.kwargs_from_env()
     host = settings.setdefault("base_url", "unix:///var/run/docker.sock")
+    scheme = host.partition("://")[0] if "://" in host else "tcp"
+    if scheme in NETWORK_SCHEMES and not os.environ.get("DOCKER_TLS_VERIFY"):
+        raise EngineError(
+            f"DOCKER_HOST = {os.environ['DOCKER_HOST']!r} without TLS: whoever reaches that port "
+            "is root there; use DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and "
+            "DOCKER_CERT_PATH"
+        )
     try:
         client = docker.APIClient(**settings, use_ssh_client=True)
     except DockerException as error:

@@ -18,6 +18,7 @@ from cluster.service import NAME_LIMIT, Port
 from infra import container_limits, container_settings, host_settings
 from infra.hosts import local
 from infra.hosts.local import LocalHost
+from infra.images import BUILT, PULLED
 from infra.reader import Reader
 
 MAX_WORKERS = 64
@@ -44,6 +45,7 @@ ONLY_FOR = {
         "containerPrefix": "",
         "images": "{}",
         "buildArgs": "{}",
+        "requireDigests": "false",
         "containerLimits": "{}",
         "connectionsPerAddress": "100",
         "allowedCidrs": "[]",
@@ -107,6 +109,7 @@ class Settings:
     container_prefix: str
     images: Mapping[str, str]
     build_args: Mapping[str, str]
+    require_digests: bool
     container_limits: Mapping[str, Mapping[str, int]]
     connections_per_address: int
     dataset: container_settings.Dataset | None
@@ -293,6 +296,9 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         bound = "does nothing with grafana = 'false'"
         reader.fault("grafanaAnonymousViewer", "true", bound, "set it to false, or grafana to true")
     _check_accelerator(reader, values["accelerator"], head, worker)
+    values["require_digests"] = container_settings.require_digests(
+        reader, values["images"], values["build_args"], _programs(values)
+    )
     _check_hosts(reader, values, machines, count)
     _check_folders(reader, values["state_dir"], values["data_dir"])
     _check_ports(reader, ports, machines or count)
@@ -314,6 +320,18 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         else tuple(_worker(worker, host, count, devices) for _ in range(count)),
         **values,
     )
+
+
+def _programs(values: Mapping[str, Any]) -> set[str]:
+    """Return the programs that run as containers, by the settings."""
+    left_out = {
+        "grafana": not values["grafana"],
+        "jupyter": not values["notebook"],
+        "dataset": values["dataset"] is None,
+        "mlflow": values["tracking"] == "none",
+        "gateway": not values["allowed_cidrs"],
+    }
+    return {name for name in (*BUILT, *PULLED) if not left_out.get(name)}
 
 
 def _node(reader: Reader, key: str) -> dict[str, Any]:

@@ -6,22 +6,17 @@ found out by what uses it.
 
 import ipaddress
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra import versions
 from infra.hosts import local
+from infra.images import BUILT, PULLED, pinned, sources
 from infra.reader import CREDENTIALS, SECRET_NAME, Reader
 
 VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,254}")
-BUILT = ("ray", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
-PULLED = {
-    "prometheus": versions.PROMETHEUS_IMAGE,
-    "grafana": versions.GRAFANA_IMAGE,
-    "gateway": versions.GATEWAY_IMAGE,
-}
 # The grammar of image references: [host[:port]/]path[/path…][:tag][@digest].
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)"
 _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -51,7 +46,8 @@ class Dataset:
         generate: whether a stand-in is drawn, in place of an archive.
         url: http or https address of the archive, "" for none or a local one.
         archive: path of the archive on this machine, None for none or a remote one.
-        sha256: digest of the archive in lowercase, "" where it is not checked.
+        sha256: digest of the archive in lowercase, "" for a file of this machine that is taken as
+            it is.
         volume: name of the Docker volume.
     """
 
@@ -78,7 +74,10 @@ def images(reader: Reader) -> dict[str, str]:
             # Docker would take the tag latest, which is another image tomorrow.
             bound = "must have a tag or a digest"
             reader.fault(key, reference, bound, f"name the version, such as {reference}:1.0")
-    return {**PULLED, **given}
+    return {
+        program: pinned(reference) if isinstance(reference, str) else reference
+        for program, reference in {**PULLED, **given}.items()
+    }
 
 
 def build_args(reader: Reader) -> dict[str, str]:
@@ -100,6 +99,35 @@ def build_args(reader: Reader) -> dict[str, str]:
     return given
 
 
+def require_digests(
+    reader: Reader,
+    named: Mapping[str, str],
+    arguments: Mapping[str, str],
+    programs: Collection[str],
+) -> bool:
+    """Return whether every image has to have a digest; note those that have none.
+
+    Args:
+        reader: of the settings.
+        named: references of images that are not built here, by program.
+        arguments: build arguments of the others.
+        programs: what runs.
+    """
+    required = reader.boolean("requireDigests")
+    if required:
+        # What is no text is a fault already.
+        named, arguments = (
+            {name: text for name, text in each.items() if isinstance(text, str)}
+            for each in (named, arguments)
+        )
+        for key, reference in sources(named, arguments, programs).items():
+            if "@" not in reference:
+                bound = "must have a digest, for requireDigests = true: a tag may move"
+                action = f"run `make digests` and commit docker/digests.json, or write {reference}"
+                reader.fault(key, reference, bound, f"{action}@sha256:…")
+    return required
+
+
 def dataset(reader: Reader) -> Dataset | None:
     """Return where the data volume is filled from; None without one, or with faults."""
     given = reader.object("dataset", f"write its fields: {', '.join(DATASET_FIELDS)}")
@@ -108,6 +136,11 @@ def dataset(reader: Reader) -> Dataset | None:
     if given and len(given.keys() & set(DATASET_SOURCES)) != 1:
         bound = f"must have one of {', '.join(DATASET_SOURCES)}"
         reader.fault("dataset", sorted(given), bound, "name one place to fill the volume from")
+    elif "url" in given and "sha256" not in given:
+        # What comes over a network is unpacked and read by every job.
+        bound = "must be set with dataset.url: nothing else tells that it is the archive you mean"
+        action = "download it once, and write what sha256sum prints for it"
+        reader.fault("dataset.sha256", "", bound, action)
     elif "generate" in given and "sha256" in given:
         bound = "is of an archive, and generate is set"
         reader.fault("dataset.sha256", given["sha256"], bound, "remove dataset.sha256")

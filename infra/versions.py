@@ -13,8 +13,8 @@ MINIO_MODULE = "github.com/minio/minio"
 # The least Go that builds the MinIO above (its go.mod).
 GO_FOR_MINIO = (1, 24)
 
-# Images that are pulled. A digest would pin them to the byte, and takes a registry to resolve: put
-# name:tag@sha256:… into the setting images where that matters.
+# Images that are pulled. docker/digests.json pins them to the byte, once `make digests` has asked
+# the registries.
 # renovate: datasource=docker depName=prom/prometheus
 PROMETHEUS_IMAGE = "prom/prometheus:v3.14.0"
 # renovate: datasource=docker depName=grafana/grafana

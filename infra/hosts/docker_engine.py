@@ -23,6 +23,8 @@ MIN_API = (1, 41)  # Engine 20.10: the oldest whose answers were compared
 MIN_ENGINE = "20.10"
 LOOPBACK_IS_CLOSED = 28  # major version since which packets from outside are kept from it
 PING_SECONDS = 10
+# Ways to an Engine that need TLS, with both ends checked.
+NETWORK_SCHEMES = ("tcp", "http", "https")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ def client(timeout: int = 60) -> docker.DockerClient:
     import docker  # noqa: PLC0415
     from docker.errors import DockerException  # noqa: PLC0415
 
+    refuse_open_host()
     try:
         found = docker.from_env(timeout=timeout, use_ssh_client=True)
         version = str(found.api.version()["ApiVersion"])
@@ -64,10 +67,32 @@ def client(timeout: int = 60) -> docker.DockerClient:
     return found
 
 
+def refuse_open_host() -> None:
+    """Refuse an Engine that is reached over a network unencrypted, or unchecked.
+
+    Raises:
+        EngineUnavailableError: DOCKER_HOST names such a one.
+    """
+    host = os.environ.get("DOCKER_HOST", "")
+    scheme = host.partition("://")[0] if "://" in host else "tcp"
+    if not host or scheme not in NETWORK_SCHEMES or os.environ.get("DOCKER_TLS_VERIFY"):
+        return
+    raise EngineUnavailableError(
+        f"DOCKER_HOST = {host!r} without TLS: whoever reaches that port is root there, and secrets "
+        "would pass in the clear. Use DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and "
+        "DOCKER_CERT_PATH"
+    )
+
+
 def answers() -> bool:
-    """Return whether an Engine is there that this user may use."""
+    """Return whether an Engine is there that this user may use.
+
+    Raises:
+        EngineUnavailableError: the way to it is open to others.
+    """
     if not os.environ.get("DOCKER_HOST") and not os.access(SOCKET, os.R_OK | os.W_OK):
         return False
+    refuse_open_host()  # not another runtime without a word
     try:
         client(PING_SECONDS)
     except EngineUnavailableError:

@@ -11,11 +11,11 @@ import pulumi
 import pulumi_docker as docker
 
 from cluster.service import Port, Service, Volume
-from infra import container_limits
+from infra import container_limits, images
 from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
 from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
-from infra.runtimes.docker_images import Images, sources
+from infra.runtimes.docker_images import Images
 
 LOOPBACK = "127.0.0.1"
 FILES = "/etc/trainyard"
@@ -106,7 +106,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "names": [args.prefix + service for service in args.services],
                 "ports": ports,
                 "address": args.publish_address,
-                "images": sources(args.images, args.build_args, programs),
+                "images": images.sources(args.images, args.build_args, programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
             },
             pulumi.ResourceOptions(parent=self),

@@ -2,17 +2,15 @@
 
 import hashlib
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
 
-CONTEXTS = Path(__file__).parents[2] / "docker"
+from infra import images
+
 REPOSITORY = "trainyard"
-ARGUMENT = re.compile(r"^ARG\s+(\w+)(?:=(\S*))?", re.MULTILINE)
-BASE = re.compile(r"^FROM\s+\$\{(\w+)\}", re.MULTILINE)
 TAG_LENGTH = 12  # hexadecimal digits of the digest: enough to tell the states of one folder apart
 
 
@@ -48,12 +46,15 @@ class Images:
             return docker.RemoteImage(
                 name, name=self._named[program], keep_locally=True, opts=self._opts
             )
-        context = CONTEXTS / program
+        context = images.CONTEXTS / program
         build_args = {
             name: self._build_args[name]
-            for name, _ in ARGUMENT.findall((context / "Dockerfile").read_text())
+            for name, _ in images.ARGUMENT.findall((context / "Dockerfile").read_text())
             if name in self._build_args
         }
+        # Those of the Dockerfile itself are no arguments, unless a digest is added to them.
+        bases = images.bases(program, self._build_args)
+        build_args |= {name: base for name, base in bases.items() if "@" in base}
         # The tag follows from what the image is made of, so that it is built anew when that
         # changes and only then, and stacks with other build arguments do not share a tag.
         tag = digest(context, build_args)[:TAG_LENGTH]
@@ -70,27 +71,6 @@ class Images:
             keep_locally=True,
             opts=self._opts,
         )
-
-
-def sources(
-    named: Mapping[str, str], build_args: Mapping[str, str], programs: Iterable[str]
-) -> dict[str, str]:
-    """Return what has to be pulled or there already, by the setting that names another one.
-
-    Args:
-        named: references of images that are not built, by program.
-        build_args: build arguments of every image that is built.
-        programs: what runs.
-    """
-    found: dict[str, str] = {}
-    for program in sorted(programs):
-        if program in named:
-            found[f"images.{program}"] = named[program]
-            continue
-        text = (CONTEXTS / program / "Dockerfile").read_text()
-        arguments = {**dict(ARGUMENT.findall(text)), **build_args}
-        found |= {f"buildArgs.{name}": arguments[name] for name in BASE.findall(text)}
-    return found
 
 
 def digest(context: Path, build_args: Mapping[str, str]) -> str:

@@ -39,6 +39,15 @@ def test_an_engine_that_cannot_be_reached(monkeypatch, fault, words):
     assert "unix:///there.sock" in str(raised.value)
 
 
+@pytest.mark.parametrize("host", ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7"])
+def test_an_engine_on_a_network_without_tls_is_refused_unasked(monkeypatch, host):  # F40
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
+    monkeypatch.setattr(docker, "APIClient", None)
+    with pytest.raises(EngineError, match=f"DOCKER_HOST = '{host}' without TLS: .*ssh://"):
+        connect()
+
+
 def test_an_engine_that_is_too_old(monkeypatch):
     monkeypatch.setattr(docker, "APIClient", lambda **_: SimpleNamespace(api_version="1.40"))
     with pytest.raises(EngineError, match=r"API 1\.40; at least 1\.41 \(Docker Engine 20\.10\)"):

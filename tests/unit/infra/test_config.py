@@ -17,6 +17,7 @@ from pulumi.runtime import set_all_config
 
 from infra import config, container_settings, host_settings
 from infra.hosts.local import LocalHost
+from infra.images import BUILT, PULLED
 
 ROOT = Path(__file__).resolve().parents[3]
 Settings = Callable[..., dict[str, str]]
@@ -71,6 +72,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("allowedCidrs", {"runtime": "process", "allowedCidrs": ["10.0.0.0/8"]}, "docker only"),
     ("publishAddress", PUBLISHED | {"runtime": "process"}, "docker only"),
     ("accelerator", {"runtime": "process", "accelerator": "amd"}, "docker only"),
+    ("requireDigests", {"runtime": "process", "requireDigests": True}, "docker only"),
+    ("containerLimits", {"runtime": "process", "containerLimits": {"minio": {}}}, "docker only"),
+    ("connectionsPerAddress", {"runtime": "process", "connectionsPerAddress": 9999}, "docker only"),
     ("images", {"runtime": "process", "images": {"ray": "a:1"}}, "docker only"),
     ("buildArgs", {"runtime": "process", "buildArgs": {"A": "b"}}, "docker only"),
     (
@@ -106,6 +110,22 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("buildArgs.PIP_TOKEN", {"buildArgs": {"PIP_TOKEN": "x"}}, "must be no secret"),
     ("buildArgs.api_key", {"buildArgs": {"api_key": "x"}}, "must be no secret"),
     ("buildArgs.INDEX", {"buildArgs": {"INDEX": "https://a:b@mirror"}}, "no user name"),
+    ("requireDigests", {"requireDigests": "yes"}, "true or false"),
+    ("containerLimits", {"containerLimits": 5}, "must be an object"),
+    ("containerLimits.ray-worker-0", {"containerLimits": {"ray-worker-0": {}}}, "mean ray-worker"),
+    ("containerLimits.minio", {"containerLimits": {"minio": 5}}, "must be an object"),
+    ("containerLimits.minio.cpus", {"containerLimits": {"minio": {"cpus": 1}}}, "memoryMib, proc"),
+    (
+        "containerLimits.minio.memoryMib",
+        {"containerLimits": {"minio": {"memoryMib": 8}}},
+        "from 64",
+    ),
+    (
+        "containerLimits.jupyter.processes",
+        {"containerLimits": {"jupyter": {"processes": "many"}}},
+        "whole number",
+    ),
+    ("connectionsPerAddress", {"connectionsPerAddress": 9}, "from 10 to 10000"),
     ("grafana", {"grafana": "on"}, "true or false"),
     ("grafanaAnonymousViewer", {"grafanaAnonymousViewer": 1}, "true or false"),
     (
@@ -125,11 +145,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("dataset.generate", {"dataset": {"generate": False}}, "leave generate out"),
     ("dataset.sha256", {"dataset": {"generate": True, "sha256": "ab" * 32}}, "of an archive"),
     ("dataset.uri", {"dataset": {"uri": "https://x/y"}}, "did you mean url"),
-    ("dataset.url", {"dataset": {"url": 1}}, "text of one line"),
-    ("dataset.url", {"dataset": {"url": "ftp://x/y"}}, "http or https"),
-    ("dataset.url", {"dataset": {"url": "https://"}}, "http or https"),
-    ("dataset.url", {"dataset": {"url": "https://x:port/y"}}, "http or https"),
-    ("dataset.url", {"dataset": {"url": "https://u:p@x/y"}}, "no user name"),
+    ("dataset.sha256", {"dataset": {"url": "https://x/y"}}, "must be set with dataset.url"),  # F40
+    ("dataset.url", {"dataset": {"url": 1, "sha256": "ab" * 32}}, "text of one line"),
+    ("dataset.url", {"dataset": {"url": "ftp://x/y", "sha256": "ab" * 32}}, "http or https"),
+    ("dataset.url", {"dataset": {"url": "https://", "sha256": "ab" * 32}}, "http or https"),
+    ("dataset.url", {"dataset": {"url": "https://x:port/y", "sha256": "ab" * 32}}, "http or https"),
+    ("dataset.url", {"dataset": {"url": "https://u:p@x/y", "sha256": "ab" * 32}}, "no user name"),
     ("dataset.archive", {"dataset": {"archive": "food11.zip"}}, "absolute"),
     ("dataset.sha256", {"dataset": {"archive": "/y", "sha256": "abc"}}, "64 hexadecimal"),
     ("dataset.volume", {"dataset": {"archive": "/y", "volume": "a/b"}}, "2 to 255 letters"),
@@ -208,6 +229,22 @@ def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> N
         assert f"- {key} = " in message
 
 
+def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
+    settings: Settings, host: LocalHost
+) -> None:
+    changes = {"requireDigests": True, "grafana": False, "notebook": False, "workers": 0}
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(**changes), host, "dev")
+    said = str(raised.value)
+    assert "workers = '0'" in said  # in one list with all else
+    for key in ("images.prometheus", "buildArgs.BASE_IMAGE", "buildArgs.GO_IMAGE"):
+        assert f"  - {key} = '" in said
+    for program in ("grafana", "gateway"):  # they do not run
+        assert f"images.{program}" not in said
+    pinned = {program: f"r.example/{program}@sha256:{'0' * 64}" for program in (*BUILT, *PULLED)}
+    assert config.parse(settings(requireDigests=True, images=pinned), host, "dev").require_digests
+
+
 def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalHost) -> None:
     raw = settings()
     del raw["workers"], raw["bucket"]
@@ -252,7 +289,10 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
         faults = [line for line in str(error).splitlines() if line.startswith("  - ")]
         assert faults
         changed = (*keys, *CROSS_CHECKED, *(key for key in raw if key.endswith("Port")))
-        assert all(line.startswith(tuple(f"  - {key}" for key in changed)) for line in faults)
+        # Images that are at fault for another setting name it.
+        named = [line for line in faults if "requireDigests = true" not in line]
+        assert named == faults or "requireDigests" in changed
+        assert all(line.startswith(tuple(f"  - {key}" for key in changed)) for line in named)
     else:
         ports = parsed.ports(object_store=True, prometheus=True, grafana=True, notebook=True)
         numbers = [port.number for port in ports]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra import container_settings
+from infra import container_settings, images
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -62,7 +62,7 @@ def test_what_is_no_image_reference_is_not_taken(reference: str) -> None:
     assert container_settings.IMAGE.fullmatch(reference) is None
 
 
-@pytest.mark.parametrize("reference", container_settings.PULLED.values())
+@pytest.mark.parametrize("reference", images.PULLED.values())
 def test_images_that_are_pulled_are_pinned_to_a_version(reference: str) -> None:
     found = container_settings.IMAGE.fullmatch(reference)
     assert found is not None

@@ -135,6 +135,7 @@ def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with a Docker Engine that has NVIDIA's toolkit, and no device."""
     monkeypatch.setattr(docker_engine, "answers", lambda: True)
     info = {"ID": "engine", "Runtimes": {"nvidia": {}, "runc": {}}}
+    info |= dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     monkeypatch.setattr(docker_engine, "info", lambda: info)
     return bare
 
@@ -180,20 +181,83 @@ def test_a_choice_stays_when_the_engine_does_not_answer(  # the data is in its v
     assert len(_containers(recorded)) == 7
 
 
+# Whatever else a container can be given, by pulumi-docker's names: each of these would open the
+# machine, or another container, to it.
+NEVER = {
+    *("privileged", "pidMode", "ipcMode", "usernsMode", "cgroupnsMode", "networkMode", "runtime"),
+    *("deviceCgroupRules", "deviceRequests", "mounts", "sysctls", "cgroupParent", "hosts"),
+    *("publishAllPorts", "user", "storageOpts"),
+}
+
+
 @pytest.mark.usefixtures("engine")
-def test_no_container_is_given_more_than_it_needs(run: Any, recorded: Any) -> None:  # F40
-    run(runtime="docker", allowedCidrs=["10.1.0.0/16"], publishAddress="10.1.2.3")
+def test_no_container_is_given_more_than_it_needs(  # F40
+    run: Any, recorded: Any, tmp_path: Path
+) -> None:
+    archive = tmp_path / "food11.zip"
+    archive.touch()
+    outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
+    run(runtime="docker", tracking="mlflow", dataset={"archive": str(archive)}, **outside)
     containers = _containers(recorded)
-    assert "gateway" in containers
+    assert {"gateway", "mlflow", "dataset", "jupyter", "grafana"} <= set(containers)
     for name, inputs in containers.items():
-        assert not inputs.get("privileged"), name
+        assert not NEVER & inputs.keys(), name
         assert inputs["capabilities"] == {"drops": ["ALL"]}, name
         assert inputs["securityOpts"] == ["no-new-privileges:true"], name
         assert "docker.sock" not in json.dumps(inputs), name
+        folders = [each for each in inputs["volumes"] if "hostPath" in each]
+        assert [(each["hostPath"], each["readOnly"]) for each in folders] == (
+            [(str(archive), True)] if name == "dataset" else []
+        ), name
+        assert not inputs.get("devices"), name
+        assert not inputs.get("groupAdds"), name
         assert not any("value of " in env for env in inputs["envs"]), name  # F35
         assert "value of " not in json.dumps(inputs["command"]), name
         addresses = {port["ip"] for port in inputs.get("ports", [])}
         assert addresses <= ({"10.1.2.3"} if name == "gateway" else {"127.0.0.1"}), name  # F33
+
+
+def _bounds(recorded: Any) -> dict[str, tuple[Any, Any, int]]:
+    """Memory, memory with swap, and processes, by container."""
+    ready = recorded.of_type("docker:Ready").values()
+    processes = {args.inputs["alias"]: int(args.inputs["processes"]) for args in ready}
+    return {
+        name: (inputs.get("memory"), inputs.get("memorySwap"), processes[name])
+        for name, inputs in _containers(recorded).items()
+    }
+
+
+@pytest.mark.usefixtures("engine")
+def test_every_container_has_bounds(run: Any, recorded: Any) -> None:
+    worker = {"cpus": 4, "memoryMib": 10000, "objectStoreMib": 1000}
+    limits = {"jupyter": {"memoryMib": 100}, "ray-worker": {"processes": 500}}
+    outside = {"allowedCidrs": ["10.1.0.0/16"], "publishAddress": "10.1.2.3"}
+    run(runtime="docker", tracking="mlflow", worker=worker, containerLimits=limits, **outside)
+    found = _bounds(recorded)
+    assert all(memory and memory == swap and count for memory, swap, count in found.values())
+    assert found["ray-worker-1"] == (10000 + 1000 + 2048 + 4 * 128, 13560, 500)
+    assert found["ray-head"][0] == 1024 + 128 + 2048 + 8192
+    assert (found["jupyter"][0], found["jupyter"][2]) == (100, 4096)
+    assert found["gateway"] == (512, 512, 256)
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_kernel_that_keeps_no_bounds_is_told_of(
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = docker_engine.info()
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    monkeypatch.setattr(docker_engine, "info", lambda: info | {"SwapLimit": False})
+    run(runtime="docker")
+    assert _bounds(recorded)["minio"] == (4096, -1, 2048)
+    assert said == []
+    recorded.created.clear()
+    nothing = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), False)
+    monkeypatch.setattr(docker_engine, "info", lambda: info | nothing)
+    run(runtime="docker")
+    assert _bounds(recorded)["minio"] == (None, None, 0)
+    assert "bounds no memory or no processes" in said[0]
 
 
 @pytest.mark.usefixtures("engine")

@@ -6,30 +6,24 @@ import json
 import os
 import re
 import socket
-import socketserver
 import subprocess
 import sys
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import ImageNotFound
+
+from infra.hosts import docker_engine
+from tests.fakes import registry
+from tests.fakes.registry import Registry
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 BASE = "trainyard-test/base:latest"
-ABSENT = "trainyard-test/none:1"
-NVIDIA_SMI = """\
-#!/bin/sh
-if [ "$1" = -L ]; then exit; fi
-for i in $(seq 0 {last}); do
-  echo "$i, GPU-513536b6-7d19-9063-b049-1e69664bb29$i, NVIDIA A100-SXM4-80GB, 81920 MiB, Disabled"
-done
-"""
 
 
 @pytest.fixture
@@ -40,10 +34,15 @@ def short_socket() -> Iterator[Path]:
 
 
 @pytest.fixture
+def images_of_others() -> Iterator[Registry]:
+    """A registry on loopback, from which an Engine pulls without TLS."""
+    with registry.running() as found:
+        yield found
+
+
+@pytest.fixture
 def make_image(images: None) -> Iterator[Callable[[str], str]]:
     """Make an image that runs a shell script."""
-    from infra.hosts import docker_engine
-
     client = docker_engine.client()
     made: list[str] = []
 
@@ -79,16 +78,6 @@ def _errors(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("error: ")]
 
 
-def test_no_engine(make_small_lab: Callable[..., Any]) -> None:  # F31
-    lab = make_small_lab()
-    (error,) = _errors(_refused(lab, DOCKER_HOST="unix:///tmp/no-such-engine.sock"))
-    assert "no Docker Engine answers at unix:///tmp/no-such-engine.sock" in error
-    assert "(No such file or directory)" in error
-    for action in ("start it", "DOCKER_HOST", "set runtime to process"):
-        assert action in error
-    assert lab.nothing_is_there()
-
-
 def test_an_engine_that_is_closed_to_the_user(
     make_small_lab: Callable[..., Any], short_socket: Path
 ) -> None:
@@ -115,46 +104,43 @@ def test_an_engine_that_is_closed_to_the_user(
     assert "sudo usermod -aG docker $USER" in error
 
 
-class OldEngine(BaseHTTPRequestHandler):
-    """Answers as an Engine of 2018 does when it is asked for its version."""
-
-    def do_GET(self) -> None:
-        body = json.dumps({"Version": "18.09.1", "ApiVersion": "1.39", "MinAPIVersion": "1.12"})
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def address_string(self) -> str:
-        return ""  # a Unix socket has none
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-def test_an_engine_that_is_too_old(make_small_lab: Callable[..., Any], short_socket: Path) -> None:
-    lab = make_small_lab()
-    with socketserver.ThreadingUnixStreamServer(str(short_socket), OldEngine) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        (error,) = _errors(_refused(lab, DOCKER_HOST=f"unix://{short_socket}"))
-        server.shutdown()
-        thread.join()
-    assert f"the Docker Engine at unix://{short_socket} speaks API 1.39; 1.41 " in error
-    assert "get a newer one" in error
-
-
 def test_all_images_that_cannot_be_had_are_told_with_their_settings(  # F31
-    make_small_lab: Callable[..., Any],
+    make_small_lab: Callable[..., Any], images_of_others: Registry
 ) -> None:
-    lab = make_small_lab(images={"prometheus": ABSENT}, buildArgs={"BASE_IMAGE": ABSENT})
+    images_of_others.answers = {"unknown": 404, "gone": 410}
+    unknown, gone = (images_of_others.name("a/b", tag) for tag in ("unknown", "gone"))
+    lab = make_small_lab(images={"prometheus": unknown}, buildArgs={"BASE_IMAGE": gone})
     text = _refused(lab)
     assert len(_errors(text)) == 1
-    for setting in ("images.prometheus", "buildArgs.BASE_IMAGE"):
-        assert f"{setting} = '{ABSENT}': this image is not on this machine and cannot be" in text
+    for setting, image in (("images.prometheus", unknown), ("buildArgs.BASE_IMAGE", gone)):
+        assert f"{setting} = '{image}': this image is not on this machine and cannot be" in text
         assert f"pulumi config set --path {setting} <image>" in text
+        assert ("HEAD", f"/v2/a/b/manifests/{image.rpartition(':')[2]}") in images_of_others.asked
     assert lab.nothing_is_there()
+
+
+def test_an_image_with_a_digest_is_this_one_or_none(  # F40
+    images_of_others: Registry,
+) -> None:
+    client = docker_engine.client()
+    digest = images_of_others.put("a/b", "1", f"first {uuid.uuid4()}")
+    reference = f"{images_of_others.name('a/b', '1')}@{digest}"
+    assert docker_engine.fetch(client, reference) is None
+    asked = len(images_of_others.asked)
+    assert docker_engine.fetch(client, reference) is None  # it is here
+    assert len(images_of_others.asked) == asked
+    first = client.api.inspect_image(reference)["Id"]
+    images_of_others.put("a/b", "1", f"moved {uuid.uuid4()}")
+    assert client.api.inspect_image(reference)["Id"] == first
+    client.images.remove(first, force=True)
+    assert docker_engine.fetch(client, reference) is None
+    assert client.api.inspect_image(reference)["Id"] == first
+    client.images.remove(first, force=True)
+    # Another content under this digest.
+    images_of_others.manifests["a/b", digest] = images_of_others.manifests["a/b", "1"]
+    assert docker_engine.fetch(client, reference)
+    with pytest.raises(ImageNotFound):
+        client.api.inspect_image(reference)
 
 
 def test_an_image_that_cannot_be_built(make_small_lab: Callable[..., Any]) -> None:
@@ -203,17 +189,6 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
     assert lab.networks() == []
 
 
-def test_a_port_that_another_program_has(make_small_lab: Callable[..., Any]) -> None:
-    lab = make_small_lab()
-    port = lab.stack.settings["dashboardPort"]
-    with socket.create_server(("127.0.0.1", port)):
-        (error,) = _errors(_refused(lab))
-    assert f"port {port} (dashboardPort) is held by " in error
-    assert f"pid {os.getpid()}" in error
-    assert "pulumi config set dashboardPort " in error
-    assert lab.nothing_is_there()
-
-
 def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[..., Any]) -> None:
     lab = make_small_lab()
     port = lab.stack.settings["prometheusPort"]
@@ -236,31 +211,3 @@ def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[...
     assert f"port {port} (prometheusPort) is published by container {other.name} " in text
     assert set(lab.containers()) == {"minio"}
     assert lab.volumes() == []
-
-
-def test_an_address_that_this_machine_does_not_have(make_small_lab: Callable[..., Any]) -> None:
-    lab = make_small_lab(allowedCidrs=["192.0.2.0/24"], publishAddress="192.0.2.7")
-    (error,) = _errors(_refused(lab))
-    assert "publishAddress = '192.0.2.7' is no address of this machine, which has " in error
-    assert lab.nothing_is_there()
-
-
-@pytest.mark.parametrize(
-    ("devices", "expected"),
-    [
-        (1, "need 2 devices, this machine has 1 (NVIDIA A100-SXM4-80GB, GPU-513536b6-"),  # D2
-        (2, "install the package nvidia-container-toolkit"),
-    ],
-)
-def test_gpus_that_cannot_be_had(
-    make_small_lab: Callable[..., Any], tmp_path: Path, devices: int, expected: str
-) -> None:
-    lab = make_small_lab(accelerator="nvidia")
-    lab.change(workers=2)
-    program = tmp_path / "nvidia-smi"
-    program.write_text(NVIDIA_SMI.format(last=devices - 1))
-    program.chmod(0o755)
-    (error,) = _errors(_refused(lab, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"))
-    assert expected in error
-    assert "accelerator" in error
-    assert lab.nothing_is_there()

@@ -8,9 +8,10 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.container_settings import BUILT, PULLED
+from infra import images as names
+from infra.images import BUILT, PULLED, sources
 from infra.runtimes import docker_images
-from infra.runtimes.docker_images import Images, digest, sources
+from infra.runtimes.docker_images import Images, digest
 
 DOCKERFILE = """\
 ARG TOOLS=tools:1
@@ -28,7 +29,7 @@ def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "Dockerfile").write_text(DOCKERFILE)
-    monkeypatch.setattr(docker_images, "CONTEXTS", tmp_path)
+    monkeypatch.setattr(names, "CONTEXTS", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -93,9 +94,9 @@ def test_our_own_images_can_be_built_from_other_bases(program: str) -> None:
     assert set(found) == expected
     assert all(found.values())
     # Nothing else is taken from anywhere.
-    text = (docker_images.CONTEXTS / program / "Dockerfile").read_text()
+    text = (names.CONTEXTS / program / "Dockerfile").read_text()
     lines = [line for line in text.splitlines() if line.startswith("FROM ")]
-    assert len(lines) == len(docker_images.BASE.findall(text)) == len(found)
+    assert len(lines) == len(names.BASE.findall(text)) == len(found)
 
 
 @pytest.fixture

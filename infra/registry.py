@@ -1,0 +1,107 @@
+"""What an image registry says of a tag: the digest that it means now (OCI distribution API).
+
+Deliberately absent: logins. A registry that lets nobody in without one is named, and `docker pull`
+on a machine that is logged in tells the digest.
+"""
+
+import re
+
+import httpx
+
+from infra.container_settings import IMAGE
+
+DOCKER_HUB = "registry-1.docker.io"
+TIMEOUT_SECONDS = 30.0
+DIGEST_HEADER = "Docker-Content-Digest"
+MANIFESTS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+MEANINGS = {
+    404: "there is no such image: look at the name and the tag",
+    410: "the image is gone: choose another tag, or a mirror's image",
+    401: "it asks for a login: take the digest that `docker pull` prints where you are logged in",
+    403: "it lets you not at this image: take the digest that `docker pull` prints elsewhere",
+    429: "too many requests: try again later, or name a mirror's image",
+}
+
+
+class RegistryError(Exception):
+    """No digest; the message names the image, why, and what to do."""
+
+
+def digest(reference: str, client: httpx.Client) -> str:
+    """Ask an image's registry for its digest.
+
+    Args:
+        reference: name:tag.
+        client: to ask with.
+
+    Returns:
+        The digest, "sha256:" and 64 hexadecimal digits; of an image for several platforms that of
+        their list.
+
+    Raises:
+        RegistryError: the registry does not tell.
+    """
+    registry, repository, tag = parts(reference)
+    url = f"{registry}/v2/{repository}/manifests/{tag}"
+    try:
+        reply = client.head(url, headers={"Accept": MANIFESTS})
+        if reply.status_code == httpx.codes.UNAUTHORIZED:
+            token = _token(reply.headers.get("WWW-Authenticate", ""), repository, client)
+            headers = {"Accept": MANIFESTS, "Authorization": f"Bearer {token}"}
+            reply = client.head(url, headers=headers) if token else reply
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise RegistryError(
+            f"{reference}: {registry} does not answer ({error}); name a mirror's image that this "
+            "machine reaches"
+        ) from None
+    if reply.status_code != httpx.codes.OK:
+        meaning = MEANINGS.get(reply.status_code, "try again later, or name a mirror's image")
+        raise RegistryError(f"{reference}: {registry} answers {reply.status_code}; {meaning}")
+    found: str = reply.headers.get(DIGEST_HEADER, "")
+    if not DIGEST.fullmatch(found):
+        raise RegistryError(
+            f"{reference}: {registry} tells no digest ({DIGEST_HEADER}: {found[:80]!r}); take the "
+            "one that `docker pull` prints"
+        )
+    return found
+
+
+def parts(reference: str) -> tuple[str, str, str]:
+    """Return an image's registry (its address), repository and tag, as Docker understands them.
+
+    Args:
+        reference: name:tag.
+    """
+    found = IMAGE.fullmatch(reference)
+    if found is None or not found["tag"]:
+        raise RegistryError(f"{reference}: this is no name:tag")
+    host, _, path = found["name"].partition("/")
+    if not path or not (host == "localhost" or "." in host or ":" in host):
+        host, path = "docker.io", found["name"]
+    if host in ("docker.io", "index.docker.io"):
+        host, path = DOCKER_HUB, path if "/" in path else f"library/{path}"
+    # Docker, too, talks to this machine without encryption.
+    plain = re.fullmatch(r"localhost|127\.\d+\.\d+\.\d+", host.rpartition(":")[0] or host)
+    return f"{'http' if plain else 'https'}://{host}", path, found["tag"]
+
+
+def _token(challenge: str, repository: str, client: httpx.Client) -> str:
+    """Return a token for who is not logged in; "" where the registry has none for such."""
+    asked = dict(CHALLENGE.findall(challenge))
+    if not challenge.lower().startswith("bearer ") or not asked.get("realm"):
+        return ""
+    query = {"service": asked.get("service", ""), "scope": f"repository:{repository}:pull"}
+    reply = client.get(asked["realm"], params=query)
+    if reply.status_code != httpx.codes.OK:
+        return ""
+    answer = reply.json()
+    return str(answer.get("token") or answer.get("access_token") or "")
