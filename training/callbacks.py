@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
 from training.checkpoints import new_folder
 from training.data.food11 import EpochSampler
+from training.housekeeping import housekeeping
 
 LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
 Records = Sequence[dict[str, Any]]
@@ -93,7 +94,7 @@ class EpochRecords(Callback):
         self.history.append(record | self._note)
         if trainer.is_global_zero:
             self._print(record)
-            self._write(self.history)
+            self._record()
 
     def on_test_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -104,7 +105,7 @@ class EpochRecords(Callback):
         if trainer.is_global_zero:
             print(f"Total Training Time: {self.history[-1]['minutes']:.2f} min")  # noqa: T201
             print(f"Test ACC: {accuracy:.2%}{self._mark}", flush=True)  # noqa: T201
-            self._write(self.history)
+            self._record()
 
     def state_dict(self) -> dict[str, Any]:
         """For the checkpoint."""
@@ -113,6 +114,10 @@ class EpochRecords(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a checkpoint."""
         self.history = state_dict["history"]
+
+    def _record(self) -> None:
+        with housekeeping("the epochs' records are written with the next epoch"):
+            self._write(self.history)
 
     def _print(self, record: dict[str, Any]) -> None:
         title = f"Epoch: {record['epoch'] + 1:03d}/{self._epochs:03d}"

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from training.housekeeping import housekeeping
 from training.objects import Digest, Folder, StorageError, open_folder
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ VERSION = 1
 SMALL_BYTES = 1024 * 1024  # several files up to this size travel as one
 NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
 PREFIX = "checkpoint_"
+SHA256 = re.compile(r"[0-9a-f]{64}")
+# Of a name in a manifest, in bytes: what S3 and file systems take, with room for the run's own.
+LONGEST_NAME = 768
+LONGEST_PART = 255
 
 
 class CheckpointError(Exception):
@@ -175,7 +181,7 @@ def prune(run: Folder, broken: frozenset[str]) -> None:
         run: the run's folder in the store.
         broken: checkpoints that are known to be damaged, whatever their manifests say.
     """
-    try:
+    with housekeeping("old checkpoints stay for now"):
         found = candidates(run)
         whole = [
             name
@@ -188,8 +194,6 @@ def prune(run: Folder, broken: frozenset[str]) -> None:
                 # The manifest first: a reader never sees a checkpoint that lacks a file.
                 run.delete(f"{name}/{MANIFEST}")
                 run.delete(*(f"{name}/{file}" for file in sizes))
-    except StorageError as error:
-        print(f"warning: old checkpoints stay for now: {error}", flush=True)  # noqa: T201 a job's
 
 
 def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
@@ -236,7 +240,7 @@ def fetch_from(run: Folder, name: str, target: Path) -> dict[str, Any]:
             path = _inside(target, relative)
             path.parent.mkdir(parents=True, exist_ok=True)
             digest = run.download(f"{name}/{relative}", path)
-            if digest != Digest(**expected):
+            if digest != Digest(expected["size"], expected["sha256"]):
                 raise CheckpointError(
                     f"{relative} has {digest.size} bytes with sha256 {digest.sha256[:12]}…, its "
                     f"manifest says {expected['size']} with {expected['sha256'][:12]}…"
@@ -273,7 +277,7 @@ def _manifest_of(
         return None, f"it has no {MANIFEST}: it was never stored to its end"
     try:
         manifest = _parsed(run.read(f"{name}/{MANIFEST}"))
-    except (CheckpointError, FileNotFoundError) as error:
+    except (CheckpointError, OSError) as error:  # OSError: of a store that is a folder
         return None, str(error)
     for relative, digest in manifest["files"].items():
         if relative not in sizes:
@@ -291,25 +295,59 @@ def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
+    """A manifest whose types are those that `_manifest` writes, and whose names can be files.
+
+    Whoever can write the bucket can write anything; and what raises here later would keep a run
+    from the checkpoint before.
+    """
     try:
-        manifest: dict[str, Any] = json.loads(content)
-        for digest in manifest["files"].values():
-            Digest(int(digest["size"]), str(digest["sha256"]))
-        if manifest["version"] != VERSION:
-            raise CheckpointError(
-                f"its {MANIFEST} has version {manifest['version']}, this program reads {VERSION}"
-            )
-        manifest["model"].get("file")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        manifest: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"its {MANIFEST} cannot be read: {error!r}") from None
+    if not isinstance(manifest, dict):
+        raise CheckpointError(f"its {MANIFEST} cannot be read: it is no object")
+    version = manifest.get("version")
+    if type(version) is not int or version != VERSION:
+        raise CheckpointError(
+            f"its {MANIFEST} has version {str(version)[:80]}, this program reads {VERSION}"
+        )
+    files, model = manifest.get("files"), manifest.get("model")
+    if not isinstance(files, dict) or not isinstance(model, dict):
+        raise CheckpointError(f"its {MANIFEST} cannot be read: files and model are no objects")
+    for name, digest in files.items():
+        _inside(Path(), name)
+        if (
+            not isinstance(digest, dict)
+            or type(digest.get("size")) is not int
+            or digest["size"] < 0
+            or not isinstance(digest.get("sha256"), str)
+            or not SHA256.fullmatch(digest["sha256"])
+        ):
+            raise CheckpointError(f"its {MANIFEST} has no size and sha256 of {name[:80]!r}")
+    folders = {parent for name in files for parent in PurePosixPath(name).parents}
+    if both := next((name for name in files if PurePosixPath(name) in folders), None):
+        raise CheckpointError(f"its {MANIFEST} has {both[:80]!r} as a file and as a folder")
+    weights = model.get("file")
+    if weights is not None:
+        if not isinstance(weights, str):
+            raise CheckpointError(f"its {MANIFEST} has no name of the model's file")
+        _inside(Path(), weights)
     return manifest
 
 
 def _inside(folder: Path, name: str) -> Path:
     """A name of the manifest as a path; whoever can write the bucket must not write elsewhere."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise CheckpointError(f"its {MANIFEST} names {name!r}, which is not inside the checkpoint")
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+        raise CheckpointError(
+            f"its {MANIFEST} names {name[:80]!r}, which is not inside the checkpoint"
+        )
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:  # JSON can hold half a character
+        raise CheckpointError(f"its {MANIFEST} has a name that is no text: {name[:80]!a}") from None
+    if len(encoded) > LONGEST_NAME or max(map(len, encoded.split(b"/"))) > LONGEST_PART:
+        raise CheckpointError(f"its {MANIFEST} has a name of {len(encoded)} bytes: {name[:80]!r}…")
     return folder / path
 
 

@@ -30,6 +30,7 @@ from training.checkpoint_files import (
     valid,
     write_manifest,
 )
+from training.housekeeping import housekeeping
 from training.objects import Folder, open_folder
 
 __all__ = [
@@ -104,7 +105,9 @@ def report(
         try:
             store(run, name, Path(checkpoint.path), model or {})
             if stored is not None:
-                stored()
+                # The checkpoint can be restored; who goes on from it does the rest then.
+                with housekeeping(f"{name} is stored, and not all that belongs to it"):
+                    stored()
             prune(run, _Worker.broken)
         except BaseException as error:
             done.set_exception(error)

@@ -128,10 +128,18 @@ def fit(trainer: TorchTrainer) -> Result:
 
 
 def open_run(job: str) -> Run:
-    """The run that the client named; without one a run of its own, as for `ray job submit`."""
+    """The run that the client named; without one a run of its own, as for `ray job submit`.
+
+    Ends the job with one line where what the run has in the store cannot be read.
+    """
     storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
     unique = f"{job}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    return Run(storage, os.environ.get(RUN_VARIABLE) or unique)
+    run = Run(storage, os.environ.get(RUN_VARIABLE) or unique)
+    try:
+        run.config()
+    except StorageError as error:
+        sys.exit(f"error: {error}")
+    return run
 
 
 def agree(fault: str) -> str:

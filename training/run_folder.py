@@ -16,7 +16,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from training.objects import open_folder
+from training.objects import StorageError, open_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -47,6 +47,20 @@ def check_name(name: str) -> str:
             "beginning with a letter or digit: choose another name"
         )
     return name
+
+
+def whole_records(content: bytes | None) -> list[dict[str, Any]]:
+    """The objects in lines of JSON, up to the first line that has none."""
+    records: list[dict[str, Any]] = []
+    for line in (content or b"").splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(record, dict):
+            break
+        records.append(record)
+    return records
 
 
 class RunFolder:
@@ -81,13 +95,25 @@ class RunFolder:
         return self._files, self._folder
 
     def config(self) -> dict[str, Any] | None:
-        """The arguments of the last start, None before the first."""
+        """The arguments of the last start, None before the first.
+
+        Raises:
+            StorageError: what is there is no configuration.
+        """
         text = self.read(CONFIG)
-        return None if text is None else dict(json.loads(text))
+        if text is None:
+            return None
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StorageError(
+                f"{self.url}/{CONFIG} is no JSON object ({type(error).__name__}): bring back what "
+                "it was, or take another --name"
+            ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch, oldest first."""
-        return [json.loads(line) for line in (self.read(METRICS) or b"").splitlines()]
+        """One record an epoch, oldest first; up to the first that is damaged."""
+        return whole_records(self.read(METRICS))
 
     def read(self, name: str) -> bytes | None:
         """One of the run's files; None when it is not there."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from training import tracking
+from training.housekeeping import housekeeping
 from training.run_folder import COMMIT_VARIABLE, CONFIG, CURVES, METRICS, STARTS, RunFolder
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
@@ -47,7 +48,8 @@ class Run(RunFolder):
 
     def end(self) -> None:
         """Draws the curves and has MLflow told that the run is done; for its driver."""
-        self.draw_curves()
+        with housekeeping(f"there is no {CURVES}"):
+            self.draw_curves()
         if self._tracking is not None:
             self._tracking.end()
 

@@ -152,7 +152,7 @@ class Tracking:
         for secret in (os.environ.get(PASSWORD_VARIABLE), address.password):
             shown = shown.replace(secret, "***") if secret else shown
         print(  # noqa: T201 - a job's
-            f"warning: MLflow at {address.hostname}:{address.port} does not take the log of run "
+            f"warning: MLflow at {address.netloc.rpartition('@')[2]} does not take the log of run "
             f"{self._run.name} ({shown}); the run goes on, and what is missing is tried again "
             "with each epoch and at the end",
             flush=True,

@@ -13,7 +13,7 @@ from ray.dashboard.modules.job.pydantic_models import JobDetails
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 from training import run_folder
-from training.client import drill_faults, drill_report, history, jobs, repeat, submission
+from training.client import drill_faults, drill_report, history, jobs, repeat, scripts, submission
 from training.client.console import warn
 from training.client.drill_fault import Fault
 from training.client.drill_report import Report
@@ -38,11 +38,13 @@ class Drill:
         fault: what is lost.
         whole_node: of worker-loss: the worker's node goes with it.
         seconds: of store-loss: how long the store does not answer.
+        script: the run's, as the user named it; None where it is a job of this package.
     """
 
     fault: Fault
     whole_node: bool
     seconds: float
+    script: scripts.Script | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,11 @@ def check(drill: Drill, run: str, client: JobSubmissionClient, outputs: StackOut
             f"no job trains run {run!r} now ({job.submission_id} is {job.status}): start one with "
             f"train submit ... --name {run} --no-wait, then drill while it trains"
         )
+    try:
+        run_folder.check_name(str((job.metadata or {})["run"]))
+    except ValueError as error:
+        raise ClientError(f"job {job.submission_id}: {error}") from None
+    repeat.request(job, {}, run, drill.script)  # refused now, not after the fault
     return job
 
 
@@ -100,7 +107,7 @@ def carry_out(
     entrypoint = next(
         (a.bundle for a in stack.state.actors() if a.submission == job.submission_id), {}
     )
-    again = repeat.request(job, entrypoint, run)  # refused now, not after the fault
+    again = repeat.request(job, entrypoint, run, drill.script)
     _reach_an_epoch(watch, stack.store)
 
     restores, workers = len(watch.restored), frozenset(watch.workers)
@@ -134,7 +141,7 @@ def carry_out(
     beside = watch
     if len(twin.metrics) < len(watch.records):
         warn(f"run {twin.name}: the same without a fault, to compare with ...")
-        request = repeat.request(job, entrypoint, twin.name)
+        request = repeat.request(job, entrypoint, twin.name, drill.script)
         beside = Watch(client, stack.state, stack.store, twin.name, _submit(request, stack))
         _to_the_end(beside)
     mine, theirs = (history.read_run(stack.store, name).metrics for name in (run, twin.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +26,12 @@ def drill(
     seconds: Annotated[
         float, typer.Option(min=1, max=600, help="Of store-loss: how long it does not answer.")
     ] = 10,
+    script: Annotated[
+        Path | None, typer.Option("--script", help="The run's script, if it is one of your own.")
+    ] = None,
+    working_dir: Annotated[
+        Path | None, typer.Option("--working-dir", help="Its folder, as it was submitted with.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
     stack: Stack = None,
@@ -33,8 +40,10 @@ def drill(
     """Provoke a fault while a run trains; exits with 0 when it ends as if there was none."""
     client, stack_outputs = connect(context, stack, outputs)
     from training.client import drill as drills  # noqa: PLC0415 - slow
+    from training.client import repeat  # noqa: PLC0415 - slow
 
-    asked = drills.Drill(fault=fault, whole_node=node, seconds=seconds)
+    own = None if script is None else repeat.own_script(script, working_dir)
+    asked = drills.Drill(fault=fault, whole_node=node, seconds=seconds, script=own)
     job = drills.check(asked, run, client, stack_outputs)
     if not yes:
         typer.confirm(

@@ -27,6 +27,7 @@ from training.client.state import ClusterState
 
 STARTED_S = 120  # a job of a busy cluster
 POLL_S = 0.1
+CLOCKS_S = 60  # how far the cluster's clock may be from this machine's
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,9 @@ def _kill(client: JobSubmissionClient, *arguments: str) -> tuple[float, int]:
         log = jobs.read_log(client, job_id)
         for line in log.splitlines():
             if line.startswith('{"at": '):
-                said = json.loads(line)
-                time.sleep(max(0.0, said["at"] - time.time()))
-                return float(said["at"]), int(said["pid"])
+                at, pid = _announced(line, job_id)
+                time.sleep(max(0.0, at - time.time()))
+                return at, pid
         if client.get_job_status(job_id).is_terminal():
             last = (log.strip().splitlines() or ["no output"])[-1]
             raise ClientError(
@@ -120,3 +121,18 @@ def _kill(client: JobSubmissionClient, *arguments: str) -> tuple[float, int]:
         f"the drill's own job {job_id} did not start within {STARTED_S} s: the cluster is busy or "
         "half down; see train list"
     )
+
+
+def _announced(line: str, job_id: str) -> tuple[float, int]:
+    """When the agent kills, and what: the cluster's word, and so looked at."""
+    try:
+        said = json.loads(line)
+        at, pid = float(said["at"]), int(said["pid"])
+    except (ValueError, KeyError, TypeError):
+        at, pid = float("nan"), 0
+    if not abs(at - time.time()) < STARTED_S + CLOCKS_S:
+        raise ClientError(
+            f"the drill's own job {job_id} says {line[:80]!r}: the machines' clocks differ, or it "
+            "is not this client's; see train logs, then set the clocks and drill again"
+        )
+    return min(at, time.time() + drill_agent.NOTICE_S), pid

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -21,6 +24,12 @@ STACK_LABEL = "trainyard.stack"
 SUPERVISED = "SUPERVISOR_ENABLED"  # what supervisord gives its programs
 BACK_S = 60
 POLL_S = 0.1
+# By themselves they end a process on the spot: its store would stay stopped.
+ENDING = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
+    *(signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2),
+)
+SUSPENDING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # and these suspend it
 
 
 class Server(Protocol):
@@ -64,7 +73,8 @@ class Container:
 
     def restart(self) -> None:
         """Kills it and starts it again."""
-        self._container.unpause()
+        with suppress(DockerException):  # it was not frozen yet
+            self._container.unpause()
         self._container.restart(timeout=0)
 
 
@@ -106,15 +116,54 @@ def find(outputs: StackOutputs) -> Server:
 def outage(server: Server, endpoint: str) -> Iterator[None]:
     """The body runs while the store does not answer; afterwards it does, whatever happened.
 
+    A signal ends the body; where it would end the process (a closed terminal, `kill`), the process
+    ends once the store answers. Only SIGKILL leaves the store stopped.
+
     Raises:
         ClientError: it has not come back.
     """
-    server.pause()
+    earlier = {each: signal.getsignal(each) for each in (*ENDING, *SUSPENDING)}
     try:
-        yield
+        for each in SUSPENDING:
+            signal.signal(each, signal.SIG_IGN)
+        for each in ENDING:
+            if earlier[each] is not signal.SIG_IGN:  # as `nohup` does for SIGHUP
+                signal.signal(each, _end)
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+            server.pause()
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        finally:  # nothing interrupts it: a signal that came before has been heard above
+            server.restart()
+            _wait(endpoint)
     finally:
-        server.restart()
-        _wait(endpoint)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # what came meanwhile is heard now
+        finally:
+            for each, handler in earlier.items():
+                signal.signal(each, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    for each in ENDING:  # once is enough
+        signal.signal(each, _heard)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    with suppress(OSError):  # of a terminal that is gone
+        print(  # noqa: T201
+            f"drill ended by {signal.Signals(number).name}; the object store is started again",
+            file=sys.stderr,
+            flush=True,
+        )
+    sys.exit(128 + number)
+
+
+def _heard(_number: int, _frame: FrameType | None) -> None:
+    """Nothing more; SIG_IGN would have Python complain of signals that have come already."""
 
 
 def _container(stack: str, port: int) -> Container | None:

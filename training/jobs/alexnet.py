@@ -28,15 +28,12 @@ import os
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training import checkpoints, data, ray_train
 from training.run_folder import (
     CHECKPOINT_FILE,
     PROGRESS_VARIABLE,
-    RUN_VARIABLE,
-    STORAGE_VARIABLE,
 )
 from training.runs import Run
 
@@ -85,8 +82,7 @@ def resources(arguments: list[str]) -> list[dict[str, float]]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the job's driver."""
-    storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
-    run = Run(storage, os.environ.get(RUN_VARIABLE) or "alexnet")
+    run = ray_train.open_run("alexnet")
     earlier = run.config() or {}
     p = parser()
     p.set_defaults(**{name: earlier[name] for name in vars(p.parse_args([])) if name in earlier})

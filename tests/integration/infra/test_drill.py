@@ -1,12 +1,14 @@
 """`train drill` on a stack of processes: what is lost, and that it comes back by itself."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.integration.infra import drilled
 from training.client import outputs as contract
@@ -16,6 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EPOCHS = 6
 # The drill says so on its way: then the job, which waits for it, may go on.
+SCRIPT = str(Path(drilled.__file__))
 STRUCK = ("killed ", "the object store does not answer", "the head and its")
 
 
@@ -44,9 +47,8 @@ def held(
     def start(run: str) -> None:
         runs.append(run)
         go.unlink(missing_ok=True)
-        script = str(Path(drilled.__file__))
         submit = train(
-            *("submit", script, "--name", run, "--no-wait", "--"),
+            *("submit", SCRIPT, "--name", run, "--no-wait", "--"),
             *("--epochs", str(EPOCHS), "--go", str(go)),
         )
         said = submit.communicate(timeout=60)
@@ -81,7 +83,10 @@ def test_a_run_ends_as_if_nothing_had_happened(
 ) -> None:
     run = f"drilled-{request.node.callspec.id}"
     held(run)
-    process = train("drill", *arguments[:1], run, *arguments[1:], "--yes", "--json")
+    options = ("--script", SCRIPT, "--yes", "--json")
+    if arguments[0] == "store-loss":
+        _end_by_a_signal(train("drill", "store-loss", run, "--seconds", "600", *options), stack)
+    process = train("drill", *arguments[:1], run, *arguments[1:], *options)
     said = []
     assert process.stderr is not None
     for line in process.stderr:
@@ -107,3 +112,26 @@ def test_a_run_ends_as_if_nothing_had_happened(
         assert 0 <= report["detected_s"] < report["resumed_s"]
         assert f"/{run}/checkpoint_" in report["restored"]
         assert report["lost_steps"] == drilled.HELD_STEPS  # and no epoch beside
+
+
+def _end_by_a_signal(process: subprocess.Popen[str], stack: Any) -> None:
+    """A closed terminal: the drill ends, and the store answers."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(STRUCK):
+            break
+    endpoint = stack.outputs()["objectStoreEndpoint"]
+    while _answers(endpoint):  # it is stopped in a moment
+        pass
+    process.send_signal(signal.SIGHUP)
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 128 + signal.SIGHUP, said
+    assert "the object store is started again" in said
+    assert _answers(endpoint)
+
+
+def _answers(endpoint: str) -> bool:
+    try:
+        return requests.get(endpoint, timeout=1) is not None
+    except requests.RequestException:
+        return False

@@ -7,12 +7,15 @@ import json
 import os
 import pickle
 import re
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow.fs import FileSystem
 
 from training import checkpoint_files, objects
@@ -156,6 +159,95 @@ def test_a_damaged_newest_is_skipped_with_a_warning_that_names_it(  # F22 F23 F4
     assert re.search(DAMAGES[kind], warning), warning
     assert not (tmp_path / "canary").exists()
     assert [path.name for path in (tmp_path / "scratch").iterdir()] == [earlier.name]
+
+
+ENTRY = {"size": 1, "sha256": "0" * 64}
+ODD_MANIFESTS: dict[str, Any] = {
+    "a list": [],
+    "a number": 7,
+    "nothing": None,
+    "no files": {"files": None},
+    "files in a list": {"files": [["checkpoint.pt", ENTRY]]},
+    "no model": {"model": None},
+    "a version that is true": {"version": True},
+    "a version of 1.0": {"version": 1.0},
+    "a version that is a list": {"version": [1]},
+    "no digest": {"files": {"checkpoint.pt": None}},
+    "a digest in a list": {"files": {"checkpoint.pt": [1, "0" * 64]}},
+    "a size as text": {"files": {"checkpoint.pt": ENTRY | {"size": "1"}}},
+    "a size as a float": {"files": {"checkpoint.pt": ENTRY | {"size": 1.0}}},
+    "a size below 0": {"files": {"checkpoint.pt": ENTRY | {"size": -1}}},
+    "a sum as a number": {"files": {"checkpoint.pt": ENTRY | {"sha256": 0}}},
+    "a sum that is short": {"files": {"checkpoint.pt": ENTRY | {"sha256": "00"}}},
+    "weights as a number": {"model": {"file": 7}},
+    "weights as a list": {"model": {"file": ["checkpoint.pt"]}},
+    "weights outside": {"model": {"file": "../checkpoint.pt"}},
+    "weights with NUL": {"model": {"file": "checkpoint.pt\0"}},
+    "weights of half a character": {"model": {"file": "\ud800"}},
+    "weights with a long name": {"model": {"file": "x" * 256}},
+    "a file and a folder of one name": {"files": {"a": ENTRY, "a/b": ENTRY}},
+    "a name of nothing": {"files": {"": ENTRY}},
+    "a name of 10 kB": {"files": {"x/" * 5000 + "x": ENTRY}},
+}
+
+
+def write_odd(there: Path, change: Any) -> None:
+    """A manifest as it was, with something else in it: whoever can write the bucket can."""
+    manifest = there / "manifest.json"
+    if isinstance(change, dict):
+        change = json.loads(manifest.read_text()) | change
+    manifest.write_text(json.dumps(change))
+
+
+@pytest.mark.parametrize("kind", ODD_MANIFESTS)
+def test_a_manifest_of_odd_types_gives_way_to_the_checkpoint_before(  # F23, F40
+    kind: str, run: Any, tmp_path: Path
+) -> None:
+    earlier, newest = store(run, tmp_path, 1), store(run, tmp_path, 2)
+    write_odd(newest, ODD_MANIFESTS[kind])
+    assert choose(run, tmp_path) == (earlier.name, "", {newest.name})
+    assert [name for name, _ in checkpoint_files.valid(*opened(tmp_path))] == [earlier.name]
+    with pytest.raises(checkpoint_files.CheckpointError):
+        checkpoint_files.fetch(*opened(tmp_path), newest.name, tmp_path / "fetched")
+    checkpoint_files.prune(run, frozenset())
+    assert earlier.is_dir()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": ' + "1" * 5000, "\xff", "", "NaN"])
+def test_a_manifest_that_is_no_json_gives_way_too(text: str, run: Any, tmp_path: Path) -> None:
+    earlier, newest = store(run, tmp_path, 1), store(run, tmp_path, 2)
+    (newest / "manifest.json").write_text(text, encoding="latin-1")
+    assert choose(run, tmp_path) == (earlier.name, "", {newest.name})
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+VALUES = st.recursive(
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["size", "sha256", "file", "checkpoint.pt", "..", "a/b", "a"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.dictionaries(st.sampled_from(["version", "files", "model"]), VALUES, min_size=1))
+def test_no_manifest_raises(run: Any, tmp_path: Path, change: dict[str, Any]) -> None:  # F23
+    if not (tmp_path / "run/checkpoint_000001-abcd").exists():
+        store(run, tmp_path, 1)
+        store(run, tmp_path, 2)
+        manifest = tmp_path / "run/checkpoint_000002-abcd/manifest.json"
+        (tmp_path / "manifest.json").write_bytes(manifest.read_bytes())
+    newest = tmp_path / "run/checkpoint_000002-abcd"
+    (newest / "manifest.json").write_bytes((tmp_path / "manifest.json").read_bytes())
+    write_odd(newest, change)
+    assert choose(run, tmp_path).name in ("checkpoint_000001-abcd", newest.name)
+    shutil.rmtree(tmp_path / "scratch")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DAMAGES if kind != "no manifest"])

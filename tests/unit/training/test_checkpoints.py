@@ -153,6 +153,33 @@ def test_other_ranks_report_and_store_nothing(
     assert not list(worker.folder.iterdir())
 
 
+def test_a_record_that_cannot_be_written_ends_no_run(worker: Worker, capfd: Any) -> None:
+    def fail() -> None:
+        raise StorageError("the store is away")
+
+    worker.save(1, stored=fail, wait=True)
+    said = capfd.readouterr().out
+    assert "is stored, and not all that belongs to it: the store is away" in said
+    worker.save(2, wait=True)
+    with checkpoints.restored() as folder:
+        assert folder is not None
+        assert folder.name.startswith("checkpoint_000002-")
+
+
+@pytest.mark.parametrize("error", [StorageError, OSError, TypeError])
+def test_pruning_ends_no_run(
+    worker: Worker, error: type[Exception], monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    def fail(_run: Any) -> None:
+        raise error("as it is")
+
+    worker.save(1, wait=True)
+    monkeypatch.setattr("training.checkpoint_files.candidates", fail)
+    worker.save(2, wait=True)
+    assert "warning: old checkpoints stay for now: " in capfd.readouterr().out
+    assert len(list(worker.folder.glob("*/manifest.json"))) == 2
+
+
 def test_what_was_stored_last_is_restored_and_the_copy_removed(
     worker: Worker, tmp_path: Path
 ) -> None:

@@ -29,7 +29,6 @@ from training.client import (
     drill_store,
     history,
     repeat,
-    submission,
 )
 from training.client.drill_fault import Fault
 from training.client.drill_watch import Watch
@@ -100,7 +99,7 @@ def watch(stack: StackOutputs, run: runs.Run) -> tuple[Watch, Server]:
 
 
 def test_a_run_that_does_not_train_now(stack: StackOutputs) -> None:
-    asked = drill.Drill(fault=Fault.WORKER_LOSS, whole_node=False, seconds=1)
+    asked = drill.Drill(fault=Fault.WORKER_LOSS, whole_node=False, seconds=1, script=None)
     server: Any = Server(job("SUCCEEDED"))
     with pytest.raises(ClientError, match=r"no job trains run 'first' now .*--name first"):
         drill.check(asked, "first", server, stack)
@@ -192,23 +191,86 @@ def test_a_store_in_a_container_is_found_by_its_stack_and_port(
     assert done == [("pause", {}), ("unpause", {}), ("restart", {"timeout": 0})]
 
 
+class Store:
+    """Notes what is done to it."""
+
+    what = "x"
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def pause(self) -> None:
+        self.done.append("pause")
+
+    def restart(self) -> None:
+        self.done.append("restart")
+
+
 def test_the_store_is_started_again_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = []
-
-    class Store:
-        what = "x"
-
-        def pause(self) -> None:
-            done.append("pause")
-
-        def restart(self) -> None:
-            done.append("restart")
-
+    store = Store()
     monkeypatch.setattr(drill_store, "BACK_S", 0.2)
     with pytest.raises(ClientError, match=r"has not come back within 0\.2 s"):  # noqa: SIM117
-        with drill_store.outage(Store(), "http://127.0.0.1:9"):
-            raise KeyboardInterrupt
-    assert done == ["pause", "restart"]
+        with drill_store.outage(store, "http://127.0.0.1:9"):
+            raise KeyError
+    assert store.done == ["pause", "restart"]
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store whose outage ends at once; afterwards signals do what they did."""
+    before = {each: signal.getsignal(each) for each in drill_store.ENDING}
+    monkeypatch.setattr(drill_store, "_wait", lambda _: None)
+    yield Store()
+    assert {each: signal.getsignal(each) for each in drill_store.ENDING} == before
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(drill_store.ENDING)
+
+
+@pytest.mark.parametrize("number", drill_store.ENDING)
+def test_a_signal_ends_the_drill_once_the_store_is_started_again(  # F22
+    outage: Store, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = KeyboardInterrupt if number is signal.SIGINT else SystemExit
+    with pytest.raises(ends) as ended, drill_store.outage(outage, ""):  # noqa: PT012
+        os.kill(os.getpid(), number)
+        time.sleep(30)
+    assert outage.done == ["pause", "restart"]
+    if number is not signal.SIGINT:
+        assert ended.value.code == 128 + number  # type: ignore[union-attr]
+        assert f"ended by {number.name}; the object store is started" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["pause", "restart"])
+def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(  # F22
+    outage: Store, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = getattr(outage, when)
+
+    def interrupted() -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        step()
+
+    monkeypatch.setattr(outage, when, interrupted)
+    with pytest.raises((SystemExit, KeyboardInterrupt)), drill_store.outage(outage, ""):
+        time.sleep(30 if when == "pause" else 0)
+    assert outage.done == ["pause", "restart"]
+
+
+def test_what_the_shell_has_ignored_stays_so(
+    outage: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with drill_store.outage(outage, ""):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert outage.done == ["pause", "restart"]
+    finally:
+        monkeypatch.undo()
+        for each in (*drill_store.ENDING, *drill_store.SUSPENDING):
+            signal.signal(each, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, before)
 
 
 # What is killed on the cluster.
@@ -268,14 +330,69 @@ def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder: str, tmp_pat
     path = tmp_path / folder / "mine.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("print(1)")
-    script = submission.scripts.find(str(path), str(tmp_path))
+    script = repeat.own_script(path, tmp_path)
     sent = job(entrypoint=" ".join([*script.command, "4"]), metadata={"script": str(path)})
-    request = repeat.request(sent, {}, "second")
+    request = repeat.request(sent, {}, "second", script)
     assert request.script == script
     assert request.arguments == ["4"]
     path.unlink()
     with pytest.raises(ClientError, match="is not a file"):
+        repeat.own_script(path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "python mine.py",
+        "python home/me/mine.py",  # of a path below /, all of / would be sent
+        "python -m training.jobs.../../mine",
+        "python -m mine",
+        "python",
+        "python 'mine.py",
+        "",
+    ],
+)
+def test_no_cluster_chooses_what_of_this_machine_is_executed_and_sent(  # F35, F39
+    entrypoint: str, tmp_path: Path
+) -> None:
+    """A path in a job's metadata was executed here, and its folder uploaded."""
+    path = tmp_path / "mine.py"
+    path.write_text(f"from pathlib import Path; Path({str(tmp_path / 'canary')!r}).touch()")
+    sent = job(entrypoint=entrypoint, metadata={"run": "first", "script": str(path)})
+    with pytest.raises(ClientError, match=r"a script of your own.*--script"):
         repeat.request(sent, {}, "second")
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    script = repeat.own_script(tmp_path / "mine.py", None)
+    for entrypoint in (f"python {tmp_path.name}/mine.py", "python other.py", "python -m mine"):
+        with pytest.raises(ClientError, match="give --script and --working-dir as it was"):
+            repeat.request(job(entrypoint=entrypoint), {}, "second", script)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"pip": "/home/me/.ssh/id_rsa"},  # Ray's client sends the lines of such a file
+        {"uv": "secret.txt"},
+        {"conda": "secret.yaml"},
+        {"env_vars": "x"},
+        {"java_jars": ["secret.jar"]},
+    ],
+)
+def test_no_cluster_chooses_a_file_by_a_runtime_environment(  # F35
+    environment: dict[str, Any],
+) -> None:
+    with pytest.raises(ClientError, match="is not taken from a cluster"):
+        repeat.request(job(runtime_env=environment), {}, "second")
+
+
+@pytest.mark.parametrize("line", ['{"at": 1e12, "pid": 1}', '{"at": ', '{"at": "x", "pid": 1}'])
+def test_the_word_of_a_cluster_on_its_clock_is_not_waited_for(line: str) -> None:
+    with pytest.raises(ClientError, match="clocks differ"):
+        drill_faults._announced(line, "s1")
 
 
 # What is watched.

@@ -7,7 +7,7 @@ import shutil
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import lightning
@@ -22,6 +22,7 @@ from training.data import food11
 from training.data.splits import DataError
 from training.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
 from training.models.mobilenet import PREFIX, Classifier, WeightsError
+from training.objects import StorageError
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 VARIANTS = (train_lightning, train_ray, train_fault_tolerant, train_tune)
@@ -263,6 +264,28 @@ class Fit:
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_records_that_cannot_be_written_end_no_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def away(_history: Any) -> None:
+        raise StorageError("the store is away")
+
+    names = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_accuracy")
+    trainer: Any = SimpleNamespace(
+        callback_metrics=dict.fromkeys(names, 0.5), current_epoch=0, is_global_zero=True
+    )
+    model: Any = None
+    records = EpochRecords(1, generated=False, write=away)
+    records.on_train_epoch_end(trainer, model)
+    records.on_test_epoch_end(trainer, model)
+    assert records.history[0]["test_acc"] == 0.5
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert (
+        said
+        == ["warning: the epochs' records are written with the next epoch: the store is away"] * 2
+    )
 
 
 def test_a_resumed_training_ends_like_one_that_was_not_cut_off(

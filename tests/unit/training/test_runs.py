@@ -59,3 +59,10 @@ def test_a_run_that_is_not_there(name: str, run: Run, stack: StackOutputs) -> No
     run.start({})
     with pytest.raises(ClientError, match=r"`train runs` lists them|choose another name"):
         history.read_run(store.open_store(stack), name)
+
+
+def test_a_run_ends_well_without_its_picture(run: Run, capsys: Any) -> None:
+    run.start({})
+    run.write_metrics([{"epoch": "one", "loss": 1.0}])
+    run.end()
+    assert capsys.readouterr().out.startswith("warning: there is no curves.png: TypeError: ")

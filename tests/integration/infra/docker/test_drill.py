@@ -53,7 +53,8 @@ def test_a_run_ends_as_if_nothing_had_happened(
     said = submit.communicate(timeout=120)
     assert submit.returncode == 0, said
     try:
-        drill = train("drill", arguments[0], run, *arguments[1:], "--yes", "--json")
+        own = ("--script", drilled.__file__, "--working-dir", str(ROOT))
+        drill = train("drill", arguments[0], run, *arguments[1:], *own, "--yes", "--json")
         assert drill.stderr is not None
         lines = []
         for line in drill.stderr:
