@@ -92,7 +92,7 @@ END
 """
 REMOVE = """\
 grep -q '"id": "{id}"' {base}/.trainyard 2>/dev/null || {{
-  echo "left: {base} bears no mark of this stack"; exit 0; }}
+  printf 'left: %s bears no mark of this stack\n' {base}; exit 0; }}
 case $(readlink "$HOME/.local/bin/ray") in {base}/*) rm "$HOME/.local/bin/ray" ;; esac
 rm -rf {base} "$HOME/{archive}"
 rmdir --ignore-fail-on-non-empty "$(dirname {base})"

@@ -468,7 +468,8 @@ def test_what_is_on_a_rented_machine_goes_with_it(
 ) -> None:
     put_program(bare, "minio", "exit 0")
     run(lambdaCloud=RENT)
-    there = ("process:", "host:Reachable", "host:Executable", "command:remote", "lambda:Deadline")
+    there = ("process:Data", "process:Supervisor", "process:Program", "host:Reachable")
+    there += ("host:Executable", "command:remote", "lambda:Deadline")
     on_machines = [
         request
         for request in requests
