@@ -269,9 +269,10 @@ def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
     """Start a program whose ports nobody else holds."""
     if not daemon.alive():
+        reason = daemon.distrust() or "was killed, or this machine was started anew"
         raise SupervisorError(
-            f"supervisord of {daemon.folder} does not answer: it was killed, or this machine was "
-            "started anew. Run `up` with --refresh to bring the services back"
+            f"supervisord of {daemon.folder} does not answer: it {reason}. Run `up` with --refresh "
+            "to bring the services back"
         )
     daemon.remove(definition.name)
     settings: dict[str, list[int]] = {}

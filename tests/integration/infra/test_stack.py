@@ -1,6 +1,7 @@
 """A whole stack: what it exports, who may do what, and what survives."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -458,6 +459,48 @@ def test_workers_rejoin_a_head_that_was_killed(  # F27
     head.kill()
     head.wait(10)
     wait_for(lambda: len(_alive(outputs)) == 2, 150)
+
+
+ONE_OF_EACH = {"supervisord": 1, "minio": 1, "prometheus": 1, "gcs_server": 1, "raylet": 2}
+
+
+def _copies(stack: Any, started_below: Any) -> dict[str, int]:
+    """How many of each service run, wherever they were started from."""
+    names = []
+    for process in started_below(stack.folder):
+        with contextlib.suppress(psutil.Error):
+            its_own = "SUPERVISOR_PROCESS_NAME" not in process.environ()
+            names.append("supervisord" if its_own else process.name())
+    return {name: names.count(name) for name in ONE_OF_EACH}
+
+
+@pytest.mark.parametrize("rebooted", [True, False], ids=["reboot", "folder cleaned away"])
+def test_lost_services_come_back_once_and_results_are_kept(  # F42
+    rebooted: bool,
+    stack: Any,
+    outputs: dict[str, Any],
+    started_below: Any,
+    wait_for: Callable[..., Any],
+) -> None:
+    s3, bucket = _s3(outputs), outputs["bucket"]
+    s3.put_object(Bucket=bucket, Key="result", Body=b"kept")
+    assert _copies(stack, started_below) == ONE_OF_EACH
+    before = {process.pid for process in started_below(stack.folder)}
+    if rebooted:
+        for pid in before:
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(pid).kill()
+        wait_for(lambda: not started_below(stack.folder))
+    shutil.rmtree(stack.folder)
+    stack.engine("refresh", "--yes")
+    assert stack.engine("preview").stdout.count("local-supervisor")
+    stack.engine("up", "--yes")
+    wait_for(lambda: len(_alive(outputs)) == 2, 60)
+    assert _copies(stack, started_below) == ONE_OF_EACH
+    assert not before & {process.pid for process in started_below(stack.folder)}
+    assert s3.get_object(Bucket=bucket, Key="result")["Body"].read() == b"kept"
+    s3.delete_object(Bucket=bucket, Key="result")
+    stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
 def test_two_stacks_run_side_by_side(
