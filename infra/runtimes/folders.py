@@ -176,7 +176,7 @@ def take(
     if reason := _unsafe(folder, private=private):  # made by somebody else meanwhile
         raise FolderError(f"{setting} = {str(folder)!r} {reason}: remove it")
     found = read(folder)
-    if found is None and not known:
+    if private or (found is None and not known):
         folder.chmod(PRIVATE)
     if found != mark:
         _write(folder, mark)

@@ -97,7 +97,8 @@ class HostsRuntime(pulumi.ComponentResource):
                     "folder": args.folder,
                     "identifier": args.identifier,
                     "ports": _ports(args.ports, index),
-                    "data": data.folder,
+                    # On the others nothing is in it, and homes that machines share have one lock.
+                    **({} if index else {"data": data.folder}),
                     **there,
                 },
                 options,

@@ -202,12 +202,10 @@ class Supervisor:
 
         Raises:
             FolderError: the folder is not the stack's.
-            ProcessesError: another stack's processes run from it.
             SupervisorError: supervisord does not come up.
         """
         if self.mark is None:
             raise SupervisorError(f"{self.folder} has no stack to start a supervisord for")
-        self.refuse()
         folders.take(self.folder, self.mark, SETTING)
         if self.alive():
             return

@@ -107,6 +107,10 @@ def test_a_folder_with_files_is_taken_with_the_users_consent_only(tmp_path: Path
     folders.take(folder, OURS, "dataDir", private=False)
     assert folders.read(folder) == OURS
     assert (folder / "thesis").exists()
+    folder.chmod(0o755)
+    folders.give_back(folder, OURS)
+    folders.take(folder, THEIRS, "stateDir")
+    assert folders.foreign(folder, THEIRS) == ""
 
 
 def test_a_state_without_marks_knows_its_folder(tmp_path: Path) -> None:
