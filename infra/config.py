@@ -20,6 +20,7 @@ from infra.hosts import local
 from infra.hosts.local import LocalHost
 from infra.images import BUILT, PULLED
 from infra.reader import Reader
+from infra.runtimes import folders
 
 MAX_WORKERS = 64
 MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
@@ -300,7 +301,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         reader, values["images"], values["build_args"], _programs(values)
     )
     _check_hosts(reader, values, machines, count)
-    _check_folders(reader, values["state_dir"], values["data_dir"])
+    _check_folders(reader, values["state_dir"], values["data_dir"], elsewhere=machines > 0)
     _check_ports(reader, ports, machines or count)
     keys = sorted({_camel(field.name) for field in fields(Settings)} | {API_KEY})
     for key in sorted(set(raw) - set(keys)):
@@ -479,14 +480,20 @@ def _check_launcher(reader: Reader, hosts: Sequence[host_settings.Host]) -> None
         reader.fault("startRay", "false", bound, "move their SSH servers, or set startRay to true")
 
 
-def _check_folders(reader: Reader, state: Path, data: Path) -> None:
+def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:
+    # Another machine's own folders are looked at there.
+    look = folders.is_reserved if elsewhere else folders.refused
+    for key, folder in (("stateDir", state), ("dataDir", data)):
+        if ".." not in folder.parts and (reason := look(folder)):
+            bound = f"{reason}, and destroy removes what {key} names"
+            reader.fault(key, str(folder), bound, folders.ADVICE)
     text = str(state)
     if not STATE_DIR.fullmatch(text):
         bound = "must hold letters, digits and . _ / - only"
         reader.fault("stateDir", text, bound, "choose such a path")
     if len(text.encode()) > STATE_DIR_LIMIT:
         bound = f"must be at most {STATE_DIR_LIMIT} bytes long, or Ray's sockets do not fit"
-        reader.fault("stateDir", text, bound, "choose a shorter path, such as /tmp/ty")
+        reader.fault("stateDir", text, bound, "choose a shorter path, such as /var/tmp/ty")
     if state == data or state in data.parents or data in state.parents:
         bound = f"must not be, hold or lie in dataDir ({data}): destroy removes all of it"
         reader.fault("stateDir", text, bound, "choose two separate folders")

@@ -18,6 +18,7 @@ from cluster.object_store import Storage
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.tracking import TrackingAccess
 from infra.hosts.machine import Machine
+from infra.runtimes import owned_processes
 from infra.runtimes.hosts import HostsRuntime
 
 # The launcher's own processes, and what it copies, go by the user's SSH: it knows no host keys.
@@ -156,6 +157,7 @@ def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
     )
     # Workers are all started alike: they get what the first of them has.
     environment |= runtime.environment(machine)
+    environment |= {owned_processes.STACK: runtime.label}  # what a destroy ends
     flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)
     if index == 0:
         environment |= ray_head.head_environment(ports, args.prometheus_url) | AUTOSCALER

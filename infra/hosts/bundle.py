@@ -9,7 +9,10 @@ from pathlib import Path
 from infra.hosts.local import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ("agent", "ports", "programs", "supervisor")
+MODULES = (
+    *("agent", "folders", "locked_supervisord", "owned_processes", "ports", "programs"),
+    "supervisor",
+)
 FILES = {
     "infra/__init__.py": "infra/__init__.py",
     "infra/runtimes/__init__.py": "infra/runtimes/__init__.py",

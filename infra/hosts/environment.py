@@ -3,9 +3,11 @@
 By pulumi-command, so that each step stands in the preview and its output is seen while it works.
 """
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import PurePosixPath
 
 import pulumi
@@ -14,6 +16,7 @@ from pulumi_command import remote
 from cluster.inputs import lift
 from infra.hosts.bundle import bundle
 from infra.hosts.machine import AGENT, ENVIRONMENT, Machine
+from infra.runtimes.folders import Mark
 
 TIMEOUT = "45m"  # PyTorch and its libraries are gigabytes
 DIAL_ERRORS = 5
@@ -24,7 +27,15 @@ INSTALL = """\
 set -eu
 umask 077
 base={base}
+mark=$base/.trainyard
+if [ -s "$mark" ] && ! grep -q '"id": "{id}"' "$mark"; then
+  echo "error: another stack of this name is on {machine} in $base: $(cat "$mark")." \
+    "Choose another name for this stack, or another user there. If the state of that one is lost," \
+    "end what it runs and rm $mark" >&2
+  exit 1
+fi
 mkdir -p "$base/{agent}"
+printf '%s\n' {mark} >"$mark"
 tar -xzf "$HOME/{archive}" -C "$base/{agent}"
 cd "$base/{agent}"
 """
@@ -80,6 +91,8 @@ if {gpus}:
 END
 """
 REMOVE = """\
+grep -q '"id": "{id}"' {base}/.trainyard 2>/dev/null || {{
+  printf 'left: %s bears no mark of this stack\n' {base}; exit 0; }}
 case $(readlink "$HOME/.local/bin/ray") in {base}/*) rm "$HOME/.local/bin/ray" ;; esac
 rm -rf {base} "$HOME/{archive}"
 rmdir --ignore-fail-on-non-empty "$(dirname {base})"
@@ -104,6 +117,7 @@ class Environment(pulumi.ComponentResource):
         ray: str,
         head: pulumi.Input[tuple[str, int]] | None,
         links_ray: bool,
+        mark: pulumi.Output[Mark],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare the steps.
@@ -116,6 +130,7 @@ class Environment(pulumi.ComponentResource):
             head: address and SSH port of the head's machine, to be reached from this one; None
                 on that one.
             links_ray: whether a login there is to find Ray.
+            mark: of the stack.
             opts: of the component.
         """
         super().__init__("trainyard:host:Environment", name, None, opts)
@@ -143,15 +158,15 @@ class Environment(pulumi.ComponentResource):
         self.ready = remote.Command(
             f"{name}-environment",
             connection=connection,
-            create=pulumi.Output.all(machine.gpus, head).apply(
+            create=pulumi.Output.all(machine.gpus, head, mark).apply(
                 lambda known: install_script(
-                    machine, ray, gpus=known[0], head=known[1], links_ray=links_ray
+                    machine, ray, gpus=known[0], head=known[1], mark=known[2], links_ray=links_ray
                 )
             ),
             # A rented machine takes all of it along, and may be gone before this could be run.
             delete=None
             if machine.part_of
-            else REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine)),
+            else mark.apply(lambda known: remove_script(machine, known)),
             # Another archive has another name, and with another machine all of it is to be done.
             triggers=[machine.identity, archive.name],
             opts=pulumi.ResourceOptions.merge(
@@ -164,11 +179,20 @@ class Environment(pulumi.ComponentResource):
 
 
 def install_script(
-    machine: Machine, ray: str, *, gpus: int, head: tuple[str, int] | None, links_ray: bool
+    machine: Machine,
+    ray: str,
+    *,
+    gpus: int,
+    head: tuple[str, int] | None,
+    links_ray: bool,
+    mark: Mark,
 ) -> str:
     """Return the script that unpacks the agent, makes the environment and tries it out."""
     values = {
         "base": shlex.quote(machine.base),
+        "machine": machine.name,
+        "id": mark.id,
+        "mark": shlex.quote(json.dumps(asdict(mark))),
         "agent": AGENT,
         "archive": _archive_name(machine),
         "environment": ENVIRONMENT,
@@ -188,6 +212,11 @@ def install_script(
         gpus=int(gpus),
         head=(head[0], int(head[1])) if head else None,
     )
+
+
+def remove_script(machine: Machine, mark: Mark) -> str:
+    """Return the script that removes what a stack put on a machine."""
+    return REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine), id=mark.id)
 
 
 def _archive_name(machine: Machine) -> str:

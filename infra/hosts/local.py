@@ -19,6 +19,7 @@ from infra import versions
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
 ELSEWHERE = "203.0.113.1"  # nobody's address, on the internet's side of all routes
+RUNTIME_BASE = Path("/var/tmp")  # noqa: S108 (whose a folder is, is looked at: runtimes/folders)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +113,26 @@ def choice_file(stack: str) -> Path:
 def runtime_folder(stack: str) -> Path:
     """Return the default runtime folder of a stack.
 
-    Not below XDG_RUNTIME_DIR, a small file system in memory: Ray spills objects there. Not named in
-    full: Ray's sockets leave 25 bytes. The project's folder is part of the name, or two checkouts
-    with a stack of one name would take over each other's services.
+    In /var/tmp, for /tmp and XDG_RUNTIME_DIR are often file systems in memory, where Ray would
+    spill objects to, and are emptied early. Not named in full: Ray's sockets leave 25 bytes. The
+    project's folder is part of the name, so that two checkouts have two folders.
     """
     project = Path(__file__).resolve().parents[2]
-    name = sha256(f"{os.getuid()}\0{project}\0{stack}".encode()).hexdigest()[:8]
-    return Path(f"/tmp/trainyard-{name}")  # noqa: S108 (checked: make_private)
+    return _short_folder(f"{os.getuid()}\0{project}\0{stack}")
 
 
 def host_folder(stack: str) -> Path:
     """Return the default runtime folder of a stack on other machines.
 
-    Of nothing of this machine, or the stack would move when another one brings it up.
+    Of nothing of this machine, or the stack would move when another one brings it up. Not below a
+    home folder, which machines may share.
     """
-    name = sha256(f"host\0{stack}".encode()).hexdigest()[:8]
-    return Path(f"/tmp/trainyard-{name}")  # noqa: S108 (checked: make_private)
+    return _short_folder(f"host\0{stack}")
+
+
+def _short_folder(key: str) -> Path:
+    # Two stacks of one name are told apart by their mark, so a short digest will do.
+    return RUNTIME_BASE / f"trainyard-{sha256(key.encode()).hexdigest()[:6]}"
 
 
 def public_address() -> str:

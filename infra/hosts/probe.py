@@ -18,7 +18,7 @@ set -u
 echo "cpus $(nproc)"
 echo "memoryMib $(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)"
 echo "freeMib $(df -Pm "$HOME" | awk 'NR == 2 {print $4}')"
-echo "freeTmpMib $(df -Pm /tmp | awk 'NR == 2 {print $4}')"
+echo "freeTmpMib $(df -Pm /var/tmp | awk 'NR == 2 {print $4}')"
 echo "machine $(uname -m)"
 echo "home $HOME"
 for name in python3 minio prometheus; do echo "$name $(command -v $name)"; done
@@ -43,7 +43,7 @@ class Facts:
         machine: its architecture, as `uname -m` says it.
         home: absolute home folder of the user.
         free_mib: free space there.
-        free_tmp_mib: free space in /tmp.
+        free_tmp_mib: free space in /var/tmp.
         python3: path of Python, "" without one.
         minio: path of MinIO, "" without one.
         prometheus: path of Prometheus, "" without one.
@@ -135,8 +135,8 @@ def faults(facts: Facts, name: str, *, gpus: int | None, makes_environment: bool
         )
     if facts.free_tmp_mib < LEAST_MIB:
         found.append(
-            f"{name} has {facts.free_tmp_mib} MiB free in /tmp, and {LEAST_MIB} MiB are needed: "
-            "make room there, or set stateDir to another place"
+            f"{name} has {facts.free_tmp_mib} MiB free in /var/tmp, and {LEAST_MIB} MiB are "
+            "needed: make room there, or set stateDir to another place"
         )
     if gpus is not None and facts.gpus < gpus:
         found.append(

@@ -16,6 +16,7 @@ from cluster.service import Port, Service, Volume
 from infra.hosts.environment import Environment
 from infra.hosts.executable import Executable
 from infra.hosts.machine import PROGRAMS, Machine
+from infra.runtimes.mark import StackMark
 from infra.runtimes.process import Daemon, Data, Files, Program
 
 LOOPBACK = "127.0.0.1"
@@ -66,6 +67,7 @@ class HostsRuntime(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:hosts:HostsRuntime", name, None, opts)
         self._name, self._args = name, args
+        self._mark = StackMark(f"{name}-mark", pulumi.ResourceOptions(parent=self))
         self._base: list[tuple[Daemon, Data]] = []
         for index, machine in enumerate(args.machines):
             ready = Environment(
@@ -74,10 +76,15 @@ class HostsRuntime(pulumi.ComponentResource):
                 setup_commands=args.setup_commands,
                 ray=args.ray,
                 links_ray=args.links_ray,
+                mark=self._mark.known,
                 head=_reached_at(args.machines[0]) if index else None,
                 opts=pulumi.ResourceOptions(parent=self),
             ).ready
-            there = {"host": machine.host, "machine": machine.identity}
+            there: dict[str, Any] = {
+                "mark": self._mark.props,
+                "host": machine.host,
+                "machine": machine.identity,
+            }
             options = machine.options(self, [ready])
             data = Data(
                 f"{name}-{machine.name}-data",
@@ -90,6 +97,8 @@ class HostsRuntime(pulumi.ComponentResource):
                     "folder": args.folder,
                     "identifier": args.identifier,
                     "ports": _ports(args.ports, index),
+                    # On the others nothing is in it, and homes that machines share have one lock.
+                    **({} if index else {"data": data.folder}),
                     **there,
                 },
                 options,
@@ -160,6 +169,7 @@ class HostsRuntime(pulumi.ComponentResource):
                 join("http://", listens, f":{check.port}{check.path}") for check in service.health
             ],
             "startTimeout": self._args.start_timeout,
+            "mark": self._mark.props,
             "host": machine.host,
             "machine": machine.identity,
         }
@@ -189,12 +199,18 @@ class HostsRuntime(pulumi.ComponentResource):
             "folder": daemon.folder,
             "name": service,
             "secrets": pulumi.Output.secret(dict(files)),
+            "mark": self._mark.props,
             "host": machine.host,
             "machine": machine.identity,
         }
         there = machine.options(self)
         name = f"{self._name}-{machine.name}-{service}"
         return Files(name, props, pulumi.ResourceOptions.merge(there, opts))
+
+    @property
+    def label(self) -> pulumi.Output[str]:
+        """Value of the variable by which what Ray's launcher starts is known as the stack's."""
+        return self._mark.known.apply(lambda mark: mark.label)
 
     @property
     def _head(self) -> Machine:

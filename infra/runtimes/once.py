@@ -16,6 +16,8 @@ from pulumi import dynamic
 from cluster.provider import Provider
 from infra.cancellation import Cancellation
 from infra.provided import difference, say
+from infra.runtimes import folders
+from infra.runtimes.folders import Mark
 from infra.runtimes.supervisor import inherited_environment
 
 STOP_SECONDS = 20.0  # to remove what is half done
@@ -63,11 +65,13 @@ class OnceProvider(Provider):
         """Run it to its end.
 
         Raises:
-            OnceError: it ended badly.
+            OnceError: it ended badly, or the folder is not the stack's.
             CanceledError: the user asked to stop.
         """
         self._cancellation.check()
         name, own = props["name"], Path(props["folder"]) / props["name"]
+        if reason := folders.foreign(own.parent, Mark.of(props["mark"])):
+            raise OnceError(f"{own.parent} {reason}. Run `up` with --refresh to have another made")
         for folder in props["folders"]:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.rmtree(own, ignore_errors=True)
@@ -115,7 +119,7 @@ class Once(dynamic.Resource, module="process", name="Once"):
         Args:
             name: of the resource.
             props: folder (of a supervisord), name, command, environment, hostFiles (paths by the
-                names that it knows them by), folders (that it fills).
+                names that it knows them by), folders (that it fills), mark.
             opts: of the resource.
         """
         super().__init__(OnceProvider(), name, props, opts)

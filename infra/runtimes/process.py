@@ -17,6 +17,7 @@ from cluster import ray_head, ray_node
 from cluster.service import Port, Service, Volume
 from infra.hosts import local
 from infra.runtimes import ray_logs
+from infra.runtimes.mark import StackMark
 from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.once import Once
 
@@ -71,10 +72,20 @@ class ProcessRuntime(pulumi.ComponentResource):
         settings: dict[str, list[int]] = {}
         for port in args.ports:
             settings.setdefault(port.setting, []).append(port.number)
-        self._data = Data(f"{name}-data", {"folder": args.data, "keep": args.keep_data}, child)
+        self._mark = StackMark(f"{name}-mark", child)
+        marked = {"mark": self._mark.props}
+        self._data = Data(
+            f"{name}-data", {"folder": args.data, "keep": args.keep_data, **marked}, child
+        )
         self._daemon = Daemon(
             f"{name}-supervisor",
-            {"folder": args.folder, "identifier": args.identifier, "ports": settings},
+            {
+                "folder": args.folder,
+                "identifier": args.identifier,
+                "ports": settings,
+                "data": self._data.folder,
+                **marked,
+            },
             child,
         )
         self.folder = self._daemon.folder
@@ -129,6 +140,7 @@ class ProcessRuntime(pulumi.ComponentResource):
             "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
             "health": [f"http://{LOOPBACK}:{check.port}{check.path}" for check in service.health],
             "startTimeout": self._args.start_timeout,
+            "mark": self._mark.props,
         }
         fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
         after = pulumi.ResourceOptions(depends_on=[self._data, *fillers])
@@ -147,6 +159,7 @@ class ProcessRuntime(pulumi.ComponentResource):
                 for name, path in service.host_files.items()
             },
             "folders": self._folders(service),
+            "mark": self._mark.props,
         }
         after = pulumi.ResourceOptions(depends_on=[self._data])
         once = Once(
@@ -174,10 +187,13 @@ class DataProvider(OnHostProvider):
 
 
 class DaemonProvider(OnHostProvider):
-    """supervisord itself: another folder is another one, and ports are free only after the old."""
+    """supervisord itself: another folder is another one, and ports are free only after the old.
+
+    So is another mark or data folder, which it has in its environment and locks from its start on.
+    """
 
     kind = "daemon"
-    replaces = ("folder", "identifier")
+    replaces = ("folder", "identifier", "mark", "data")
 
 
 class ProgramProvider(OnHostProvider):
@@ -212,7 +228,7 @@ class Data(dynamic.Resource, module="process", name="Data"):
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare a data folder from folder and keep."""
+        """Declare a data folder from folder, keep and mark."""
         super().__init__(DataProvider(), name, props, opts)
 
 
@@ -228,7 +244,7 @@ class Daemon(dynamic.Resource, module="process", name="Supervisor"):
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare a supervisord from folder, identifier and ports (numbers by setting)."""
+        """Declare a supervisord from folder, identifier, ports (numbers by setting), data, mark."""
         super().__init__(DaemonProvider(), name, props, opts)
 
 
@@ -254,5 +270,5 @@ class Files(dynamic.Resource, module="process", name="Files"):
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare files from folder (of a supervisord), name and secrets (content by name)."""
+        """Declare files from folder (of a supervisord), name, secrets (content by name), mark."""
         super().__init__(FilesProvider(), name, props, opts)

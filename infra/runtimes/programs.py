@@ -5,7 +5,6 @@ Each kind has the methods of a provider, with properties in and out; `read` and 
 for what is not there.
 """
 
-import contextlib
 import http.client
 import shutil
 import time
@@ -13,10 +12,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
+from infra.runtimes import folders, owned_processes
 from infra.runtimes import ports as port_check
-from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError, write_private
+from infra.runtimes.folders import Mark, write_private
+from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 2.0
@@ -51,35 +50,43 @@ class Kind(Protocol):
 
 
 class Data:
-    """The folder of what outlives the stack."""
+    """The folder of what outlives the stack; it may be a link to one on another disk."""
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Make the folder, or take over the one of an earlier stack."""
-        Path(props["folder"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._take(props, known=False)
         return props["folder"], props
 
     def read(self, id_: str, props: Props) -> Props | None:
-        """Look whether the folder is there."""
-        return props if Path(id_).is_dir() else None
+        """Look whether the folder is there, and the stack's."""
+        return None if folders.foreign(Path(id_), _mark(props), private=False) else props
 
-    def update(self, _olds: Props, news: Props) -> Props:
-        """Note whether the folder is kept."""
+    def update(self, olds: Props, news: Props) -> Props:
+        """Note whether the folder is kept; a state without marks knows its folder."""
+        self._take(news, known="mark" not in olds)
         return news
 
     def delete(self, _id: str, props: Props) -> str:
-        """Remove the folder, or say where it is kept."""
-        folder = Path(props["folder"])
-        if not props["keep"]:
-            shutil.rmtree(folder, ignore_errors=True)
-        elif any(path.is_file() for path in folder.rglob("*")):
+        """Remove the folder, or say where it is kept and give it back to any later stack."""
+        folder, mark = Path(props["folder"]), _mark(props)
+        if props["keep"] and any(
+            path.is_file() and path.name != folders.FILE for path in folder.rglob("*")
+        ):
+            folders.give_back(folder, mark)
             return f"kept: {folder} (setting keepData; remove it when you no longer need it)"
-        elif folder.is_dir():
-            shutil.rmtree(folder)  # holds folders only: there is nothing to keep
-        return ""
+        # One to be kept holds folders only: there is nothing to keep.
+        if mark is None and folder.exists():
+            return f"left: {folder} bears no mark of a stack ({folders.FILE})"
+        return folders.remove(folder, mark, private=False)
 
     def find(self, _props: Props) -> tuple[str, Props] | None:
         """Nothing: a create takes over what is there."""
         return None
+
+    def _take(self, props: Props, *, known: bool) -> None:
+        if mark := _mark(props):
+            folder = Path(props["folder"])
+            folders.take(folder, mark, "dataDir", private=False, known=known)
 
 
 class Daemon:
@@ -88,15 +95,17 @@ class Daemon:
     def create(self, props: Props) -> tuple[str, Props]:
         """Start supervisord, or take over the one that an interrupted create left."""
         daemon = _daemon(props)
+        daemon.refuse()
         if not daemon.alive():
-            # What a killed supervisord left running would hold the ports.
+            # What a killed supervisord left running would hold the ports, and one whose folder
+            # somebody removed would run all services a second time.
             daemon.sweep()
             port_check.refuse_held(_numbers(props["ports"]))
         daemon.start()
         return props["folder"], props
 
     def read(self, _id: str, props: Props) -> Props | None:
-        """Ask supervisord; one that was killed or lost in a reboot is gone."""
+        """Ask supervisord; one that was killed, or lost in a reboot or with its folder, is gone."""
         return props if _daemon(props).alive() else None
 
     def update(self, olds: Props, news: Props) -> Props:
@@ -111,8 +120,7 @@ class Daemon:
 
     def delete(self, _id: str, props: Props) -> str:
         """End supervisord with all that it started, and remove its folder."""
-        _daemon(props).stop()
-        return ""
+        return _daemon(props).stop()
 
     def find(self, props: Props) -> tuple[str, Props] | None:
         """Return the supervisord that an interrupted create left behind."""
@@ -135,8 +143,13 @@ class Program:
         return definition.name, {**props, "healthy": True}
 
     def read(self, id_: str, props: Props) -> Props | None:
-        """Ask supervisord; a program that does not run is gone, and the next up remakes it."""
-        return props if _daemon(props).running(id_) else None
+        """Ask supervisord; a program that does not run is gone, and the next up remakes it.
+
+        So is one whose files somebody changed or removed: it could not be started again.
+        """
+        daemon = _daemon(props)
+        whole = daemon.running(id_) and daemon.matches(_definition(props))
+        return props if whole else None
 
     def update(self, olds: Props, news: Props) -> Props:
         """Restart the program if it differs, and wait until it answers."""
@@ -159,7 +172,8 @@ class Program:
         One that is not up yet is marked, so that the next update waits for it.
         """
         daemon = _daemon(props)
-        if not (daemon.folder / props["name"]).exists() and not daemon.running(props["name"]):
+        written = not daemon.distrust() and (daemon.folder / props["name"]).exists()
+        if not written and not daemon.running(props["name"]):
             return None
         return props["name"], {**props, "healthy": False}
 
@@ -168,8 +182,17 @@ class Files:
     """Secret files of what the stack does not run itself, in the folder of a supervisord."""
 
     def create(self, props: Props) -> tuple[str, Props]:
-        """Write them."""
-        folder = Path(props["folder"]) / props["name"] / "files"
+        """Write them.
+
+        Raises:
+            SupervisorError: the folder is not the stack's.
+        """
+        daemon = _daemon(props)
+        if reason := daemon.distrust():
+            raise SupervisorError(
+                f"{daemon.folder} {reason}. Run `up` with --refresh to have the stack make its own"
+            )
+        folder = daemon.folder / props["name"] / "files"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in folder.iterdir():
             if path.name not in props["secrets"]:
@@ -181,25 +204,18 @@ class Files:
     def read(self, id_: str, props: Props) -> Props | None:
         """Look whether all are as they were written."""
         whole = all(_content(Path(id_) / name) == text for name, text in props["secrets"].items())
-        return props if whole else None
+        return props if whole and not _daemon(props).distrust() else None
 
     def update(self, _olds: Props, news: Props) -> Props:
         """Write them anew."""
         return self.create(news)[1]
 
-    def delete(self, id_: str, _props: Props) -> str:
-        """Remove them, and end what still works in their folder: `ray down` forgets workers."""
-        folder = Path(id_).parent
-        found: set[psutil.Process] = set()
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if any(f"{folder}/" in word for word in process.cmdline()):
-                    # Some children of Ray overwrite their command line: found by their parent.
-                    found |= {process, *process.children(recursive=True)}
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        shutil.rmtree(folder, ignore_errors=True)
+    def delete(self, id_: str, props: Props) -> str:
+        """Remove them, and end what Ray's launcher started: `ray down` forgets workers."""
+        daemon = _daemon(props)
+        owned_processes.end(lambda: owned_processes.unsupervised(daemon.mark), daemon.folder)
+        if not daemon.distrust():
+            shutil.rmtree(Path(id_).parent, ignore_errors=True)
         return ""
 
     def find(self, _props: Props) -> tuple[str, Props] | None:
@@ -223,7 +239,16 @@ def _content(path: Path) -> str | None:
 
 
 def _daemon(props: Props) -> Supervisor:
-    return Supervisor(folder=Path(props["folder"]), identifier=props.get("identifier", "trainyard"))
+    return Supervisor(
+        folder=Path(props["folder"]),
+        identifier=props.get("identifier", "trainyard"),
+        mark=_mark(props),
+        data=Path(props["data"]) if "data" in props else None,
+    )
+
+
+def _mark(props: Props) -> Mark | None:
+    return Mark.of(props.get("mark"))
 
 
 def _definition(props: Props) -> Definition:
@@ -244,9 +269,10 @@ def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
     """Start a program whose ports nobody else holds."""
     if not daemon.alive():
+        reason = daemon.distrust() or "was killed, or this machine was started anew"
         raise SupervisorError(
-            f"supervisord of {daemon.folder} does not answer: it was killed, or this machine was "
-            "started anew. Run `up` with --refresh to bring the services back"
+            f"supervisord of {daemon.folder} does not answer: it {reason}. Run `up` with --refresh "
+            "to bring the services back"
         )
     daemon.remove(definition.name)
     settings: dict[str, list[int]] = {}

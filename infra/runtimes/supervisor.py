@@ -2,8 +2,10 @@
 
 Everything that keeps programs running, restarts them and rotates their logs is supervisord's.
 This module writes its files, calls its XML-RPC interface over a Unix socket, and sweeps up what a
-killed supervisord left running.
+killed supervisord left running. Folder and socket are looked at before each call: another user may
+have made them.
 
+    <folder>/.trainyard                 whose it is
     <folder>/supervisord.conf, supervisor.sock, supervisord.pid, supervisord.log
     <folder>/conf.d/<program>.conf      its section
     <folder>/<program>/run              its environment and command, as a shell script
@@ -16,7 +18,8 @@ import os
 import resource
 import shlex
 import shutil
-import stat
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -30,11 +33,15 @@ from typing import Any
 import psutil
 from supervisor import xmlrpc as supervisor_xmlrpc
 
+from infra.runtimes import folders, owned_processes
+from infra.runtimes.folders import Mark, write_private
+
+LOCKED = Path(__file__).with_name("locked_supervisord.py")
 START_SECONDS = 20.0  # for supervisord itself
-KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
 POLL_SECONDS = 0.1
 STOP_POLL_SECONDS = 0.02
 OPEN_FILES = 65536  # Ray and MinIO keep many sockets open
+SETTING = "stateDir"  # names the folder
 LOG_BYTES = "10MB"
 LOG_BACKUPS = 2
 TEMP = "tmp"  # each program's own: what a killed process leaves there goes with the program
@@ -123,7 +130,18 @@ stdout_logfile_backups={log_backups}
 
 
 class SupervisorError(Exception):
-    """supervisord or its folder is not as it must be; the message says what to do."""
+    """supervisord is not as it must be; the message says what to do."""
+
+
+class _Connection(supervisor_xmlrpc.UnixStreamHTTPConnection):  # type: ignore[misc]
+    """To a socket that a process of this user listens on."""
+
+    def connect(self) -> None:
+        super().connect()
+        peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if (uid := struct.unpack("3i", peer)[1]) != os.getuid():
+            self.close()
+            raise PermissionError(f"a process of user {uid} listens on {self.socketfile}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,23 +172,41 @@ class Supervisor:
     Attributes:
         folder: absolute path; its length bounds the sockets of the programs below it.
         identifier: what supervisord calls itself.
+        mark: of the stack, which the folder bears; None for a state without marks.
+        data: folder of what outlives the stack, locked as well; None for none.
     """
 
     folder: Path
     identifier: str = "trainyard"
+    mark: Mark | None = None
+    data: Path | None = None
 
     @property
     def url(self) -> str:
         """URL of the socket; supervisord also puts it into the environment of every program."""
         return f"unix://{self.folder}/supervisor.sock"
 
+    def refuse(self) -> None:
+        """Raise if the folder or what runs from it is another stack's.
+
+        Raises:
+            FolderError: the folder is.
+            ProcessesError: processes are.
+        """
+        if self.mark is not None:
+            folders.refuse(self.folder, self.mark, SETTING)
+            owned_processes.refuse_foreign(self.url, self.mark)
+
     def start(self) -> None:
         """Start supervisord, unless it answers already.
 
         Raises:
-            SupervisorError: the folder cannot be trusted, or supervisord does not come up.
+            FolderError: the folder is not the stack's.
+            SupervisorError: supervisord does not come up.
         """
-        make_private(self.folder)
+        if self.mark is None:
+            raise SupervisorError(f"{self.folder} has no stack to start a supervisord for")
+        folders.take(self.folder, self.mark, SETTING)
         if self.alive():
             return
         self.sweep()
@@ -184,11 +220,11 @@ class Supervisor:
             config,
             CONFIG.format(folder=self.folder, identifier=self.identifier, files=files),
         )
-        # The one of this environment: another on PATH may be of another version.
-        executable = Path(sys.executable).parent / "supervisord"
+        locked = [self.folder, *([self.data] if self.data else [])]
         done = subprocess.run(
-            [executable, "-c", config],
-            env=inherited_environment(),
+            # The supervisord of this environment, and no module beside the script's file.
+            [sys.executable, "-P", LOCKED, config, *locked],
+            env=inherited_environment() | owned_processes.environment(self.url, self.mark),
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -202,8 +238,12 @@ class Supervisor:
             if self.alive():
                 return
             time.sleep(POLL_SECONDS)
-        log = "\n".join(tail(self.folder / "supervisord.log")) or done.stdout.strip()
+        log = done.stdout.strip() or "\n".join(tail(self.folder / "supervisord.log"))
         raise SupervisorError(f"supervisord did not start in {self.folder}:\n{log}")
+
+    def distrust(self) -> str:
+        """Return why the folder is not to be believed, "" if it is the stack's."""
+        return folders.foreign(self.folder, self.mark)
 
     def alive(self) -> bool:
         """Return whether supervisord answers."""
@@ -213,8 +253,12 @@ class Supervisor:
         except (OSError, xmlrpc.client.Error):
             return False
 
-    def stop(self) -> None:
-        """End supervisord and everything that it started, and remove the folder. Idempotent."""
+    def stop(self) -> str:
+        """End supervisord and everything that it started, and remove the folder. Idempotent.
+
+        Returns:
+            What is left and why, "" if nothing is.
+        """
         pid = self._pid()
         patience = 0.0  # one without programs has nothing to end, and takes seconds to see that
         with contextlib.suppress(OSError, xmlrpc.client.Error), self._rpc() as rpc:
@@ -225,7 +269,9 @@ class Supervisor:
         if pid is not None:
             _wait_or_kill(pid, patience)
         self.sweep()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.mark is None and not (self.folder / "supervisord.conf").exists():
+            return ""
+        return folders.remove(self.folder, self.mark)
 
     def state(self, name: str) -> dict[str, Any] | None:
         """Return what supervisord knows of a program, None if it has no such program.
@@ -251,7 +297,9 @@ class Supervisor:
         """Return whether the files of a program are those of its definition."""
         expected = _files(self.folder, definition)
         try:
-            return all(path.read_text() == content for path, content in expected.items())
+            return not self.distrust() and all(
+                path.read_text() == content for path, content in expected.items()
+            )
         except OSError:
             return False
 
@@ -275,52 +323,37 @@ class Supervisor:
         with contextlib.suppress(OSError), self._rpc() as rpc:
             self._forget(rpc, name)
         self.sweep(name)
-        (self.folder / "conf.d" / f"{name}.conf").unlink(missing_ok=True)
-        shutil.rmtree(self.folder / name, ignore_errors=True)
+        if not self.distrust():
+            (self.folder / "conf.d" / f"{name}.conf").unlink(missing_ok=True)
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def log(self, name: str, lines: int = 20) -> list[str]:
         """Return the last lines of a program's log."""
         return tail(self.folder / name / "log", lines)
 
     def sweep(self, name: str | None = None, family: Sequence[psutil.Process] = ()) -> None:
-        """Kill what a program left running, or all programs of a supervisord that is gone.
+        """Kill what a program left running, or all of a supervisord that does not answer.
 
         Args:
-            name: the program, None for all.
+            name: the program, None for all and for supervisord itself.
             family: processes that it is known to have started.
 
-        supervisord names itself in the environment of what it starts and children inherit that, so
-        nothing else is ever hit.
-
         Raises:
-            SupervisorError: a process survives SIGKILL.
+            ProcessesError: a process survives SIGKILL.
         """
-        deadline = time.monotonic() + KILL_SECONDS
-        while found := {*self._started(name), *filter(_lives, family)}:
-            for process in found:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            _, left = psutil.wait_procs(found, timeout=1)
-            if left and time.monotonic() > deadline:
-                pids = ", ".join(str(process.pid) for process in left)
-                raise SupervisorError(f"processes {pids} of {self.folder} survive SIGKILL")
-
-    def _started(self, name: str | None) -> list[psutil.Process]:
-        found: set[psutil.Process] = set()
-        for process in psutil.process_iter():
-            # Any of them may end while it is looked at.
-            with contextlib.suppress(psutil.Error):
-                environment = process.environ()
-                if environment.get("SUPERVISOR_SERVER_URL") != self.url:
-                    continue
-                if name in (None, environment.get("SUPERVISOR_PROCESS_NAME")):
-                    # Some children of Ray overwrite their environment: find them by their parent.
-                    found |= {process, *process.children(recursive=True)}
-        return [process for process in found if _lives(process)]
+        owned_processes.end(
+            lambda: [
+                *{
+                    *owned_processes.supervised(self.url, self.mark, name),
+                    *filter(owned_processes.lives, family),
+                }
+            ],
+            self.folder,
+        )
 
     def _forget(self, rpc: Any, name: str) -> None:
         # Taken down before it is stopped: orphans that overwrote their environment have no trace.
-        family = self._started(name)
+        family = owned_processes.supervised(self.url, self.mark, name)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.stopProcessGroup(name, False)
             # It looks for ended children once a second, and whenever it is asked something.
@@ -332,12 +365,20 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _rpc(self) -> Iterator[Any]:
+        if reason := self.distrust():
+            raise PermissionError(f"{self.folder} {reason}")
         transport = supervisor_xmlrpc.SupervisorTransport(None, None, self.url)
+        transport._get_connection = self._connection  # it has no other way
         try:
             # The host is never used: the transport connects to the socket.
             yield xmlrpc.client.ServerProxy("http://localhost", transport=transport).supervisor
         finally:
             transport.close()
+
+    def _connection(self) -> _Connection:
+        connection = _Connection("localhost")
+        connection.socketfile = str(self.folder / "supervisor.sock")
+        return connection
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -353,6 +394,8 @@ class Supervisor:
             raise SupervisorError(f"supervisord of {self.folder}: {fault.faultString}") from fault
 
     def _pid(self) -> int | None:
+        if self.distrust():
+            return None
         try:
             pid = int((self.folder / "supervisord.pid").read_text())
             command = psutil.Process(pid).cmdline()
@@ -369,41 +412,6 @@ class Supervisor:
             if line.startswith("stopwaitsecs=")
         ]
         return max(waits, default=0.0)
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder of mode 0700, or check that the one that is there is ours.
-
-    Raises:
-        SupervisorError: it is a link, no folder, or belongs to somebody else.
-    """
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise SupervisorError(
-            f"{folder} is a link, no folder, or belongs to user {found.st_uid}: others could read "
-            "this stack's secrets there. Remove it, or set another stateDir"
-        )
-    folder.chmod(0o700)
-
-
-def write_private(path: Path, content: str) -> None:
-    """Write a file of mode 0600 in one step: nobody ever reads half of it."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
-        file.write(content)
-    draft.replace(path)
 
 
 def tail(path: Path, lines: int = 20) -> list[str]:

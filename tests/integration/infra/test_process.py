@@ -1,10 +1,13 @@
 """The process runtime on a real supervisord."""
 
 import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 import urllib.request
@@ -16,20 +19,34 @@ from typing import Any
 import psutil
 import pytest
 
+from infra.runtimes.folders import FolderError, Mark
+from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import ProgramError
-from infra.runtimes.supervisor import Supervisor, SupervisorError
+from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 
 pytestmark = pytest.mark.integration
 
+MARK = {"id": "0123abcd", "project": "trainyard", "stack": "dev", "by": "ada@here"}
+DEFINITION = {"name": "web", "command": ["true"], "environment": {}, "files": {}}
+DEFINITION |= {"folders": [], "stop_seconds": 1}
+OTHER = {**MARK, "id": "4567abcd", "by": "bob@there"}
 SERVE = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
 
 
 @pytest.fixture
 def daemon(short_folder: Path) -> Iterator[dict[str, Any]]:
     """Properties of a supervisord that runs."""
-    props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": {}}
+    data = {"folder": str(short_folder / "d"), "keep": False, "mark": MARK}
+    DataProvider().create(data)
+    props = {
+        "folder": str(short_folder / "s"),
+        "identifier": "test",
+        "ports": {},
+        "mark": MARK,
+        "data": data["folder"],
+    }
     DaemonProvider().create(props)
     yield props
     DaemonProvider().delete(props["folder"], props)
@@ -53,14 +70,19 @@ def program(daemon: dict[str, Any], free_port: Callable[[], int]) -> Callable[..
             "ports": [{"number": float(port), "setting": "testPort"}],
             "health": [f"http://127.0.0.1:{port}/"],
             "startTimeout": 20.0,
+            "mark": MARK,
             **changes,
         }
 
     return build
 
 
+def _supervisor(props: dict[str, Any]) -> Supervisor:
+    return Supervisor(folder=Path(props["folder"]), mark=Mark.of(props["mark"]))
+
+
 def _pid(props: dict[str, Any]) -> int:
-    state = Supervisor(folder=Path(props["folder"])).state(props["name"])
+    state = _supervisor(props).state(props["name"])
     assert state is not None
     return int(state["pid"])
 
@@ -109,14 +131,31 @@ def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
     wait_for(answers)
 
 
+def _is_locked(folder: str) -> bool:
+    """Ask as systemd-tmpfiles does before it cleans a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     program: Any, daemon: dict[str, Any], started_below: Any
 ) -> None:
     props = program()
     ProgramProvider().create(props)
     orphan = _pid(props)
+    folders = [daemon["folder"], daemon["data"]]
+    assert [_is_locked(folder) for folder in folders] == [True, True]  # F42
     supervisord = psutil.Process(int((Path(daemon["folder"]) / "supervisord.pid").read_text()))
     supervisord.kill()
+    supervisord.wait(10)
+    assert psutil.pid_exists(orphan)
+    assert [_is_locked(folder) for folder in folders] == [False, False], "held by what it started"
     assert DaemonProvider().read("x", daemon).id == ""
     assert ProgramProvider().read("web", props).id == ""
     assert orphan in [process.pid for process in started_below(Path(daemon["folder"]))]
@@ -128,6 +167,170 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     ProgramProvider().create(props)
     names = [process.name() for process in started_below(Path(daemon["folder"]))]
     assert len(names) == 2, names  # supervisord and the one program
+
+
+def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
+    program: Any, daemon: dict[str, Any], started_below: Any
+) -> None:
+    everyone = [program(name) for name in ("web", "more")]
+    for props in everyone:
+        ProgramProvider().create(props)
+    folder = Path(daemon["folder"])
+    before = {process.pid for process in started_below(folder)}
+    assert len(before) == 3
+    shutil.rmtree(folder)
+    assert DaemonProvider().read("x", daemon).id == ""
+    assert [ProgramProvider().read(p["name"], p).id for p in everyone] == ["", ""]
+    held = {"testPort": [int(props["ports"][0]["number"]) for props in everyone]}
+    DaemonProvider().create({**daemon, "ports": held})
+    for props in everyone:
+        ProgramProvider().create(props)
+    after = {process.pid for process in started_below(folder)}
+    assert len(after) == 3, started_below(folder)
+    assert not before & after
+
+
+def test_a_file_of_a_program_that_a_cleaner_removed_is_noticed(  # F42
+    program: Any, started_below: Any
+) -> None:
+    props = program(files={"config": "a: 1"})
+    ProgramProvider().create(props)
+    (Path(props["folder"]) / "web" / "files" / "config").unlink()
+    assert ProgramProvider().read("web", props).id == ""
+    ProgramProvider().create(props)
+    assert ProgramProvider().read("web", props).id == "web"
+    assert len(started_below(Path(props["folder"]))) == 2
+
+
+def test_a_destroy_ends_what_lost_its_folder(  # F42
+    program: Any, daemon: dict[str, Any], started_below: Any
+) -> None:
+    props = program()
+    ProgramProvider().create(props)
+    shutil.rmtree(daemon["folder"])
+    ProgramProvider().delete("web", props)
+    DaemonProvider().delete("x", daemon)
+    assert started_below(Path(daemon["folder"])) == []
+
+
+def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(  # F46
+    program: Any, daemon: dict[str, Any], started_below: Any
+) -> None:
+    props = program(secrets={"password": "canary"})
+    ProgramProvider().create(props)
+    folder = Path(daemon["folder"])
+    before = {process.pid for process in started_below(folder)}
+    theirs = {**daemon, "mark": OTHER}
+    for call in (
+        lambda: DaemonProvider().create(theirs),
+        lambda: DataProvider().create({"folder": daemon["data"], "keep": False, "mark": OTHER}),
+    ):
+        with pytest.raises(FolderError, match="belongs to stack dev of project trainyard, made by"):
+            call()
+    assert DaemonProvider().read("x", theirs).id == ""
+    assert DaemonProvider().find(theirs) is None
+    assert ProgramProvider().read("web", {**props, "mark": OTHER}).id == ""
+    assert ProgramProvider().find({**props, "mark": OTHER}) is None
+    with pytest.raises(SupervisorError, match="belongs to stack dev"):
+        ProgramProvider().update("web", {**props, "mark": OTHER}, {**props, "mark": OTHER})
+    ProgramProvider().delete("web", {**props, "mark": OTHER})
+    DaemonProvider().delete("x", theirs)
+    # Their folder cleaned away, what it ran is still theirs.
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(ProcessesError, match="made by ada@here, which is not this one"):
+        DaemonProvider().create(theirs)
+    folder.with_name("away").rename(folder)
+    assert {process.pid for process in started_below(folder)} == before
+    assert ProgramProvider().read("web", props).id == "web"
+
+
+def test_no_second_supervisord_works_on_the_same_data(  # F42
+    daemon: dict[str, Any], short_folder: Path
+) -> None:
+    second = {**daemon, "folder": str(short_folder / "t")}
+    with pytest.raises(SupervisorError, match=f"{short_folder}/d is in use by another supervisord"):
+        DaemonProvider().create(second)
+    DaemonProvider().delete("x", second)
+    assert DaemonProvider().read("x", daemon).id
+
+
+# Answers whatever it is asked as supervisord does, in a folder that it made for us.
+IMPOSTOR = """
+import os, socketserver, sys, xmlrpc.server
+class Server(xmlrpc.server.SimpleXMLRPCDispatcher, socketserver.UnixStreamServer): pass
+class Handler(xmlrpc.server.SimpleXMLRPCRequestHandler):
+    disable_nagle_algorithm = False
+    def address_string(self): return ""
+    def do_POST(self):
+        print("asked", flush=True)
+        super().do_POST()
+    def log_message(self, *_): pass
+os.umask(0)
+os.setresuid(*[int(sys.argv[2])] * 3)  # not earlier: this Python may be below root's home folder
+server = Server.__new__(Server)
+xmlrpc.server.SimpleXMLRPCDispatcher.__init__(server, allow_none=True)
+server.logRequests = False
+socketserver.UnixStreamServer.__init__(server, sys.argv[1], Handler)
+class Api:
+    def getState(self): return {"statename": "RUNNING"}
+    def getProcessInfo(self, name): return {"statename": "RUNNING", "pid": 1, "start": 1}
+    def _dispatch(self, method, params):
+        return getattr(self, method.rpartition(".")[2], lambda *_: True)(*params)
+server.register_instance(Api())
+print("ready", flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("owner", ["theirs", "ours"])
+def test_nothing_is_sent_to_what_another_user_put_there(  # F38
+    short_folder: Path, program: Any, owner: str
+) -> None:
+    """Their folder, or a folder of ours that they could once write in, with their socket."""
+    folder = short_folder / "u"
+    folder.mkdir(mode=0o700)
+    uid = 12345
+    short_folder.chmod(0o755)
+    os.chown(folder, uid, -1)
+    server = subprocess.Popen(
+        [sys.executable, "-c", IMPOSTOR, str(folder / "supervisor.sock"), str(uid)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        if owner == "ours":
+            os.chown(folder, 0, -1)
+            (folder / ".trainyard").write_text('{"id": "0123abcd"}')
+        props = {"folder": str(folder), "identifier": "test", "ports": {}, "mark": MARK}
+        web = program(folder=str(folder), secrets={"password": "canary"})
+        assert DaemonProvider().read("x", props).id == ""
+        assert DaemonProvider().find(props) is None
+        assert ProgramProvider().read("web", web).id == ""
+        assert ProgramProvider().find(web) is None
+        with pytest.raises(SupervisorError, match=f"user {uid}|--refresh"):
+            ProgramProvider().create(web)
+        with pytest.raises(SupervisorError, match=f"user {uid}"):
+            _supervisor(props).add(Definition(**DEFINITION))
+        ProgramProvider().delete("web", web)
+        if owner == "theirs":
+            with pytest.raises(FolderError, match=f"belongs to user {uid}"):
+                DaemonProvider().create(props)
+            DaemonProvider().delete("x", props)
+            assert folder.exists()
+        else:
+            # It is ours to use: their socket goes, and our own supervisord answers.
+            DaemonProvider().create(props)
+            assert DaemonProvider().read("x", props).id
+            DaemonProvider().delete("x", props)
+            assert not folder.exists()
+    finally:
+        server.kill()
+        said, _ = server.communicate()
+    assert said == ""
+    assert not list(short_folder.rglob("password"))
 
 
 def test_a_program_without_answer_fails_with_its_last_lines(  # F31
@@ -171,6 +374,7 @@ def test_the_supervisor_tells_all_held_ports_before_anything_starts(short_folder
     with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
         ports = {"gcsPort": [a.getsockname()[1]], "dashboardPort": [b.getsockname()[1]]}
         props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": ports}
+        props["mark"] = MARK
         with pytest.raises(PortsInUseError) as raised:
             DaemonProvider().create(props)
     assert len(str(raised.value).splitlines()) == 2
@@ -206,7 +410,7 @@ def test_what_an_interrupted_create_left_is_found(program: Any, daemon: dict[str
     assert ProgramProvider().find(props) is None
     with ThreadPoolExecutor() as pool:
         cut_off = pool.submit(ProgramProvider().create, {**props, "startTimeout": 3.0})
-        while not Supervisor(folder=Path(daemon["folder"])).running("web"):
+        while not _supervisor(daemon).running("web"):
             time.sleep(0.02)
         found = ProgramProvider().find(props)
         assert found is not None
@@ -257,7 +461,7 @@ def test_secret_files_are_private_and_everything_ends_with_supervisord(
 def test_data_is_kept_as_the_setting_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
 ) -> None:
-    props = {"folder": str(tmp_path / "data"), "keep": keep}
+    props = {"folder": str(tmp_path / "data"), "keep": keep, "mark": MARK}
     provider = DataProvider()
     made = provider.create(props)
     (tmp_path / "data" / "checkpoint").write_text("x")
@@ -268,7 +472,7 @@ def test_data_is_kept_as_the_setting_says(
 
 
 def test_empty_data_is_not_kept(tmp_path: Path) -> None:
-    props = {"folder": str(tmp_path / "data"), "keep": True}
+    props = {"folder": str(tmp_path / "data"), "keep": True, "mark": MARK}
     DataProvider().create(props)
     (tmp_path / "data" / "minio").mkdir()
     DataProvider().delete("x", props)

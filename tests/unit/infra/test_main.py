@@ -123,6 +123,22 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(
     assert checked == opened
 
 
+def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
+    run: Any, bare: Path, put_program: Put, recorded: Any
+) -> None:
+    for name in ("minio", "prometheus"):
+        put_program(bare, name, "exit 0")
+    run(dataset={"generate": True})
+    (mark,) = recorded.of_type("process:Mark").values()
+    assert (mark.inputs["project"], mark.inputs["stack"]) == ("trainyard", "test")
+    placed = [args for args in recorded.created if "/process:" in args.typ and args is not mark]
+    assert len(placed) == 8, "data, supervisord, data set, MinIO, Prometheus, head, two workers"
+    assert all(args.inputs["mark"]["stack"] == "test" for args in placed)
+    (supervisor,) = recorded.of_type("process:Supervisor").values()
+    (data,) = recorded.of_type("process:Data").values()
+    assert supervisor.inputs["data"] == data.inputs["folder"]
+
+
 @pytest.mark.usefixtures("bare", "recorded")
 def test_bad_settings_end_the_program_before_any_resource(run: Any, recorded: Any) -> None:  # F2
     with pytest.raises(pulumi.RunError, match="2 faults"):

@@ -366,6 +366,7 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
     for command in (head, worker):
         token = "/ray-node/files/ray-token"
         assert "RAY_AUTH_MODE=token" in command  # F34
+        assert "TRAINYARD_STACK=" in command  # by which a destroy finds what it started
         assert f"{token} " in command
         assert "value of " not in command  # the file says where secrets are, not what they are
     names = [node["name"] for node in exported["nodes"]]
@@ -471,7 +472,8 @@ def test_what_is_on_a_rented_machine_goes_with_it(
 ) -> None:
     put_program(bare, "minio", "exit 0")
     run(allowedCidrs=HOME, lambdaCloud=RENT)
-    there = ("process:", "host:Reachable", "host:Executable", "command:remote", "lambda:Deadline")
+    there = ("process:Data", "process:Supervisor", "process:Program", "host:Reachable")
+    there += ("host:Executable", "command:remote", "lambda:Deadline")
     on_machines = [
         request
         for request in requests

@@ -458,9 +458,13 @@ def there(host, short_folder):
     }
 
 
+MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
+
+
 @pytest.fixture
 def daemon(there, short_folder):
     props = {"folder": str(short_folder / "s"), "identifier": "test", "ports": {}, **there}
+    props["mark"] = MARK
     made = DaemonProvider().create(props)
     assert made.outs == props
     yield props
@@ -484,6 +488,7 @@ def program(daemon, there, free_port):
             "ports": [{"number": float(port), "setting": "testPort"}],
             "health": [f"http://127.0.0.1:{port}/"],
             "startTimeout": 20.0,
+            "mark": MARK,
             **there,
             **changes,
         }

@@ -20,7 +20,7 @@ from training.client.tunnel import Tunnel
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
 TRAIN = str(Path(sys.executable).parent / "train")
-FOLDERS = "ls -d /tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
+FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
 SERVICES = "pgrep -u ubuntu -fa 'supervisord|raylet|gcs_server|minio|prometheus' || true"
 
 
@@ -78,7 +78,7 @@ def test_a_job_uses_both_machines_from_here(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Training completed after 1 epochs: s3://ray/both" in done.stdout
     for name in HOSTS:
-        logs = "/tmp/trainyard-*/ray-worker-*/ray/session_latest/logs/worker-*.out"
+        logs = "/var/tmp/trainyard-*/ray-worker-*/ray/session_latest/logs/worker-*.out"
         assert guests.exec(name, f"grep -l actor_name:RayTrainWorker {logs}").stdout, name
 
 

@@ -70,7 +70,8 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
             check=False,
         )
 
-    props = {"folder": str(tmp_path / "data"), "keep": False}
+    mark = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
+    props = {"folder": str(tmp_path / "data"), "keep": False, "mark": mark}
     request = {"kind": "data", "method": "create", "arguments": [props]}
     done = agent("-m", "infra.runtimes.agent", request=json.dumps(request))
     assert done.returncode == 0, done.stderr
@@ -82,4 +83,6 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
     )
     done = agent("-c", loaded, request="")
     files = {str(Path(file).relative_to(there)) for file in done.stdout.split()}
+    # That one is a program, which it starts.
+    files.add("infra/runtimes/locked_supervisord.py")
     assert files == {name for name in bundle.FILES if name.endswith(".py")}

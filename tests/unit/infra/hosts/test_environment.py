@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from infra.hosts import environment
-from infra.hosts.environment import REMOVE, install_script
+from infra.hosts.environment import install_script, remove_script
 from infra.hosts.machine import Machine
+from infra.runtimes.folders import Mark
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
 Put = Callable[[Path, str, str], Path]
+MARK = Mark(id="0123abcd", project="lab", stack="dev", by=ODD)
 
 # What the environment on a host has, for a Python that finds it here.
 STUBS = {
@@ -56,7 +58,7 @@ def _machine(home: Path, **changes: Any) -> Machine:
 
 
 def _script(home: Path, **changes: Any) -> str:
-    values: dict[str, Any] = {"gpus": 0, "head": None, "links_ray": False}
+    values: dict[str, Any] = {"gpus": 0, "head": None, "links_ray": False, "mark": MARK}
     machine = {k: changes.pop(k) for k in list(changes) if k not in values}
     return install_script(_machine(home, **machine), "2.60.0", **values | changes)
 
@@ -131,11 +133,30 @@ def test_the_scripts_are_posix_shell(changes: dict[str, Any]) -> None:
                 assert done.returncode == 0, done.stdout
 
 
-def _removal(home: Path) -> str:
-    machine = _machine(home)
-    return REMOVE.format(
-        base=environment.shlex.quote(machine.base), archive=environment._archive_name(machine)
-    )
+def _removal(home: Path, mark: Mark = MARK) -> str:
+    return remove_script(_machine(home), mark)
+
+
+def test_another_stack_of_the_same_name_there_is_neither_replaced_nor_removed(  # F46
+    home: Path, install: Any
+) -> None:
+    other = Mark(id="4567abcd", project="lab", stack="dev", by="bob@elsewhere")
+    assert install(mark=other).returncode == 0
+    before = (home / "said").read_text()
+    done = install()
+    assert done.returncode == 1
+    assert "another stack of this name is on host-0" in done.stderr
+    assert "bob@elsewhere" in done.stderr
+    assert "Choose another name for this stack" in done.stderr
+    assert (home / "said").read_text() == before
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    command = ["/bin/sh", "-c", _removal(home)]
+    removal = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "bears no mark of this stack" in removal.stdout
+    assert (home / ".trainyard/lab-dev/agent/host.txt").is_file()
+    assert list(home.parent.rglob("canary")) == []  # F39
+    subprocess.run(["/bin/sh", "-c", _removal(home, other)], env=environment, check=True)
+    assert not (home / ".trainyard").exists()
 
 
 def test_a_machine_is_made_ready_once_and_again(home: Path, install: Any) -> None:  # F39

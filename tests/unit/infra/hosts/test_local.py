@@ -56,6 +56,7 @@ def test_runtime_folders_are_short_and_differ_by_stack() -> None:
     folders = {local.runtime_folder(stack) for stack in ("dev", "lab", "x" * 100)}
     assert len(folders) == 3
     assert all(len(str(folder)) <= 25 for folder in folders)
+    assert all(folder.parent == Path("/var/tmp") for folder in folders)  # F42
     assert local.runtime_folder("dev") in folders
 
 

@@ -116,7 +116,7 @@ def test_every_lack_is_told_with_what_to_do() -> None:
     assert [fault.partition(":")[0] for fault in found] == [
         "ada@host has no python3",
         "ada@host has 20 MiB free in /home/ada, and 14336 MiB are needed",
-        "ada@host has 10 MiB free in /tmp, and 1024 MiB are needed",
+        "ada@host has 10 MiB free in /var/tmp, and 1024 MiB are needed",
         "ada@host has 0 GPUs, and its setting gpus says 2",
     ]
     # An environment that is there takes no room and brings its Python.

@@ -97,7 +97,7 @@ def test_all_faults_of_all_hosts_are_told_at_once(monkeypatch):  # F2
     assert len(faults) == 4
     assert "ada@away cannot be reached" in faults[0]
     assert "ada@full has 10 MiB free in /srv/ada" in faults[1]
-    assert "ada@full has 5 MiB free in /tmp" in faults[2]
+    assert "ada@full has 5 MiB free in /var/tmp" in faults[2]
     assert "ada@cpu has 2 GPUs, and its setting gpus says 4" in faults[3]
 
 

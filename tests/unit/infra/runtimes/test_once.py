@@ -13,10 +13,11 @@ import pytest
 from pulumi.dynamic import Config, ConfigureRequest
 
 from infra.cancellation import CanceledError
-from infra.runtimes import once
+from infra.runtimes import folders, once
 from infra.runtimes.once import OnceError, OnceProvider
 
 DEADLINE_SECONDS = 60.0
+MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 FILL = "echo first; cat files/archive > {folder}/content; echo second; exit {status}"
 # What is asked to end needs a moment for what is half done.
 SLOW = "trap 'sleep 0.2; echo removed; exit 143' TERM; echo working; while :; do sleep 0.05; done"
@@ -40,6 +41,7 @@ def provider() -> OnceProvider:
 def props(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Properties of a program that copies an archive into its folder, or does something else."""
     (tmp_path / "archive.zip").write_text("images")
+    folders.take(tmp_path / "s", folders.Mark(**MARK), "stateDir")
 
     def build(script: str = "", *, status: int = 0) -> dict[str, Any]:
         folder = tmp_path / "data" / "food11"
@@ -51,9 +53,20 @@ def props(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "environment": {"MARK": "x"},
             "hostFiles": {"archive": str(tmp_path / "archive.zip")},
             "folders": [str(folder)],
+            "mark": MARK,
         }
 
     return build
+
+
+def test_it_is_not_run_in_a_folder_of_another_stack(
+    provider: OnceProvider, props: Any, tmp_path: Path
+) -> None:  # F46
+    other = MARK | {"id": "4567abcd", "by": "bob@there"}
+    with pytest.raises(OnceError, match="belongs to stack s of project p, made by ada@here"):
+        provider.create(props() | {"mark": other})
+    assert not (tmp_path / "s" / "dataset").exists()
+    assert not (tmp_path / "data").exists()
 
 
 def test_its_lines_are_shown_and_what_it_filled_stays(

@@ -5,11 +5,16 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from infra.runtimes import agent, programs
+from infra.runtimes import agent, folders, owned_processes, programs
+from infra.runtimes.folders import Mark
 from infra.runtimes.programs import KINDS, Data, Files
+from infra.runtimes.supervisor import SupervisorError
+
+MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 
 
 @pytest.fixture
@@ -20,59 +25,113 @@ def open_umask():
     os.umask(before)
 
 
+@pytest.fixture
+def files(tmp_path):
+    """Properties of secret files, in a folder that the stack has."""
+    folders.take(tmp_path / "s", Mark.of(MARK), "stateDir")
+    secrets = {"token": "a", "keys": "b"}
+    folder = str(tmp_path / "s")
+    return {"folder": folder, "name": "ray-node", "secrets": secrets, "mark": MARK}
+
+
 @pytest.mark.usefixtures("open_umask")
-def test_files_are_private_and_no_other_is_there(tmp_path):  # F35 F38
-    props = {"folder": str(tmp_path), "name": "ray-node", "secrets": {"token": "a", "keys": "b"}}
-    id_, made = Files().create(props)
-    folder = tmp_path / "ray-node" / "files"
-    assert (id_, made) == (str(folder), props)
+def test_files_are_private_and_no_other_is_there(files):  # F35 F38
+    id_, made = Files().create(files)
+    folder = Path(files["folder"]) / "ray-node" / "files"
+    assert (id_, made) == (str(folder), files)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.name: path.read_text() for path in folder.iterdir()} == props["secrets"]
+    assert {path.name: path.read_text() for path in folder.iterdir()} == files["secrets"]
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    news = props | {"secrets": {"token": "c"}}
-    assert Files().update(props, news) == news
+    news = files | {"secrets": {"token": "c"}}
+    assert Files().update(files, news) == news
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"token": "c"}
 
 
-def test_files_that_were_changed_are_not_there(tmp_path):
-    props = {"folder": str(tmp_path), "name": "ray-node", "secrets": {"token": "a"}}
-    id_, _ = Files().create(props)
-    assert Files().read(id_, props) == props
-    assert Files().read(id_, props | {"secrets": {"token": "b"}}) is None
-    (tmp_path / "ray-node" / "files" / "token").unlink()
-    assert Files().read(id_, props) is None
-    assert Files().find(props) is None
+def test_files_that_were_changed_are_not_there(files):
+    id_, _ = Files().create(files)
+    assert Files().read(id_, files) == files
+    assert Files().read(id_, files | {"secrets": {"token": "b"}}) is None
+    (Path(id_) / "token").unlink()
+    assert Files().read(id_, files) is None
+    assert Files().find(files) is None
 
 
-def test_what_works_in_the_folder_of_files_ends_with_them(tmp_path):
-    props = {"folder": str(tmp_path), "name": "ray-node", "secrets": {}}
-    id_, _ = Files().create(props)
-    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+def test_no_secret_is_written_into_a_folder_of_another(files):  # F46
+    other = files | {"mark": MARK | {"id": "4567abcd"}}
+    with pytest.raises(SupervisorError, match="belongs to stack s of project p, made by ada@here"):
+        Files().create(other)
+    id_, _ = Files().create(files)
+    assert Files().read(id_, other) is None
+    Files().delete(id_, other)
+    assert Files().read(id_, files) == files
+    Path(files["folder"]).chmod(0o755)
+    with pytest.raises(SupervisorError, match="has mode 0755"):
+        Files().create(files)
+    assert Files().read(id_, files) is None
+
+
+def test_what_the_launcher_started_ends_with_its_files_and_an_editor_does_not(files):
+    id_, _ = Files().create(files)
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)", f"{files['folder']}/ray-node/x"]
+    label = {owned_processes.STACK: Mark.of(MARK).label}
     with (
-        subprocess.Popen([*sleep, f"--temp-dir={tmp_path}/ray-node/ray"]) as ours,
-        subprocess.Popen([*sleep, f"--temp-dir={tmp_path}/ray-node-2/ray"]) as other,
+        subprocess.Popen(sleep, env=label) as ours,
+        subprocess.Popen(sleep, env={}) as editor,
+        subprocess.Popen(
+            sleep, env={owned_processes.STACK: Mark.of(MARK | {"id": "4567abcd"}).label}
+        ) as other,
     ):
         try:
-            Files().delete(id_, props)
-            assert ours.wait(10) != 0
+            Files().delete(id_, files)
+            ours.wait(10)
+            assert editor.poll() is None
             assert other.poll() is None
         finally:
-            ours.kill()
-            other.kill()
-    assert not (tmp_path / "ray-node").exists()
-    Files().delete(id_, props)
+            for process in (ours, editor, other):
+                process.kill()
+    assert not Path(id_).parent.exists()
+    Files().delete(id_, files)
 
 
-def test_data_that_is_kept_is_told(tmp_path):
-    folder = tmp_path / "data"
-    props = {"folder": str(folder), "keep": True}
-    Data().create(props)
+@pytest.fixture
+def data(tmp_path):
+    """Properties of a data folder that is kept."""
+    return {"folder": str(tmp_path / "data"), "keep": True, "mark": MARK}
+
+
+def test_data_that_is_kept_is_told_and_any_stack_may_have_it_next(data):
+    folder = Path(data["folder"])
+    Data().create(data)
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "result").write_text("x")
-    assert Data().delete(str(folder), props).startswith(f"kept: {folder} ")
-    assert Data().read(str(folder), props) == props
-    assert Data().delete(str(folder), props | {"keep": False}) == ""
-    assert Data().read(str(folder), props) is None
+    assert Data().read(data["folder"], data) == data
+    assert Data().delete(data["folder"], data).startswith(f"kept: {folder} ")
+    later = data | {"keep": False, "mark": MARK | {"id": "4567abcd"}}
+    Data().create(later)
+    assert (folder / "result").exists()
+    assert Data().read(data["folder"], data) is None
+    assert Data().delete(data["folder"], later) == ""
+    assert not folder.exists()
+
+
+def test_data_that_bears_no_mark_of_the_stack_is_not_removed(data):  # F46
+    data["keep"] = False
+    Data().create(data)
+    folder = Path(data["folder"])
+    (folder / "result").write_text("x")
+    other = data | {"mark": MARK | {"id": "4567abcd"}}
+    with pytest.raises(folders.FolderError, match="made by ada@here"):
+        Data().create(other)
+    assert "made by ada@here" in Data().delete(data["folder"], other)
+    (folder / folders.FILE).unlink()
+    assert "bears no mark" in Data().delete(data["folder"], data)
+    # That of a state from before there were marks: it may be anybody's by now.
+    unmarked = {"folder": data["folder"], "keep": False}
+    assert "bears no mark" in Data().delete(data["folder"], unmarked)
+    assert (folder / "result").exists()
+    assert Data().update(unmarked, data) == data
+    assert Data().delete(data["folder"], data) == ""
+    assert not folder.exists()
 
 
 @pytest.fixture
@@ -88,7 +147,7 @@ def ask(monkeypatch, capsys):
 
 
 def test_the_agent_answers_what_the_kind_does(ask, tmp_path):
-    props = {"folder": str(tmp_path / "data"), "keep": False}
+    props = {"folder": str(tmp_path / "data"), "keep": False, "mark": MARK}
     create = {"kind": "data", "method": "create", "arguments": [props]}
     assert ask(**create) == {"result": [props["folder"], props]}
     read = {"kind": "data", "method": "read", "arguments": [props["folder"], props]}
@@ -97,7 +156,7 @@ def test_the_agent_answers_what_the_kind_does(ask, tmp_path):
 
 def test_whatever_goes_wrong_there_is_an_answer(ask, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    props = {"folder": str(tmp_path / "file" / "data"), "keep": False}
+    props = {"folder": str(tmp_path / "file" / "data"), "keep": False, "mark": MARK}
     answer = ask(kind="data", method="create", arguments=[props])
     assert "Not a directory" in answer["error"]
 

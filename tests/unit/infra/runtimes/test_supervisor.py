@@ -1,7 +1,6 @@
 """What is written for supervisord, and what its programs inherit."""
 
 import os
-import stat
 import subprocess
 from pathlib import Path
 
@@ -10,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.runtimes import supervisor
+from infra.runtimes.folders import Mark
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 
+MARK = Mark(id="0123abcd", project="p", stack="s", by="ada@here")
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
 
 
@@ -42,33 +43,6 @@ def test_any_argument_and_variable_reaches_the_program(  # F39
     assert done.stdout.decode().split("\0") == [value, *arguments, ""]
 
 
-def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:  # F38
-    old = os.umask(0)
-    try:
-        supervisor.make_private(tmp_path / "folder")
-        supervisor.write_private(tmp_path / "folder" / "secret", "x")
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "folder" / "secret").stat().st_mode) == 0o600
-
-
-def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:  # F38
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "folder").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SupervisorError, match="is a link"):
-        Supervisor(folder=tmp_path / "folder").start()
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:  # F38
-    (tmp_path / "folder").mkdir()
-    os.chown(tmp_path / "folder", 12345, -1)
-    with pytest.raises(SupervisorError, match="user 12345"):
-        Supervisor(folder=tmp_path / "folder").start()
-
-
 def test_programs_do_not_inherit_the_secrets_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PULUMI_CONFIG_PASSPHRASE", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG"):
         monkeypatch.setenv(name, "canary")  # F35
@@ -87,10 +61,10 @@ def test_the_last_lines_of_a_log(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_that_is_gone_runs_nothing(tmp_path: Path) -> None:
-    gone = Supervisor(folder=tmp_path / "gone")
+    gone = Supervisor(folder=tmp_path / "gone", mark=MARK)
     assert not gone.alive()
     assert not gone.running("echo")
     gone.remove("echo")
-    gone.stop()
+    assert gone.stop() == ""
     with pytest.raises(SupervisorError, match="--refresh"):
         gone.add(_definition())

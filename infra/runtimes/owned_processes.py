@@ -1,0 +1,145 @@
+"""The processes of a stack, found by what they have in their environment and hand on.
+
+Never by a name, an argument or a file that holds a number: an editor of a stack's file has the
+path in its arguments, and a cleaner of /tmp removes files of what still runs.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from infra.runtimes.folders import Mark
+
+STACK = "TRAINYARD_STACK"  # label of the stack's mark
+# What supervisord tells its programs; it gets the first from us as well.
+URL = "SUPERVISOR_SERVER_URL"
+NAME = "SUPERVISOR_PROCESS_NAME"
+KILL_SECONDS = 10.0  # for processes to vanish after SIGKILL
+
+
+class ProcessesError(Exception):
+    """Processes of another stack are there, or some survive SIGKILL."""
+
+
+def environment(url: str, mark: Mark | None) -> dict[str, str]:
+    """Return what a supervisord and all that it starts are known by.
+
+    Args:
+        url: of its socket.
+        mark: of the stack.
+    """
+    return {URL: url} | ({STACK: mark.label} if mark else {})
+
+
+def supervised(url: str, mark: Mark | None, name: str | None = None) -> list[psutil.Process]:
+    """Return what a supervisord started, and for all programs itself, with all descendants.
+
+    Args:
+        url: of its socket, whether that still is there or not.
+        mark: of the stack; None for one of a state without marks.
+        name: of the program, None for all of them.
+    """
+
+    def belongs(found: Mapping[str, str]) -> bool:
+        return (
+            found.get(URL) == url
+            and _is_of(found, mark)
+            and (name is None or found.get(NAME) == name)
+        )
+
+    return _with_descendants(belongs)
+
+
+def unsupervised(mark: Mark | None) -> list[psutil.Process]:
+    """Return the stack's processes that no supervisord started, with all descendants.
+
+    Args:
+        mark: of the stack; nothing is known of one without.
+    """
+    if mark is None:
+        return []
+    return _with_descendants(
+        lambda found: STACK in found and _is_of(found, mark) and URL not in found
+    )
+
+
+def refuse_foreign(url: str, mark: Mark) -> None:
+    """Raise if another stack's processes run from the same folder.
+
+    Raises:
+        ProcessesError: they do; the folder itself may be gone.
+    """
+    found = {
+        process.pid: theirs[STACK].partition(" ")[2]
+        for process, theirs in _processes()
+        if theirs.get(URL) == url and not _is_of(theirs, mark)
+    }
+    if found:
+        pids = " ".join(str(pid) for pid in sorted(found))
+        raise ProcessesError(
+            f"processes {pids} run from {Path(url.removeprefix('unix://')).parent} for "
+            f"{', '.join(sorted(set(found.values())))}, which is not this one: choose another "
+            "name for this stack, or another stateDir. If the state of that one is lost: "
+            f"kill -9 {pids}"
+        )
+
+
+def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
+    """Kill processes until none is found.
+
+    Args:
+        find: returns those that live; what they start meanwhile is found the next time.
+        where: that they run from, for the message.
+
+    Raises:
+        ProcessesError: one survives SIGKILL.
+    """
+    deadline = time.monotonic() + KILL_SECONDS
+    while found := find():
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        _, left = psutil.wait_procs(found, timeout=1)
+        if left and time.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in left)
+            raise ProcessesError(f"processes {pids} of {where} survive SIGKILL")
+
+
+def lives(process: psutil.Process) -> bool:
+    """Return whether a process still does something."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _is_of(found: Mapping[str, str], mark: Mark | None) -> bool:
+    """Return whether a process is of the stack; one from before there were marks has no label."""
+    label = found.get(STACK)
+    return label is None or (mark is not None and label.partition(" ")[0] == mark.id)
+
+
+def _with_descendants(belongs: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
+    found: set[psutil.Process] = set()
+    for process, theirs in _processes():
+        if belongs(theirs):
+            found.add(process)
+            # Some children of Ray overwrite their environment: find them by their parent.
+            with contextlib.suppress(psutil.Error):
+                found.update(process.children(recursive=True))
+    return [process for process in found if lives(process)]
+
+
+def _processes() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+    """Yield this user's processes that may be of a stack, with their environment."""
+    for process in psutil.process_iter():
+        # Any of them may end while it is looked at.
+        with contextlib.suppress(psutil.Error):
+            found = process.environ()
+            # Root reads everybody's: what others write into theirs says nothing.
+            if (URL in found or STACK in found) and process.uids().real == os.getuid():
+                yield process, found
