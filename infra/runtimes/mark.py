@@ -10,16 +10,15 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster.provider import Provider
 from infra.hosts.lambda_cloud.identity import owner
 from infra.runtimes.folders import Mark
 
 ID_BYTES = 8
 
 
-class MarkProvider(dynamic.ResourceProvider):
+class MarkProvider(Provider):
     """Draws the id. It has no existence outside the state, so there is nothing to read."""
-
-    serialize_as_secret_always = False  # captures nothing
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Never another one."""
