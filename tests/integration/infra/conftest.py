@@ -135,11 +135,14 @@ class Stack:
             raise AssertionError(f"{module} {' '.join(arguments)}:\n{said}")
         return done
 
+    @property
+    def backend(self) -> Backend:
+        return Backend(self.environment["PULUMI_BACKEND_URL"], self.project)
+
     def resources(self) -> dict[str, Any]:
         """What the state holds of each resource, without what differs each time and in secrets."""
-        backend = Backend(self.environment["PULUMI_BACKEND_URL"], self.project)
         phrase = self.environment["PULUMI_CONFIG_PASSPHRASE"]
-        state = backend.load(PROJECT, "test", phrase)
+        state = self.backend.load(PROJECT, "test", phrase)
         return {
             entry["urn"]: {name: mask(entry.get(name)) for name in COMPARED}
             for entry in state.resources
@@ -238,8 +241,15 @@ def either(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Run a command of the CLI on a stack: with the bench, and with the CLI itself where it is."""
     if request.param == "bench":
         return Stack.bench
-    run = request.getfixturevalue("pulumi_cli")
-    return lambda stack, *command: run(stack.project, stack.environment, "test", *command)
+    cli = request.getfixturevalue("pulumi_cli")
+
+    def run(stack: Stack, *command: str) -> None:
+        place = (stack.project, stack.environment, "test")
+        if not stack.backend.exists(PROJECT, "test"):
+            cli(*place, "stack init")
+        cli(*place, *command)
+
+    return run
 
 
 @pytest.fixture(scope="session")

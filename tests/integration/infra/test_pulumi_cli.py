@@ -31,3 +31,15 @@ def test_a_stack_from_nothing_changes_hands_without_a_change(
     pulumi("destroy", "--yes")
     assert started_below(stack.folder) == []
     assert stack.resources() == {}
+
+
+def test_a_module_in_the_working_folder_hides_pythons_own(
+    declare_stack: Callable[..., Any],
+) -> None:
+    # What the bench is for: infra/resource.py broke every `pulumi up` from nothing, unseen.
+    stack = declare_stack(copied=True, objectStore="directory")
+    (stack.project / "infra" / "resource.py").touch()
+    done = stack.bench("up", "--yes", "--skip-preview", check=False)
+    assert done.returncode == 1
+    assert "local-supervisor" in done.stdout
+    assert "module 'resource' has no attribute 'getrlimit'" in done.stdout

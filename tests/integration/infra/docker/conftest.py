@@ -1,4 +1,4 @@
-"""A whole stack of containers on the Docker Engine of this machine, brought up by the engine."""
+"""A whole stack of containers on the Docker Engine of this machine."""
 
 import random
 import shutil
@@ -157,11 +157,14 @@ def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]
 
 @pytest.fixture(scope="session")
 def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
-    """A lab that all tests of the session share; it must leave nothing behind."""
-    lab = make_lab(keepData=False)
-    lab.stack.engine("up", "--yes")
+    """A lab that all tests of the session share; it must leave nothing behind.
+
+    It comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli).
+    """
+    lab = make_lab(keepData=False, copied=True)
+    lab.stack.bench("up", "--yes")
     yield lab
-    lab.stack.engine("destroy", "--yes")
+    lab.stack.bench("destroy", "--yes")
     assert lab.containers() == {}  # D56
     assert lab.networks() == []
     assert lab.volumes() == []

@@ -1,7 +1,6 @@
 """The lab under the pulumi CLI and its docker plugin: taken over from the engine and back."""
 
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,10 +25,8 @@ def test_the_lab_changes_hands_without_a_change(
         for program, service in (("ray", "ray-head"), ("minio", "minio"))
     }
     images = {**lab.stack.settings["images"], **built}
-    other = make_lab(workers=1, notebook=False, images=images, keepData=False)
+    other = make_lab(workers=1, notebook=False, images=images, keepData=False, copied=True)
     stack = other.stack
-    for folder in (stack.project, stack.project / "infra"):
-        (folder / ".venv").symlink_to(sys.prefix)
     pulumi = partial(pulumi_cli, stack.project, stack.environment, "test")
     stack.engine("up", "--yes")
     pulumi("preview", "--expect-no-changes", "--diff")

@@ -1,6 +1,7 @@
 """The whole way on two rented machines: key, launch, SSH, Ray, a job, loss of one, the end.
 
-The cloud is the fake one; its instances are machines with their own cloud-init and sshd.
+The cloud is the fake one; its instances are machines with their own cloud-init and sshd. The stack
+comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli); the rest is the engine's.
 """
 
 import json
@@ -48,6 +49,7 @@ def lambda_stack(guests: Machines, declare: Callable[..., Any]) -> Iterator[Rent
         cloud.account.add_instance("of-somebody-else")
         stack = declare(
             base,
+            copied=True,
             stateDir="",
             dataDir="",
             workers=2,
@@ -70,12 +72,12 @@ def lambda_stack(guests: Machines, declare: Callable[..., Any]) -> Iterator[Rent
         stack.environment.update(cloud.environment() | {"TRAINYARD_LAMBDA_PACE": "0.05"})
         rented = Rented(stack, cloud, guests, key_file)
         try:
-            preview = stack.engine("preview").stderr
+            preview = stack.bench("preview").stdout
             assert not cloud.journal.of("launch")
             assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in preview
-            stack.engine("up", "--yes")
+            stack.bench("up", "--yes", "--skip-preview")
             yield rented
-            left = stack.engine("destroy", "--yes")
+            left = stack.bench("destroy", "--yes")
             said = left.stdout + left.stderr
             assert "Terminated instance" in said  # A41, A42
             assert "the account holds nothing of stack test" in said  # A43
@@ -130,8 +132,11 @@ def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) ->
 
 def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:  # A2, A17, F20
     launches = len(lambda_stack.cloud.journal.of("launch"))
+    theirs = lambda_stack.stack.resources()
     lambda_stack.stack.engine("up", "--yes", "--expect-no-changes")
-    lambda_stack.stack.engine("refresh", "--yes", "--expect-no-changes")
+    assert lambda_stack.stack.resources() == theirs
+    lambda_stack.stack.bench("refresh", "--yes", "--expect-no-changes")
+    lambda_stack.stack.bench("up", "--yes", "--skip-preview", "--expect-no-changes")
     assert len(lambda_stack.cloud.journal.of("launch")) == launches
 
 
