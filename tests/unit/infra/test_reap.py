@@ -1,8 +1,14 @@
 """Verdicts, and what follows from them, without an account."""
 
+import io
+import json
+
 import pytest
 
 from infra import reap
+from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud.errors import NotFoundError
+from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
 from infra.reap import Finding
 from infra.states import Stack
 
@@ -86,3 +92,153 @@ def test_what_may_be_in_no_state_ends_by_its_name():
 def test_what_may_not_end_is_refused_by_its_name(id_, told):
     with pytest.raises(reap.ReapError, match=f"{told}.*Nothing was ended"):
         reap.to_end(FOUND, ["o1", id_])
+
+
+class Account:
+    """Two instances of this owner, one of each backend; notes what is ended."""
+
+    def __init__(self):
+        self.ended = []
+        self.held = {name: self._machine(name, here) for name, here in (("a", HERE), ("b", THERE))}
+
+    @staticmethod
+    def _machine(name, place):
+        tags = {identity.OWNER: "ann@lab", identity.ID: "ffffffff", identity.BACKEND: place}
+        return Machine(
+            id=name,
+            name=name,
+            status="active",
+            region="us-east-1",
+            instance_type="gpu_1x_a10",
+            price_cents_per_hour=75,
+            tags=tags,
+            ip="",
+            private_ip="",
+            hostname=name,
+            ssh_key_names=(),
+            firewall_ruleset_ids=(),
+        )
+
+    def instances(self):
+        return list(self.held.values())
+
+    def instance(self, id_):
+        if id_ not in self.held:
+            raise NotFoundError("gone")
+        return self.held[id_]
+
+    def terminate(self, ids):
+        self.ended += ids
+        for id_ in ids:
+            del self.held[id_]
+
+    def ssh_keys(self):
+        mark = identity.key_comment(identity.Mark(stack="ffffffff", backend=THERE))
+        return [SshKey(id="k", name="key", public_key=f"ssh-ed25519 AAAA {mark}")]
+
+    def firewall_rulesets(self):
+        mark = identity.Mark(stack="ffffffff", backend=HERE)
+        name = identity.resource_name(project="p", stack="s", mark=mark, suffix="us-east-1")
+        return [FirewallRuleset(id="r", name=name, region="us-east-1", rules=(), instance_ids=())]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def account(tmp_path, monkeypatch):
+    """The account of a project whose backend has the id HERE and one stack."""
+    (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    folder = tmp_path / ".pulumi"
+    state = folder / "stacks" / "trainyard" / "dev.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": []}}}))
+    note = {"id": HERE, "inode": folder.stat().st_ino}
+    (folder / "trainyard.json").write_text(json.dumps(note))
+    made = Account()
+    monkeypatch.setattr(reap, "open_account", lambda _: made)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    return made
+
+
+@pytest.fixture
+def reaped(tmp_path, capsys):
+    """Run the command; its exit code and what it printed."""
+
+    def run(*arguments):
+        code = reap.main(["-C", str(tmp_path), "--owner", "ann@lab", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def test_a_look_ends_nothing_and_tells_of_all(account, reaped):
+    code, text, _ = reaped("--json")
+    document = json.loads(text)
+    assert (code, account.ended) == (1, [])
+    assert document["backend"] == [HERE]
+    assert document["orphansHourlyCost"] == 0.75
+    assert {each["id"]: each["verdict"] for each in document["findings"]} == {
+        "a": "orphan",
+        "b": ELSEWHERE,
+        "k": ELSEWHERE,
+        "r": "orphan",
+    }
+    code, text, _ = reaped()
+    assert "1 orphaned instance(s) of ann@lab: 0.75 $/h" in text
+    assert "1 of another backend, or of none: 0.75 $/h" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended"), [("y\n", ["a"]), ("yes\n", ["a"]), ("n\n", []), ("\n", []), ("", [])]
+)
+def test_an_end_is_agreed_to_at_a_terminal(account, reaped, monkeypatch, answer, ended):
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    code, text, err = reaped("--end")
+    assert account.ended == ended
+    assert code == (0 if ended else 1)
+    assert "a" in text  # it was listed
+    assert "a a (orphan)\nEnd 1 instance(s), 0.75 $/h? [y/N]" in err
+
+
+def test_an_end_without_a_terminal_needs_a_word(account, reaped):
+    code, _, err = reaped("--end")
+    assert (code, account.ended) == (1, [])
+    assert "1 instance(s), 0.75 $/h: there is no terminal to ask; add --yes. Nothing was" in err
+    assert reaped("--end", "--yes")[0] == 0
+    assert account.ended == ["a"]
+    assert reaped("--end")[0] == 0  # nothing to ask about
+    assert reaped("--end", "b", "--yes")[0] == 0
+    assert account.ended == ["a", "b"]
+
+
+def test_an_orphan_that_is_not_named_is_still_one(account, reaped):
+    assert reaped("--end", "b", "--yes")[0] == 1
+    assert account.ended == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [("stacks/trainyard/dev.json", "has no stack, so"), ("trainyard.json", "has no id: ")],
+)
+def test_a_backend_that_tells_nothing_ends_only_what_is_named(  # F46
+    account, reaped, tmp_path, lost, told
+):
+    (tmp_path / ".pulumi" / lost).unlink()
+    code, _, err = reaped("--end", "--yes")
+    assert (code, account.ended) == (1, [])
+    assert f"{tmp_path}/.pulumi {told}" in err
+    assert "--end ID. Nothing was ended" in err
+    code, _, _ = reaped("--end", "a", "--yes")
+    assert account.ended == ["a"]
+
+
+def test_a_state_that_is_damaged_ends_not_even_what_is_named(account, reaped, tmp_path):  # F15
+    (tmp_path / ".pulumi" / "stacks" / "trainyard" / "dev.json").write_text("")
+    code, _, err = reaped("--end", "a", "--yes")
+    assert (code, account.ended) == (1, [])
+    assert "cannot be read" in err
