@@ -4,7 +4,6 @@ Every run tries other sequences; a failure prints how to repeat its own.
 """
 
 import json
-import os
 import shutil
 import signal
 import subprocess
