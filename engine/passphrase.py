@@ -89,8 +89,6 @@ def make() -> Path:
 
 
 def _refuse_others(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        return  # a pipe of the user's shell
     if found.st_uid not in (os.geteuid(), ROOT):
         raise EngineError(
             f"the passphrase file {path} belongs to the user with id {found.st_uid}, who knows "

@@ -74,9 +74,11 @@ class EngineProcess:
         name = yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"]
         return self.backend / "stacks" / name / "dev.json"
 
+    def latest(self):
+        return json.loads(self.state_file.read_text())["checkpoint"]["latest"]
+
     def resources(self):
-        latest = json.loads(self.state_file.read_text())["checkpoint"]["latest"]
-        return latest.get("resources", [])
+        return self.latest().get("resources", [])
 
     def end(self):
         for process in self._started:

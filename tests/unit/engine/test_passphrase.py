@@ -22,7 +22,7 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "config" / "trainyard" / "passphrase"
 
 
-def test_a_passphrase_is_made_once_and_for_this_user_only(path):  # F35
+def test_a_passphrase_is_made_once_and_for_this_user_only(path, capsys):  # F35
     before = os.umask(0)
     try:
         assert passphrase.make() == path
@@ -33,6 +33,9 @@ def test_a_passphrase_is_made_once_and_for_this_user_only(path):  # F35
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert passphrase.make() == path
+    assert (
+        capsys.readouterr().out.count(f"made the passphrase of your stacks' secrets: {path}") == 1
+    )
     assert passphrase.passphrase() == made
     assert [each.name for each in path.parent.iterdir()] == ["passphrase"]
 
