@@ -7,6 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Value = int | float | str
+MAY_BE_NONE = ("seed", "processes", "failures")  # ends of names whose number may be 0
+HELP = {
+    "loader_processes": "decode images beside training",
+    "max_failures": "restarts after lost workers",
+    "smoke_test": "one image, one worker, CPUs",
+    "use_gpu": "one GPU for each worker",
+}
 
 
 def parser(prog: str, config: Mapping[str, Value]) -> argparse.ArgumentParser:
@@ -14,18 +21,25 @@ def parser(prog: str, config: Mapping[str, Value]) -> argparse.ArgumentParser:
 
     Args:
         prog: what is typed before the options.
-        config: strings, and numbers that are not negative. Whole numbers are at least 1, but for
-            the seed and numbers of processes; what is called `..._probability` is at most 1.
+        config: strings, switches (`--name`, and `--no-name` to take it back when a run goes on),
+            and numbers that are not negative. Whole numbers are at least 1, but for the seed and
+            numbers of processes and of failures; what is called `..._probability` is at most 1.
     """
     p = argparse.ArgumentParser(prog=prog)
     for name, value in config.items():
-        p.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=_type(name, value),
-            default=value,
-            help=f"default: {value}",
-        )
+        add(p, name, value)
     return p
+
+
+def add(p: argparse.ArgumentParser, name: str, default: Value) -> None:
+    """Adds the option of one key, for a parser that has others too."""
+    option = f"--{name.replace('_', '-')}"
+    said = f"{HELP[name]}; default: {default}" if name in HELP else f"default: {default}"
+    if isinstance(default, bool):
+        switch = argparse.BooleanOptionalAction
+        p.add_argument(option, action=switch, default=default, help=HELP.get(name))
+    else:
+        p.add_argument(option, type=_type(name, default), default=default, help=said)
 
 
 def parse(
@@ -65,7 +79,7 @@ def differences(
 def _type(name: str, default: Value) -> Callable[[str], Value]:
     if isinstance(default, str):
         return str
-    least = 1 if isinstance(default, int) and name != "seed" and "processes" not in name else 0
+    least = 1 if isinstance(default, int) and not name.endswith(MAY_BE_NONE) else 0
     most = 1.0 if name.endswith("_probability") else float("inf")
 
     def number(text: str) -> int | float:

@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -26,7 +26,7 @@ from training.client.command import (
     reach,
     why_it_waits,
 )
-from training.client.console import print_table, say, warn
+from training.client.console import clean, clean_log, print_json, print_table, say, warn
 from training.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -40,12 +40,26 @@ app.add_typer(drill_command.app)
 
 
 def main() -> None:
-    """Runs the command line; an error of the user's becomes one message and exit code 1."""
+    """Runs the command line; an error of the user's becomes one message and exit code 1.
+
+    So does a head that goes away, or restarts, while a command talks to it.
+    """
     try:
         app()
     except ClientError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        _fail(error)
+    except Exception as error:
+        from training.client import unreachable  # noqa: PLC0415 - slow
+
+        message = unreachable.explained(error)
+        if message is None:
+            raise
+        _fail(message)
+
+
+def _fail(error: ClientError) -> NoReturn:
+    warn(f"error: {error}")
+    sys.exit(1)
 
 
 @app.command()
@@ -206,11 +220,11 @@ def status(
         "ends": wait.ends if wait else "",
     }
     if as_json:
-        print(json.dumps(facts))  # noqa: T201
+        print_json(facts)
         return
     for key, value in facts.items():
         if value not in ("", None):
-            say(f"{key:>10}  {value}")
+            say(f"{key:>10}  {clean(value)}")
 
 
 @app.command()
@@ -231,7 +245,7 @@ def logs(
     if follow:
         follow_job(client, str(job_id), stack_outputs)
     else:
-        sys.stdout.write(jobs.read_log(client, str(job_id)))
+        sys.stdout.write(clean_log(jobs.read_log(client, str(job_id))))
 
 
 @app.command()
@@ -272,6 +286,7 @@ def runs(
             {
                 "run": run.name,
                 "epochs": f"{len(run.metrics)}/{run.config.get('epochs', '?')}",
+                "fault": run.fault,
                 "loss": _number(last.get("loss")),
                 "valid_acc": _number(last.get("valid_acc")),
                 "test_acc": _number(last.get("test_acc")),
@@ -279,7 +294,9 @@ def runs(
                 "started": run.starts[0]["time"] if run.starts else "",
             }
         )
-    columns = ("run", "epochs", "loss", "valid_acc", "test_acc", "job", "started")
+    columns = ["run", "epochs", "loss", "valid_acc", "test_acc", "job", "started"]
+    if any(row["fault"] for row in rows):
+        columns.append("fault")
     print_table(rows, columns, as_json=as_json)
 
 
@@ -301,14 +318,17 @@ def show(
     place = store.open_store(stack_outputs)
     record = history.read_run(place, run)
     if as_json:
-        print(json.dumps(vars(record)))  # noqa: T201
+        print_json(vars(record))
     else:
         say(f"run         {record.name}")
+        if record.fault:
+            say(f"fault       {clean(record.fault)}")
         say(f"config      {json.dumps(record.config)}")
         for start in record.starts:
             versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
-            say(f"started     {start['time']}, commit {start['commit'] or 'unknown'}")
-            say(f"            Python {start['python']}, {versions}")
+            commit = clean(start["commit"]) or "unknown"
+            say(f"started     {clean(start['time'])}, commit {commit}")
+            say(f"            Python {clean(start['python'])}, {clean(versions)}")
         say(f"checkpoint  {record.checkpoint or 'none yet'}")
         columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
         rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
@@ -327,7 +347,7 @@ def _states(outputs: contract.StackOutputs) -> dict[str, str]:
 
     try:
         found = jobs.submissions(jobs.connect(outputs))
-    except ClientError:
+    except (ClientError, RuntimeError, OSError):  # OSError: `requests`' own too
         return {}
     return {(job.metadata or {}).get("run", ""): str(job.status) for job in reversed(found)}
 

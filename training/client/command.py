@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +78,7 @@ def follow_job(client: JobSubmissionClient, job_id: str, outputs: contract.Stack
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
         reason = first_line(job.message).partition(", last available logs")[0]
-        print(f"error: {reason}", file=sys.stderr)  # noqa: T201
+        warn(f"error: {reason}")
     raise typer.Exit(1)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from training.client.command import Json, Outputs, Stack, connect
-from training.client.console import print_table
+from training.client.console import print_json, print_table
 from training.client.drill_fault import Fault
 
 app = typer.Typer()
@@ -54,7 +53,7 @@ def drill(
         )
     report = drills.carry_out(asked, job, client, stack_outputs)
     if as_json:
-        print(json.dumps(report.record()))  # noqa: T201
+        print_json(report.record())
     else:
         print_table(report.rows(), ("what", "value"), as_json=False)
     raise typer.Exit(0 if report.passed else 1)

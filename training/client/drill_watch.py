@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -159,8 +158,7 @@ class Watch:
             warn(f"run {self.run}: {len(self.records)} epochs are stored")
 
     def _read(self) -> list[dict[str, Any]]:
-        content = self._store.get(f"{self.run}/{run_folder.METRICS}") or b""
-        return [json.loads(line) for line in content.splitlines()]
+        return run_folder.whole_records(self._store.get(f"{self.run}/{run_folder.METRICS}"))
 
 
 class _Log:

@@ -30,7 +30,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training import checkpoints, data, ray_train
+from training import checkpoints, data, options, ray_train
 from training.run_folder import (
     CHECKPOINT_FILE,
     PROGRESS_VARIABLE,
@@ -63,13 +63,13 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--epochs", type=_positive, default=20)
     p.add_argument("--batch-size", type=_positive, default=256, help="of all workers together")
     p.add_argument("--learning-rate", type=float, default=1e-4, help="of Adam")
-    p.add_argument("--seed", type=int, default=1)
+    options.add(p, "seed", 1)
     p.add_argument("--max-images", type=_positive, help="of each split: try the whole quickly")
     p.add_argument("--workers", type=_positive, default=1)
     p.add_argument("--cpus-per-worker", type=_positive, default=1)
-    p.add_argument("--use-gpu", action="store_true", help="one GPU for each worker")
-    p.add_argument("--loader-processes", type=int, default=0, help="decode images beside training")
-    p.add_argument("--max-failures", type=int, default=3, help="restarts after lost workers")
+    options.add(p, "use_gpu", default=False)
+    options.add(p, "loader_processes", 0)
+    options.add(p, "max_failures", 3)
     p.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar each epoch")
     return p
 

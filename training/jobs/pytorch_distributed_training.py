@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     """The job's arguments; the defaults are those of Ray's own example."""
     p = options.parser(f"train submit {JOB} --", CONFIG)
     p.add_argument("--data", choices=("auto", "fashion-mnist", "digits"), default="auto")
-    p.add_argument("--use-gpu", action="store_true", help="one GPU for each worker")
+    options.add(p, "use_gpu", default=False)
     return p
 
 

@@ -64,8 +64,8 @@ MIB = 1024**2  # bytes
 def parser() -> argparse.ArgumentParser:
     """The job's arguments; the defaults are those of Ray's own benchmark."""
     p = options.parser(f"train submit {JOB} --", CONFIG)
-    p.add_argument("--use-gpu", action="store_true", help="one GPU for each worker")
-    p.add_argument("--smoke-test", action="store_true", help="one image, one worker, CPUs")
+    options.add(p, "use_gpu", default=False)
+    options.add(p, "smoke_test", default=False)
     return p
 
 

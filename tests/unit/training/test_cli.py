@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import http.server
 import io
+import json
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from training import runs
 from training.client import cli, drill, drill_command
+from training.client.console import COLOUR, CONTROL, clean
 from training.client.outputs import StackOutputs
 
 EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
@@ -88,6 +93,127 @@ def test_runs_of_a_store_without_a_cluster(
     assert "has no curves yet" in capsys.readouterr().err
     assert call(monkeypatch, "show", "second", "--outputs", path) == 1
     assert "no run is called 'second'" in capsys.readouterr().err
+
+
+HOSTILE = "\x1b]0;pwned\x07[/red]"
+DAMAGE = {  # of a run called as the key: its files, and what is said of it
+    "config-empty": ({"config.json": ""}, "config.json is no JSON object"),
+    "config-list": ({"config.json": "[1]"}, "config.json is no JSON object"),
+    "config-deep": ({"config.json": "[" * 100_000}, "config.json is no JSON object"),
+    "metrics-torn": (
+        {"metrics.jsonl": '{"loss": 1}\n{"lo'},
+        "metrics.jsonl is damaged behind line 1",
+    ),
+    "metrics-list": ({"metrics.jsonl": "[]\n"}, "metrics.jsonl is damaged behind line 0"),
+    "starts-number": ({"starts.jsonl": "7\n"}, "starts.jsonl is damaged behind line 0"),
+    "starts-odd": ({"starts.jsonl": '{"time": [1], "packages": 7}\n'}, ""),
+    "metrics-odd": ({"metrics.jsonl": '{"loss": {"a": [1]}, "valid_acc": "x"}\n'}, ""),
+    "terminal": ({"config.json": json.dumps({"epochs": HOSTILE, HOSTILE: HOSTILE})}, ""),
+    f"name{HOSTILE.replace('/', '')}": ({"config.json": "{}"}, ""),
+}
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
+    terminal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    run = runs.Run(values["storageUrl"], "first")
+    run.start({"epochs": 2})
+    run.write_metrics([EPOCH])
+    root = Path(values["storageUrl"].removeprefix("file://"))
+    for name, (files, _) in DAMAGE.items():
+        (root / name).mkdir()
+        for file, content in ({"config.json": '{"epochs": 1}'} | files).items():
+            (root / name / file).write_text(content)
+    path = str(outputs_file(values))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    call(monkeypatch, "runs", "--outputs", path)
+    out = COLOUR.sub("", capsys.readouterr().out)
+    assert not CONTROL.search(out), repr(out)
+    [first] = [line for line in out.splitlines() if "first" in line]
+    assert "1/2" in first
+    assert "is no JSON" not in first
+    for name, (_, said) in DAMAGE.items():
+        [line] = [line for line in out.splitlines() if clean(name) in line]
+        assert said in line
+    for name, (_, said) in DAMAGE.items():
+        code = call(monkeypatch, "show", "--outputs", path, "--", name)
+        shown = COLOUR.sub("", "".join(capsys.readouterr()))
+        assert code == (1 if "[" in name else 0), shown  # a name that no run can have
+        assert not CONTROL.search(shown), repr(shown)
+        assert said in shown
+
+
+class Head(http.server.BaseHTTPRequestHandler):
+    """A head that has just been asked for its version, and then restarts."""
+
+    status = 0  # 0: the connection is cut
+    body = b""
+
+    def do_GET(self) -> None:
+        version = self.path == "/api/version"
+        reply = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
+        status, body = (200, json.dumps(reply).encode()) if version else (self.status, self.body)
+        if status:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def head(
+    outputs_file: Callable[..., Path], values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Head)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    Path(values["storageUrl"].removeprefix("file://")).mkdir()
+    yield str(outputs_file(values | {"dashboardUrl": url}))
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (0, b"", "does not answer (ConnectionError)"),
+        (500, b"Traceback (most recent call last):\n  GcsRpcError", "does not answer (status 500)"),
+        (503, b"<html>starting \x1b]0;x\x07</html>", "does not answer (status 503)"),
+        (404, b"Job s1 does not exist", "has no job s1 any more: its head was restarted"),
+        (200, b"<html>", "does not answer (JSONDecodeError)"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [["list"], ["status", "s1"], ["logs", "s1"], ["logs", "-f", "s1"], ["stop", "s1"]]
+)
+def test_a_head_that_restarts_is_one_message(  # F27
+    command: list[str],
+    status: int,
+    body: bytes,
+    said: str,
+    head: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Head, "status", status)
+    monkeypatch.setattr(Head, "body", body)
+    assert call(monkeypatch, *command, "--outputs", head) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: the cluster")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not CONTROL.search(err)
+    assert call(monkeypatch, "runs", "--outputs", head) == 0  # which needs the store alone
+    capsys.readouterr()
 
 
 FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"

@@ -7,7 +7,17 @@ import io
 import pytest
 
 from training import progress
-from training.client.console import CLEAR_LINE, LogWriter, bar
+from training.client.console import (
+    CLEAR_LINE,
+    COLOUR,
+    CONTROL,
+    LogWriter,
+    bar,
+    clean,
+    print_table,
+    say,
+    warn,
+)
 
 PREFIX = "(RayTrainWorker pid=7) "
 
@@ -52,3 +62,73 @@ def test_batches_pass_and_are_counted(capsys: pytest.CaptureFixture[str]) -> Non
     assert list(progress.watched([1, 2, 3], "epoch 1/1")) == [1, 2, 3]
     LogWriter(out).write(capsys.readouterr().out)
     assert "epoch 1/1 batch 3/3" in out.getvalue()
+
+
+TITLE = "\x1b]0;you have been had\x07"
+LINK = "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\"
+HARM = {
+    "a title": TITLE,
+    "a title with ST": "\x1b]0;x\x1b\\",
+    "the clipboard": "\x1b]52;c;ZXZpbA==\x07",
+    "a cleared screen": "\x1b[2J\x1b[H",
+    "a question to the terminal": "\x1b[6n\x1b[c\x1bZ",
+    "a string of DCS": "\x1bPq#0\x1b\\",
+    "a string of APC": "\x1b_x\x1b\\",
+    "another character set": "\x1b(0\x0e",
+    "a reset": "\x1bc",
+    "8-bit CSI": "\x9b2J",
+    "8-bit OSC": "\x9d0;x\x9c",
+    "backspaces": "\b\b\b\x7f",
+    "a bell": "\x07\x00\x05",
+    "writing turned around": "\u202egnp.exe\u2066",
+}
+
+
+def log_of(*pieces: str, out: io.StringIO | None = None) -> str:
+    out = io.StringIO() if out is None else out
+    writer = LogWriter(out)
+    for piece in pieces:
+        writer.write(piece)
+    writer.close()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_foreign_text_has_no_effect_on_a_terminal(  # F39
+    harm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        say(f"run {harm}\nnext")
+        warn(f"run {harm}")
+        print_table([{"run": f"a{harm}b", harm: 1}], ("run", harm), as_json=False)
+        print_table([{"run": harm}], ("run",), as_json=True)
+        said = COLOUR.sub("", "".join(capsys.readouterr()))  # the table's titles are bold
+        assert not CONTROL.search(said), repr(said)
+    assert clean(f"{harm}\n\t").isprintable()
+    for cut in range(len(harm) + 1):  # a log comes in pieces
+        passed = log_of(f"one {harm[:cut]}", f"{harm[cut:]} two\n")
+        assert not CONTROL.search(passed), repr(passed)
+        assert passed.startswith("one ")
+        assert passed.endswith(" two\n")
+
+
+def test_a_log_keeps_its_colours_and_lines() -> None:
+    text = "\x1b[36m(pid=7)\x1b[0m \x1b[1;38:5:9mred\x1b[m\tx\r\n50%\r100%\n"
+    for cut in range(len(text)):
+        assert log_of(text[:cut], text[cut:]) == text
+    assert log_of(f"{TITLE}x{LINK}y") == "xclicky"
+    assert log_of("\x1b[31mred\n", out=Terminal()).endswith("\x1b[0m")
+
+
+def test_a_string_without_an_end_does_not_hold_a_log_up() -> None:
+    assert log_of("one \x1b]0;", "x" * 5000, " two\n").endswith(" two\n")
+
+
+def test_brackets_are_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that is called so broke the table of all."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table([{"run": "[/red] [link=x]a[/link]"}], ("run",), as_json=False)
+    assert "[/red] [link=x]a[/link]" in capsys.readouterr().out

@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.client.feasibility import MIB, Bundle, remedy, shortfall
@@ -113,22 +113,48 @@ def test_thousands_of_bundles_are_answered_at_once() -> None:
     assert time.perf_counter() - started < 10
 
 
-@given(
-    st.lists(st.integers(1, 4), max_size=5),
-    st.lists(st.integers(0, 6), min_size=1, max_size=3),
-)
-def test_never_accepts_what_cannot_be_placed(asked: list[int], sizes: list[int]) -> None:
-    places = itertools.product(range(len(sizes)), repeat=len(asked))
+def test_mixed_bundles_that_fill_their_nodes_fit() -> None:  # F29
+    nodes = [node("a", 10), node("b", 10)]
+    assert shortfall([{"CPU": float(cpus)} for cpus in (5, 4, 4, 3, 2, 2)], nodes) is None
+    assert shortfall([{"CPU": float(cpus)} for cpus in (7, 7, 3, 2)], nodes) is None
+    assert shortfall([{"CPU": float(cpus)} for cpus in (6, 6, 3, 3, 2)], nodes) is not None
+
+
+@pytest.mark.parametrize("amount", [1e-7, 4.9e-5])
+def test_less_than_ray_counts_is_nothing(amount: float) -> None:
+    assert shortfall([{"GPU": amount}], [node("a", 1)]) is None
+    assert shortfall([{"GPU": amount, "CPU": 1.0}] * 2, [node("a", 1)]) is not None
+
+
+def test_what_takes_too_long_to_find_out_is_not_refused() -> None:
+    nodes = [node(f"n{i}", 100 + i, gpus=50 + i) for i in range(12)]
+    bundles = [{"CPU": 10.0 + i % 17, "GPU": 1.0 + i % 11} for i in range(76)]
+    started = time.perf_counter()
+    shortfall(bundles, nodes)
+    assert time.perf_counter() - started < 10
+
+
+AMOUNTS = st.fixed_dictionaries({"CPU": st.integers(0, 5), "GPU": st.sampled_from([0, 0.5, 1])})
+SIZES = st.tuples(st.integers(0, 10), st.integers(0, 2))
+
+
+@settings(max_examples=200)
+@given(st.lists(AMOUNTS, max_size=6), st.lists(SIZES, min_size=1, max_size=3))
+def test_a_request_is_refused_exactly_when_there_is_no_place(
+    asked: list[Bundle], sizes: list[tuple[int, int]]
+) -> None:
+    def held(place: tuple[int, ...], i: int, name: str) -> float:
+        return sum(bundle[name] for bundle, p in zip(asked, place, strict=True) if p == i)
+
     possible = any(
         all(
-            sum(a for a, p in zip(asked, place, strict=True) if p == i) <= s
-            for i, s in enumerate(sizes)
+            held(place, i, "CPU") <= cpus and held(place, i, "GPU") <= gpus
+            for i, (cpus, gpus) in enumerate(sizes)
         )
-        for place in places
+        for place in itertools.product(range(len(sizes)), repeat=len(asked))
     )
-    nodes = [node(f"n{i}", size) for i, size in enumerate(sizes)]
-    accepted = shortfall([{"CPU": float(a)} for a in asked], nodes) is None
-    assert possible or not accepted
+    nodes = [node(f"n{i}", cpus, gpus=gpus) for i, (cpus, gpus) in enumerate(sizes)]
+    assert (shortfall(asked, nodes) is None) == possible
 
 
 @given(st.integers(1, 12), st.integers(1, 3), st.lists(st.integers(0, 9), min_size=1, max_size=4))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from training import options
+from training.jobs import alexnet, pytorch_distributed_training, pytorch_training_e2e
 
 CONFIG: dict[str, options.Value] = {
     "total_epochs": 20,
@@ -63,3 +66,20 @@ def test_what_a_worker_asks_for() -> None:
     asked = {"gpus_per_worker": 0.5, "cpus_per_worker": 4.0}
     assert options.bundle(asked) == {"GPU": 0.5, "CPU": 4.0}
     assert options.bundle(asked | {"gpus_per_worker": 0.0}) == {"CPU": 4.0}
+
+
+JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_takes_the_same_numbers_of_failures(job: Any) -> None:
+    assert options.parse(job.parser(), ["--max-failures", "0"])["max_failures"] == 0
+    with pytest.raises(SystemExit):
+        options.parse(job.parser(), ["--max-failures", "-1"])  # for Ray: without end
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_gpus_can_be_taken_back_when_a_run_goes_on(job: Any) -> None:
+    earlier = options.parse(job.parser(), ["--use-gpu"])
+    assert options.parse(job.parser(), [], earlier)["use_gpu"] is True
+    assert options.parse(job.parser(), ["--no-use-gpu"], earlier)["use_gpu"] is False
