@@ -7,8 +7,9 @@ not show why one is not healthy.
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -68,7 +69,8 @@ class NodeProvider(Provider):
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Say what is kept."""
-        there = [volume.name for volume in docker_engine.client().volumes.list()]
+        with _explained("which volumes stay", NodeError):
+            there = [volume.name for volume in docker_engine.client().volumes.list()]
         mine = f"{props['identity']}-"
         kept = [name for name in there if name.startswith(mine) or name in props["volumes"]]
         if names := " ".join(sorted(kept)):
@@ -151,15 +153,16 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     Raises:
         NodeError: something is taken, or an image cannot be had.
     """
-    client = docker_engine.client(QUIET_SECONDS)
-    faults = [
-        *_taken_names(client, news, olds),
-        *_taken_ports(client, news, olds),
-        *_foreign_address(news, olds),
-    ]
-    # Not before: a pull takes minutes.
-    if not faults:
-        faults = _missing_images(client, news, olds)
+    with _explained("what the stack needs of Docker", NodeError):
+        client = docker_engine.client()
+        faults = [
+            *_taken_names(client, news, olds),
+            *_taken_ports(client, news, olds),
+            *_foreign_address(news, olds),
+        ]
+        # Not before: a pull takes minutes.
+        if not faults:
+            faults = _missing_images(docker_engine.client(QUIET_SECONDS), news, olds)
     if faults:
         raise NodeError("\n".join(faults))
 
@@ -255,27 +258,39 @@ def _await(props: dict[str, Any]) -> None:
     Raises:
         NotReadyError: it ended, or the time is over.
     """
-    from docker.errors import APIError, NotFound  # noqa: PLC0415 (only where containers are)
-    from requests import RequestException  # noqa: PLC0415
+    from docker.errors import NotFound  # noqa: PLC0415 (only where containers are)
 
     name = props["alias"]
     try:
-        if props["once"]:
-            client = docker_engine.client(QUIET_SECONDS)
-            container = client.containers.get(props["container"])
-            _bound(client, container, props)
-            _await_end(container, name)
-        else:
-            _await_answers(docker_engine.client(), props)
+        with _explained(name, NotReadyError):
+            client = docker_engine.client()
+            if props["once"]:
+                container = client.containers.get(props["container"])
+                _bound(client, container, props)
+                _await_end(container, name)
+            else:
+                _await_answers(client, props)
     except NotFound:
         raise NotReadyError(
             f"{name}: its container was removed meanwhile; run `up` again"
         ) from None
-    except APIError as error:
-        raise NotReadyError(f"{name}: the Docker Engine says: {error.explanation}") from None
-    except RequestException as error:
-        raise NotReadyError(
-            f"{name}: the Docker Engine no longer answers ({error}); start it and run `up` again"
+
+
+@contextmanager
+def _explained(what: str, error: type[Exception]) -> Iterator[None]:
+    """Turn what goes wrong with the Engine, but NotFound, into one message about `what`."""
+    from docker.errors import APIError, NotFound  # noqa: PLC0415
+    from requests import RequestException  # noqa: PLC0415
+
+    try:
+        yield
+    except NotFound:
+        raise
+    except APIError as answer:
+        raise error(f"{what}: the Docker Engine says: {answer.explanation}") from None
+    except RequestException as silence:
+        raise error(
+            f"{what}: the Docker Engine no longer answers ({silence}); start it and run `up` again"
         ) from None
 
 
@@ -412,7 +427,8 @@ def _runs(props: dict[str, Any]) -> bool:
     from docker.errors import NotFound  # noqa: PLC0415
 
     try:
-        container = docker_engine.client().containers.get(props["container"])
+        with _explained(props["alias"], NotReadyError):
+            container = docker_engine.client().containers.get(props["container"])
     except NotFound:
         return False
     state = container.attrs["State"]

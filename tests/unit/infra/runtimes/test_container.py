@@ -420,6 +420,25 @@ def test_what_goes_wrong_with_the_engine_is_told(
     assert refusal(error).startswith(said)
 
 
+def test_an_engine_that_hangs_is_told_by_every_look_at_it(
+    engine: FakeEngine, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(**_: Any) -> Any:
+        raise requests.ReadTimeout("Read timed out. (read timeout=60)")
+
+    engine.container = requests.ReadTimeout("Read timed out. (read timeout=60)")
+    monkeypatch.setattr(engine.api, "containers", hang)
+    monkeypatch.setattr(engine.volumes, "list", hang)
+    for look in (
+        lambda: NodeProvider().create(node),
+        lambda: NodeProvider().delete("engine", node),
+        lambda: ReadyProvider().create(PROPS),
+        lambda: ReadyProvider().read("web", PROPS),
+    ):
+        with pytest.raises((NodeError, NotReadyError), match=r"no longer answers .*timeout=60"):
+            look()
+
+
 def test_one_that_runs_once_shows_its_progress(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:

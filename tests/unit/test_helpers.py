@@ -1,0 +1,47 @@
+"""What tests of secrets and of ports rely on finds what is there."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.listening import kernel_chooses, listeners
+from tests.secret_hunt import finds
+
+SECRET = "canary/+ =ä0123456789"
+
+
+@given(st.binary(max_size=7), st.binary(max_size=7))
+def test_a_secret_is_found_inside_what_is_encoded(before: bytes, after: bytes) -> None:  # F35
+    raw = before + SECRET.encode() + after
+    for coded in (raw, base64.b64encode(raw), base64.urlsafe_b64encode(raw), raw.hex().encode()):
+        assert finds({"it": SECRET}, [("here", b"x" + coded + b"y")]) == ["it in here"]
+    quoted = f"https://a/?token={quote(SECRET, safe='')}".encode()
+    assert finds({"it": SECRET}, [("here", quoted)]) == ["it in here"]
+
+
+def test_what_is_no_secret_is_not_found() -> None:
+    assert finds({"it": SECRET}, [("here", base64.b64encode(b"canary" * 50))]) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "address"), [(socket.AF_INET, "127.0.0.5"), (socket.AF_INET6, "::1")]
+)
+def test_who_listens_is_seen(family: socket.AddressFamily, address: str) -> None:  # F33
+    try:
+        server = socket.create_server((address, 0), family=family)
+    except OSError as error:
+        pytest.skip(f"no {address} here: {error}")
+    with server:
+        port = server.getsockname()[1]
+        [found] = [each for each in listeners([os.getpid()]) if each.port == port]
+    assert found.address == address
+    assert found.program
+    assert kernel_chooses(port)
+    assert not [each for each in listeners([os.getpid()]) if each.port == port]
