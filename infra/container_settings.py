@@ -15,7 +15,7 @@ from infra import versions
 from infra.reader import CREDENTIALS, SECRET_NAME, Reader
 
 VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,254}")
-BUILT = ("ray", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
+BUILT = ("ray", "versitygw", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
 PULLED = {
     "prometheus": versions.PROMETHEUS_IMAGE,
     "grafana": versions.GRAFANA_IMAGE,

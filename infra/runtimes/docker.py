@@ -51,6 +51,7 @@ class DockerRuntimeArgs:
         ports: ports of this machine that the stack opens, for the same reason.
         access: what a container needs to reach the accelerator of each index.
         keep_data: whether volumes with results outlive the stack.
+        store: name of the object store.
         volume_names: names of volumes that do not follow from the stack's, by volume.
         publish_address: address of this machine that public ports are opened on, "" for none.
         start_timeout: seconds that a service may take until it answers.
@@ -63,6 +64,7 @@ class DockerRuntimeArgs:
     ports: Sequence[Port]
     access: Sequence[ContainerAccess]
     keep_data: bool
+    store: str
     volume_names: Mapping[str, str]
     publish_address: str
     start_timeout: int
@@ -103,6 +105,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "address": args.publish_address,
                 "images": sources(args.images, args.build_args, programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
+                "store": args.store,
             },
             pulumi.ResourceOptions(parent=self),
         )

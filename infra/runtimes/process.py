@@ -34,6 +34,7 @@ class ProcessRuntimeArgs:
         identifier: name of this stack's supervisord.
         executables: path of each program that services name.
         ports: every port of the stack, so that all conflicts are told at once.
+        store: name of the object store, "" for a folder.
         start_timeout: seconds that a service may take until it answers.
     """
 
@@ -43,6 +44,7 @@ class ProcessRuntimeArgs:
     identifier: str
     executables: Mapping[str, pulumi.Input[str]]
     ports: Sequence[Port]
+    store: str
     start_timeout: int
 
     def __post_init__(self) -> None:
@@ -71,7 +73,11 @@ class ProcessRuntime(pulumi.ComponentResource):
         settings: dict[str, list[int]] = {}
         for port in args.ports:
             settings.setdefault(port.setting, []).append(port.number)
-        self._data = Data(f"{name}-data", {"folder": args.data, "keep": args.keep_data}, child)
+        self._data = Data(
+            f"{name}-data",
+            {"folder": args.data, "keep": args.keep_data, "store": args.store},
+            child,
+        )
         self._daemon = Daemon(
             f"{name}-supervisor",
             {"folder": args.folder, "identifier": args.identifier, "ports": settings},
@@ -212,7 +218,7 @@ class Data(dynamic.Resource, module="process", name="Data"):
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare a data folder from folder and keep."""
+        """Declare a data folder from folder, keep and store (its name, "" for none)."""
         super().__init__(DataProvider(), name, props, opts)
 
 

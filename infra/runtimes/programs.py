@@ -62,8 +62,20 @@ class Data:
         """Look whether the folder is there."""
         return props if Path(id_).is_dir() else None
 
-    def update(self, _olds: Props, news: Props) -> Props:
-        """Note whether the folder is kept."""
+    def update(self, olds: Props, news: Props) -> Props:
+        """Note whether the folder is kept.
+
+        Raises:
+            ProgramError: another object store is to take the place of the one that runs.
+        """
+        before, after = olds.get("store"), news.get("store")
+        if before and after and before != after:
+            raise ProgramError(
+                f"objectStore is now {after}, and this stack runs {before}, whose results in "
+                f"{news['folder']}/{before} {after} cannot read. Nothing was changed. Set "
+                f"objectStore to {before} to go on with them; or end the stack (they stay there), "
+                f"and bring it up again: {after} begins empty"
+            )
         return news
 
     def delete(self, _id: str, props: Props) -> str:
