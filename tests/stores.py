@@ -59,18 +59,21 @@ class BareStore:
     Attributes:
         kind: which one.
         binary: the program.
-        folder: of its files and its data.
+        folder: of its data.
+        files: of the keys of its root; in `folder` by default.
     """
 
     kind: StoreKind
     binary: Path
     folder: Path
+    files: Path | None = None
     root: Keys = field(default_factory=new_keys)
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.port, self._console = free_ports(2)
-        _write(self.folder / "files", self.root)
+        self.files = self.files or self.folder / "files"
+        write_root(self.files, self.root)
         self.start()
 
     @property
@@ -88,7 +91,7 @@ class BareStore:
         return client(self.endpoint, self.root)
 
     def start(self) -> None:
-        place: Any = _Place(files=str(self.folder / "files"), volumes=str(self.folder))
+        place: Any = _Place(files=str(self.files), volumes=str(self.folder))
         service = self.kind.service(place, self.port, self._console, self.root)
         for volume in service.volumes:
             Path(place.volume("", volume)).mkdir(exist_ok=True)
@@ -139,7 +142,7 @@ def contained(kind: StoreKind, image: str) -> Iterator[dict[str, Any]]:
     confined = ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder) / "trainyard"
-        _write(files, root, mode=0o444)
+        write_root(files, root, mode=0o444)
         _docker(
             *("create", "--name", name, "--init", *confined, *environment, *publish),
             *(image, *_texts(service.arguments)),
@@ -174,8 +177,9 @@ def _props(port: int, root: Keys) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, root: Keys, mode: int = 0o600) -> None:
-    folder.mkdir(parents=True)
+def write_root(folder: Path, root: Keys, mode: int = 0o600) -> None:
+    """Write the files that a store has the keys of its root from."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("root-user", root.access), ("root-password", root.secret)):
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(str(value))

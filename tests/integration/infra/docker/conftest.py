@@ -157,8 +157,11 @@ def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]
 
 @pytest.fixture(scope="session")
 def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
-    """A lab that all tests of the session share; it must leave nothing behind."""
-    lab = make_lab(keepData=False)
+    """A lab that all tests of the session share; it must leave nothing behind.
+
+    With MinIO, as the course has it; smaller labs have the default store.
+    """
+    lab = make_lab(keepData=False, objectStore="minio")
     lab.stack.engine("up", "--yes")
     yield lab
     lab.stack.engine("destroy", "--yes")

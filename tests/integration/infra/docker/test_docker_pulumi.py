@@ -26,7 +26,7 @@ def test_the_lab_changes_hands_without_a_change(
         for program, service in (("ray", "ray-head"), ("minio", "minio"))
     }
     images = {**lab.stack.settings["images"], **built}
-    other = make_lab(workers=1, notebook=False, images=images, keepData=False)
+    other = make_lab(workers=1, notebook=False, images=images, keepData=False, objectStore="minio")
     stack = other.stack
     for folder in (stack.project, stack.project / "infra"):
         (folder / ".venv").symlink_to(sys.prefix)
