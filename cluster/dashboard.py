@@ -21,6 +21,8 @@ RAY_DASHBOARDS = {  # uids of those of Ray's that are looked at most
     "Ray Data": "rayDataDashboard",
 }
 
+STORE_PREFIX = "minio_"  # of the names of figures
+
 # A submitted job is an actor of this class: waiting for a node, alive, or dead when it has ended.
 JOBS = 'ray_actors{Name="JobSupervisor",Source="gcs",State=~"%s"}'
 WAITING = "PENDING_CREATION|DEPENDENCIES_UNREADY"
@@ -54,6 +56,11 @@ class Panel:
     highest: float | None = None
     alarm: float | None = None
     stacked: bool = False
+
+    @property
+    def is_of_store(self) -> bool:
+        """Whether it shows figures of the object store."""
+        return any(STORE_PREFIX in query for query in self.queries.values())
 
 
 def _stat(title: str, query: str, unit: str, **more: Any) -> Panel:
@@ -315,11 +322,12 @@ ROWS: tuple[tuple[str, Sequence[Panel]], ...] = (
 )
 
 
-def dashboard(ray_dashboard_url: str) -> dict[str, Any]:
+def dashboard(ray_dashboard_url: str, *, of_store: bool) -> dict[str, Any]:
     """Return the dashboard.
 
     Args:
         ray_dashboard_url: URL of the Ray dashboard, for browsers.
+        of_store: whether Prometheus has figures of the object store.
     """
     links = [_link("Ray dashboard", ray_dashboard_url, keep_time=False)]
     links += [_link(title, f"/d/{uid}", keep_time=True) for title, uid in RAY_DASHBOARDS.items()]
@@ -337,14 +345,17 @@ def dashboard(ray_dashboard_url: str) -> dict[str, Any]:
         "links": links,
         "annotations": {"list": []},
         "templating": {"list": [_datasource_variable(), _node_variable()]},
-        "panels": _panels(),
+        "panels": _panels(of_store=of_store),
     }
 
 
-def _panels() -> list[dict[str, Any]]:
+def _panels(*, of_store: bool) -> list[dict[str, Any]]:
     panels: list[dict[str, Any]] = []
     y = 0
-    for title, members in ROWS:
+    for title, every in ROWS:
+        members = [panel for panel in every if of_store or not panel.is_of_store]
+        if not members:
+            continue
         grid = {"h": ROW_HEIGHT, "w": COLUMNS, "x": 0, "y": y}
         row = {"type": "row", "title": title, "collapsed": False, "gridPos": grid, "panels": []}
         panels.append({"id": len(panels) + 1, **row})

@@ -41,6 +41,7 @@ class GrafanaArgs:
         prometheus: URL of Prometheus, for other services.
         public_url: URL of Grafana, for browsers.
         ray_dashboard_url: URL of the Ray dashboard, for browsers.
+        of_store: whether Prometheus has figures of the object store.
         anonymous: whether who has not logged in may look, as a Viewer.
     """
 
@@ -49,6 +50,7 @@ class GrafanaArgs:
     prometheus: pulumi.Input[str]
     public_url: str
     ray_dashboard_url: str
+    of_store: bool
     anonymous: bool
 
 
@@ -71,7 +73,7 @@ class Grafana(pulumi.ComponentResource):
         super().__init__("trainyard:cluster:Grafana", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         password = Secret(f"{name}-{ADMIN}", PASSWORD_BYTES, child).value
-        own = dashboard.dashboard(args.ray_dashboard_url)
+        own = dashboard.dashboard(args.ray_dashboard_url, of_store=args.of_store)
         args.runtime.place(
             Service(
                 name=SERVICE,

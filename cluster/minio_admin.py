@@ -3,6 +3,7 @@
 The root credentials that they need are secret inputs; nothing else receives them.
 """
 
+import hashlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -24,13 +25,13 @@ class BucketProvider(Provider):
         return dynamic.DiffResult(changes=_changed(_olds, _news), replaces=replaces)
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Make the bucket, or keep the one that exists."""
-        _minio().ensure_bucket(props)
+        """Make the bucket, or keep the one that exists; prove that forged requests are refused."""
+        _s3().ensure_bucket(props)
         return dynamic.CreateResult(props["bucket"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the bucket is there."""
-        there = _minio().has_bucket(props)
+        there = _s3().has_bucket(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
     def update(
@@ -44,32 +45,45 @@ class StoreUserProvider(Provider):
     """A MinIO user with a policy of its own, and no other."""
 
     serialize_as_secret_always = False  # captures nothing
+    title = "MinIO"
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another access key is another user."""
-        replaces = ["accessKey"] if _olds["accessKey"] != _news["accessKey"] else []
-        return dynamic.DiffResult(changes=_changed(_olds, _news), replaces=replaces)
+        """Another access key is written by an update: only the new root may remove the old one."""
+        return dynamic.DiffResult(changes=_changed(_olds, _news))
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Write policy and user; both calls overwrite what an earlier attempt left."""
-        _minio().write_user(props)
-        return dynamic.CreateResult(props["accessKey"], props)
+        self.calls().write_user(props)
+        # The state shows an id in the clear, and an access key is a secret.
+        return dynamic.CreateResult(_digest(props["accessKey"]), props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the user is there with its policy."""
-        there = _minio().has_user(props, id_)
+        there = self.calls().has_user(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
     def update(
         self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
     ) -> dynamic.UpdateResult:
-        """Write policy and user anew."""
-        return dynamic.UpdateResult(self.create(_news).outs)
+        """Write policy and user anew; the user of another key goes."""
+        outs = self.create(_news).outs
+        if _olds["accessKey"] != _news["accessKey"]:
+            self.calls().remove_user(_news, _olds["accessKey"])
+        return dynamic.UpdateResult(outs)
 
     def delete(self, _id: str, _props: dict[str, Any]) -> None:
-        """Remove user and policy; a MinIO that is gone has neither."""
-        if not _minio().remove_user(_props, _id):
-            sys.stderr.write(f"MinIO is gone: nothing to remove of its user {_id}\n")
+        """Remove user and policy; a store that is gone has neither."""
+        if not self.calls().remove_user(_props, _props["accessKey"]):
+            sys.stderr.write(f"{self.title} is gone: nothing to remove of its users\n")
+
+    def calls(self) -> ModuleType:
+        """Return what does it.
+
+        Imported when the store is called: it would make an `up` that changes nothing much slower.
+        """
+        from cluster import minio_calls  # noqa: PLC0415
+
+        return minio_calls
 
 
 class Bucket(dynamic.Resource, module="minio", name="Bucket"):
@@ -95,7 +109,7 @@ class StoreUser(dynamic.Resource, module="minio", name="User"):
     """A user of a running MinIO, and its policy of the same name.
 
     Attributes:
-        accessKey: name of the user.
+        accessKey: of the user; a secret output.
     """
 
     accessKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
@@ -114,8 +128,11 @@ def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:
     return any(olds.get(key) != value for key, value in news.items() if key != "__provider")
 
 
-def _minio() -> ModuleType:
-    # Imported when MinIO is called: it would make an `up` that changes nothing much slower.
-    from cluster import minio_calls  # noqa: PLC0415
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    return minio_calls
+
+def _s3() -> ModuleType:
+    from cluster import s3_calls  # noqa: PLC0415 (as above)
+
+    return s3_calls

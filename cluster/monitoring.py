@@ -1,19 +1,16 @@
-"""Prometheus: scrapes every Ray node, and the object store.
+"""Prometheus: scrapes every Ray node, and the object store where that has figures.
 
 Its interfaces that change or end it are off, which is its default. It asks for no password: others
 reach it only through the gateway, which does.
 """
 
-import base64
-import hmac
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 import yaml
 
-from cluster import object_store, ray_head
+from cluster import ray_head
 from cluster.inputs import join, lift
 from cluster.object_store import Storage
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
@@ -24,9 +21,6 @@ RAY_TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 STORE_TOKEN_FILE = "object-store-token"  # noqa: S105 (a file's name)
 RETENTION = "15d"
 SCRAPE_INTERVAL = "10s"  # Ray's nodes report every 10 s by default
-# MinIO wants an expiry. The token ends with its user, which the stack removes; a fixed date keeps
-# it the same from one update to the next.
-STORE_TOKEN_EXPIRY = 4102444800  # 2100-01-01, seconds since 1970
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +32,7 @@ class MonitoringArgs:
         port: TCP port of Prometheus.
         dashboard_port: TCP port of the Ray head's dashboard.
         ray_token: bearer token of every Ray endpoint.
-        storage: the object store to scrape, if it is one.
+        storage: the object store to scrape, if it has figures.
     """
 
     runtime: Runtime
@@ -67,10 +61,8 @@ class Monitoring(pulumi.ComponentResource):
         secrets: dict[str, pulumi.Input[str]] = {
             RAY_TOKEN_FILE: pulumi.Output.secret(args.ray_token)
         }
-        if args.storage.bucket:
-            secrets[STORE_TOKEN_FILE] = pulumi.Output.secret(args.storage.metrics_secret).apply(
-                store_token
-            )
+        if args.storage.metrics:
+            secrets[STORE_TOKEN_FILE] = pulumi.Output.secret(args.storage.metrics_token)
         runtime.place(
             Service(
                 name=SERVICE,
@@ -125,34 +117,13 @@ def scrape_config(args: MonitoringArgs, dashboard: str, store: str) -> dict[str,
             ],
         }
     ]
-    if store:
-        jobs += [
-            {
-                "job_name": name,
-                "metrics_path": f"/minio/v2/metrics/{part}",
-                "static_configs": [{"targets": [store]}],
-                "authorization": {"credentials_file": runtime.file(SERVICE, STORE_TOKEN_FILE)},
-            }
-            for name, part in (("object-store", "cluster"), ("object-store-buckets", "bucket"))
-        ]
+    jobs += [
+        {
+            "job_name": name,
+            "metrics_path": path,
+            "static_configs": [{"targets": [store]}],
+            "authorization": {"credentials_file": runtime.file(SERVICE, STORE_TOKEN_FILE)},
+        }
+        for name, path in args.storage.metrics.items()
+    ]
     return {"global": {"scrape_interval": SCRAPE_INTERVAL}, "scrape_configs": jobs}
-
-
-def store_token(secret_key: str) -> str:
-    """Return the bearer token that MinIO's metrics ask for: a JWT signed with the user's key.
-
-    HS512 of RFC 7515 is one HMAC; a library for it would cost every `up` more than all of this.
-    """
-    header = {"alg": "HS512", "typ": "JWT"}
-    claims = {
-        "iss": "prometheus",
-        "sub": object_store.MONITORING_USER,
-        "exp": STORE_TOKEN_EXPIRY,
-    }
-    signed = b".".join(_encoded(json.dumps(part).encode()) for part in (header, claims))
-    signature = hmac.digest(secret_key.encode(), signed, "sha512")
-    return b".".join([signed, _encoded(signature)]).decode()
-
-
-def _encoded(part: bytes) -> bytes:
-    return base64.urlsafe_b64encode(part).rstrip(b"=")

@@ -1,24 +1,20 @@
-"""The object store: MinIO, one bucket, and a user that may touch only that bucket."""
+"""The object store: one program, one bucket, and a user that may touch only that bucket."""
 
-import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
+from cluster import minio_store, versitygw_store
 from cluster.inputs import join
-from cluster.minio_admin import Bucket, StoreUser
 from cluster.secret import Secret
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.service import Runtime
+from cluster.store_kind import Keys, StoreKind
 
-SERVICE = "minio"
-REGION = "us-east-1"  # MinIO's own default
-DATA = Volume(name="data", keep=True)
-CERTIFICATES = Volume(name="certs")
-ROOT_USER = "trainyard-root"
-TRAINING_USER = "training"
-MONITORING_USER = "monitoring"
-SECRET_BYTES = 20  # MinIO takes at most 40 characters
+STORES = {kind.name: kind for kind in (versitygw_store.KIND, minio_store.KIND)}
+REGION = "us-east-1"  # the default of all of them
+KEY_BYTES, SECRET_BYTES = 10, 20  # MinIO takes at most 20 and 40 characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +26,20 @@ class Storage:
         endpoint: URL of the S3 API for users, "" for a folder.
         internal: host:port of the S3 API for other services, "" for a folder.
         bucket: name of the bucket, "" for a folder.
-        access_key: of the user that may touch only that bucket, "" for a folder.
+        access_key: of the user that may touch only that bucket; a secret, "" for a folder.
         secret_key: its secret, "" for a folder.
-        metrics_secret: secret key of the user that may only read metrics, "" for a folder.
+        metrics: path of the store's figures for Prometheus, by the name of its job; may be empty.
+        metrics_token: bearer token that these ask for; a secret.
     """
 
     url: str
     endpoint: pulumi.Input[str] = ""
     internal: pulumi.Input[str] = ""
     bucket: str = ""
-    access_key: str = ""
+    access_key: pulumi.Input[str] = ""
     secret_key: pulumi.Input[str] = ""
-    metrics_secret: pulumi.Input[str] = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    metrics_token: pulumi.Input[str] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +47,14 @@ class ObjectStoreArgs:
     """Arguments of an object store.
 
     Attributes:
+        kind: which program.
         runtime: where it runs.
         bucket: name of the bucket.
         port: TCP port of the S3 API.
         console_port: TCP port of the web console.
     """
 
+    kind: StoreKind
     runtime: Runtime
     bucket: str
     port: int
@@ -66,10 +66,10 @@ class ObjectStoreArgs:
 
 
 class ObjectStore(pulumi.ComponentResource):
-    """MinIO with its bucket and users.
+    """A store with its bucket and users.
 
-    Root credentials are drawn at random, reach MinIO as files, and leave this component only as
-    secret inputs of the resources that it makes inside MinIO.
+    All keys are drawn at random, another pair for each user. Those of root reach the program as
+    files, and leave this component only as secret inputs of the resources that it makes inside.
 
     Attributes:
         url: s3://<bucket>.
@@ -82,77 +82,39 @@ class ObjectStore(pulumi.ComponentResource):
         self, name: str, args: ObjectStoreArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("trainyard:cluster:ObjectStore", name, None, opts)
-        runtime = args.runtime
+        kind, runtime = args.kind, args.runtime
         child = pulumi.ResourceOptions(parent=self)
-        root = Secret(f"{name}-root", SECRET_BYTES, child)
-        training = Secret(f"{name}-{TRAINING_USER}", SECRET_BYTES, child)
-        monitoring = Secret(f"{name}-{MONITORING_USER}", SECRET_BYTES, child)
-        minio = runtime.place(
-            Service(
-                name=SERVICE,
-                program="minio",
-                arguments=[
-                    "server",
-                    runtime.volume(SERVICE, DATA),
-                    "--address",
-                    join(runtime.listen_address(SERVICE), f":{args.port}"),
-                    "--console-address",
-                    join(runtime.listen_address(SERVICE), f":{args.console_port}"),
-                    # Certificates in the user's home would turn MinIO to TLS.
-                    "--certs-dir",
-                    runtime.volume(SERVICE, CERTIFICATES),
-                ],
-                environment={
-                    "MINIO_ROOT_USER_FILE": runtime.file(SERVICE, "root-user"),
-                    "MINIO_ROOT_PASSWORD_FILE": runtime.file(SERVICE, "root-password"),
-                    "MINIO_UPDATE": "off",  # asks the network for a newer release at every start
-                    # It makes an empty folder .minio there, whatever else it is told.
-                    "HOME": runtime.volume(SERVICE, CERTIFICATES),
-                },
-                secrets={"root-user": ROOT_USER, "root-password": root.value},
-                volumes=[DATA, CERTIFICATES],
-                ports=[
-                    Port(number=args.port, setting="objectStorePort", published=True),
-                    Port(
-                        number=args.console_port, setting="objectStoreConsolePort", published=True
-                    ),
-                ],
-                health=[HealthCheck(port=args.port, path="/minio/health/ready")],
-            ),
-            child,
-        )
-        credentials: dict[str, pulumi.Input[Any]] = {
-            "endpoint": runtime.published(SERVICE, args.port),
-            "rootUser": ROOT_USER,
-            "rootPassword": root.value,
+        root = _keys(f"{name}-root", child)
+        training = _keys(f"{name}-training", child)
+        program = runtime.place(kind.service(runtime, args.port, args.console_port, root), child)
+        admin: dict[str, pulumi.Input[Any]] = {
+            "endpoint": runtime.published(kind.name, args.port),
+            "rootUser": root.access,
+            "rootPassword": root.secret,
         }
         if runtime.via is not None:
-            credentials["via"] = runtime.via
-        inside = pulumi.ResourceOptions(parent=self, depends_on=[minio])
+            admin["via"] = runtime.via
+        inside = pulumi.ResourceOptions(parent=self, depends_on=[program])
         # Never deleted: the provider keeps it, whatever it holds are results of training.
-        Bucket(f"{name}-bucket", {**credentials, "bucket": args.bucket}, inside)
-        for user, secret, policy in (
-            (TRAINING_USER, training, bucket_policy(args.bucket)),
-            (MONITORING_USER, monitoring, METRICS_POLICY),
-        ):
-            StoreUser(
-                f"{name}-{user}-user",
-                {
-                    **credentials,
-                    "accessKey": user,
-                    "secretKey": secret.value,
-                    "policy": json.dumps(policy),
-                },
-                inside,
-            )
+        bucket = kind.bucket(f"{name}-bucket", {**admin, "bucket": args.bucket}, inside)
+        after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
+        kind.training(name, admin, args.bucket, training, after)
+        metrics_token: pulumi.Input[str] = ""
+        sign = kind.token
+        if kind.monitoring is not None and sign is not None:
+            monitoring = _keys(f"{name}-monitoring", child)
+            kind.monitoring(name, admin, monitoring, inside)
+            keys = pulumi.Output.all(monitoring.access, monitoring.secret)
+            metrics_token = pulumi.Output.secret(keys.apply(lambda known: sign(*known)))
         self.storage = Storage(
             url=f"s3://{args.bucket}",
-            endpoint=join("http://", runtime.public(SERVICE, args.port)),
-            internal=runtime.address(SERVICE, args.port),
+            endpoint=join("http://", runtime.public(kind.name, args.port)),
+            internal=runtime.address(kind.name, args.port),
             bucket=args.bucket,
-            access_key=TRAINING_USER,
-            secret_key=training.value,
-            metrics_secret=monitoring.value,
+            access_key=pulumi.Output.secret(training.access),
+            secret_key=pulumi.Output.secret(training.secret),
+            metrics=kind.metrics,
+            metrics_token=metrics_token,
         )
         self.url = pulumi.Output.from_input(self.storage.url)
         self.register_outputs({"url": self.url})
@@ -185,38 +147,8 @@ def credentials(storage: Storage) -> pulumi.Output[str]:
     )
 
 
-def bucket_policy(bucket: str) -> dict[str, Any]:
-    """Return the policy of a user that may read and write one bucket and nothing else."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": [
-                    "s3:GetBucketLocation",
-                    "s3:ListBucket",
-                    "s3:ListBucketMultipartUploads",
-                ],
-                "Resource": [f"arn:aws:s3:::{bucket}"],
-            },
-            {
-                "Effect": "Allow",
-                "Action": [
-                    "s3:GetObject",
-                    "s3:PutObject",
-                    "s3:DeleteObject",
-                    "s3:AbortMultipartUpload",
-                    "s3:ListMultipartUploadParts",
-                ],
-                "Resource": [f"arn:aws:s3:::{bucket}/*"],
-            },
-            # MinIO lets every user make service accounts, which once escaped their parent's policy.
-            {"Effect": "Deny", "Action": ["admin:*"]},
-        ],
-    }
-
-
-METRICS_POLICY = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Action": ["admin:Prometheus"]}],
-}
+def _keys(name: str, opts: pulumi.ResourceOptions) -> Keys:
+    return Keys(
+        access=Secret(f"{name}-key", KEY_BYTES, opts).value,
+        secret=Secret(name, SECRET_BYTES, opts).value,
+    )

@@ -33,10 +33,11 @@ token = Secret("ray-token", TOKEN_BYTES)
 # Of its own: who may ask a model must not be able to run code on the cluster.
 serve_token = Secret("serve-token", TOKEN_BYTES)
 storage = Storage(url=f"file://{here.data}/storage")
-if here.minio:
+if here.store is not None:
     storage = ObjectStore(
         "object-store",
         ObjectStoreArgs(
+            kind=here.store,
             runtime=here.runtime,
             bucket=settings.bucket,
             port=settings.object_store_port,
@@ -67,6 +68,7 @@ if monitoring is not None and here.grafana:
             prometheus=monitoring.internal_url,
             public_url=outside,
             ray_dashboard_url=dashboard,
+            of_store=bool(storage.metrics),
             anonymous=settings.grafana_anonymous_viewer,
         ),
     )
@@ -151,7 +153,7 @@ pulumi.export(outputs.RAY_TOKEN, pulumi.Output.secret(token.value))
 pulumi.export(outputs.STORAGE_URL, storage.url)
 pulumi.export(outputs.OBJECT_STORE_ENDPOINT, storage.endpoint)
 pulumi.export(outputs.BUCKET, storage.bucket)
-pulumi.export(outputs.ACCESS_KEY, storage.access_key)
+pulumi.export(outputs.ACCESS_KEY, pulumi.Output.secret(storage.access_key))
 pulumi.export(outputs.SECRET_KEY, pulumi.Output.secret(storage.secret_key))
 pulumi.export(outputs.PROMETHEUS_URL, monitoring.url if monitoring else "")
 pulumi.export(outputs.PROMETHEUS_PASSWORD, gateway.password if gateway else NONE)

@@ -13,9 +13,10 @@ from typing import Any
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
+from cluster import object_store
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources, RayPorts
 from cluster.service import NAME_LIMIT, Port
-from infra import container_limits, container_settings, host_settings
+from infra import container_limits, container_settings, host_settings, tools
 from infra.hosts import local
 from infra.hosts.local import LocalHost
 from infra.images import BUILT, PULLED
@@ -29,7 +30,7 @@ MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
 MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
 RUNTIMES = ("auto", "docker", "process")
 ACCELERATORS = ("none", "nvidia", "amd")
-OBJECT_STORES = ("auto", "minio", "directory")
+OBJECT_STORES = (tools.AUTO, *object_store.STORES, tools.DIRECTORY)
 TRACKING = ("none", "mlflow")
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
 # /ray-worker-63/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
@@ -458,7 +459,7 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
         reader.fault("workers", workers, bound, "remove workers")
     if reader.raw.get("objectStore") == "directory" and machines > 1:
         bound = f"a folder of one machine is none of the other {machines - 1}"
-        reader.fault("objectStore", "directory", bound, "set objectStore to auto or minio")
+        reader.fault("objectStore", "directory", bound, "set objectStore to another")
     if values["dataset"]:
         bound = "fills a folder of this machine, and the nodes are on others"
         action = "remove dataset, and have setupCommands put the images there"

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 CONTEXTS = ROOT / "docker"
 LOCK = CONTEXTS / "digests.json"
 PROJECT = "trainyard"
-BUILT = ("ray", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
+BUILT = ("ray", "versitygw", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
 PULLED = {
     "prometheus": versions.PROMETHEUS_IMAGE,
     "grafana": versions.GRAFANA_IMAGE,

@@ -24,6 +24,7 @@ from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from cluster.ray_worker import service as worker_service
 from cluster.service import Runtime
+from cluster.store_kind import StoreKind
 from infra import tools, versions
 from infra.config import Settings
 from infra.hosts import accelerators, docker_engine
@@ -42,7 +43,7 @@ class Place:
 
     Attributes:
         runtime: the runtime.
-        minio: whether MinIO runs; a folder of this machine takes its place.
+        store: which object store runs; None for a folder of this machine in its place.
         prometheus: whether Prometheus runs.
         grafana: whether Grafana runs.
         notebook: whether a notebook runs.
@@ -57,7 +58,7 @@ class Place:
     """
 
     runtime: Runtime
-    minio: bool
+    store: StoreKind | None
     prometheus: bool
     grafana: bool
     notebook: bool
@@ -73,7 +74,7 @@ class Place:
 
 def processes(settings: Settings) -> Place:
     """Declare the process runtime of this machine."""
-    found = tools.find(settings.object_store)
+    found = tools.find(settings.object_store, settings.data_dir)
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(
@@ -82,13 +83,14 @@ def processes(settings: Settings) -> Place:
             keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
             executables=found.paths,
-            ports=settings.ports(object_store=found.minio, prometheus=found.prometheus),
+            ports=settings.ports(object_store=found.store is not None, prometheus=found.prometheus),
+            store=found.store.name if found.store else "",
             start_timeout=settings.start_timeout_seconds,
         ),
     )
     return Place(
         runtime=runtime,
-        minio=found.minio,
+        store=found.store,
         prometheus=found.prometheus,
         grafana=False,
         notebook=False,
@@ -116,7 +118,7 @@ def hosts(settings: Settings) -> Place:
     key_file = settings.ssh_key_file
     if settings.lambda_cloud:
         # What is missing is told before anything is rented.
-        found = tools.for_hosts(settings.object_store, has_minio=False, hosts=settings.on_hosts)
+        found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
         fleet = lambda_hosts.Fleet("lambda", settings, base=base)
         machines, expires_at, key_file = fleet.machines, fleet.expires_at, fleet.key_file
     else:
@@ -126,9 +128,7 @@ def hosts(settings: Settings) -> Place:
             base=base,
             python_environment=settings.python_environment,
         )
-        found = tools.for_hosts(
-            settings.object_store, has_minio=bool(machines[0].minio), hosts=len(machines)
-        )
+        found = tools.for_hosts(settings.object_store, hosts=len(machines))
     head = machines[0]
     if not head.prometheus:
         pulumi.log.warn(f"Monitoring is off: {head.name} has no prometheus on its PATH")
@@ -143,14 +143,17 @@ def hosts(settings: Settings) -> Place:
             data=str(settings.data_dir),
             keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-            minio=found.paths.get("minio"),
-            ports=settings.ports(object_store=found.minio, prometheus=bool(head.prometheus)),
+            store=found.store.name if found.store else "",
+            programs=found.paths,
+            ports=settings.ports(
+                object_store=found.store is not None, prometheus=bool(head.prometheus)
+            ),
             start_timeout=settings.start_timeout_seconds,
         ),
     )
     return Place(
         runtime=runtime,
-        minio=found.minio,
+        store=found.store,
         prometheus=bool(head.prometheus),
         grafana=False,
         notebook=False,
@@ -190,6 +193,8 @@ def containers(settings: Settings) -> Place:
     from infra.runtimes.docker import DockerRuntime, DockerRuntimeArgs  # noqa: PLC0415
 
     engine = docker_engine.info()
+    name = settings.object_store
+    store = object_store.STORES[tools.DEFAULT if name == tools.AUTO else name]
     access, gpus = accelerators.choose(
         settings.accelerator, [worker.gpus for worker in settings.workers], engine
     )
@@ -200,7 +205,7 @@ def containers(settings: Settings) -> Place:
             "container can take all of it (`docker info` ends with what is missing)"
         )
     services = [
-        object_store.SERVICE,
+        store.name,
         monitoring.SERVICE,
         ray_head.SERVICE,
         *(worker_service(index) for index in range(len(settings.workers))),
@@ -221,7 +226,8 @@ def containers(settings: Settings) -> Place:
         DockerRuntimeArgs(
             prefix=settings.container_prefix,
             images=settings.images,
-            build_args={"MINIO_VERSION": versions.MINIO, **settings.build_args},
+            build_args={**versions.BUILD_ARGUMENTS, **settings.build_args},
+            store=store.name,
             services=services,
             ports=[port for port in ports if port.published],
             access=access,
@@ -235,11 +241,11 @@ def containers(settings: Settings) -> Place:
     )
     return Place(
         runtime=runtime,
-        minio=True,
+        store=store,
         prometheus=True,
         grafana=settings.grafana,
         notebook=settings.notebook,
-        routes=_routes(settings) if settings.allowed_cidrs else (),
+        routes=_routes(settings, store.name) if settings.allowed_cidrs else (),
         gpus=gpus,
         python=versions.IMAGE_PYTHON,
         workers=settings.workers,
@@ -247,8 +253,8 @@ def containers(settings: Settings) -> Place:
     )
 
 
-def _routes(settings: Settings) -> tuple[Route, ...]:
-    head, store = ray_head.SERVICE, object_store.SERVICE
+def _routes(settings: Settings, store: str) -> tuple[Route, ...]:
+    head = ray_head.SERVICE
     routes = [
         Route(service=head, port=settings.dashboard_port, setting="dashboardPort"),
         Route(service=head, port=settings.serve_port, setting="servePort"),

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pulumi
 
+from cluster import object_store
+from cluster.store_kind import StoreKind
 from infra import versions
-from infra.hosts import local
+from infra.hosts import go_tool, local
+from infra.hosts.go_programs import PROGRAMS
 from infra.hosts.go_tool import GoTool
 
 DATASET = Path(__file__).resolve().parents[1] / "docker" / "dataset" / "dataset.py"
-GO = ".".join(str(part) for part in versions.GO_FOR_MINIO)
-HAVE_MINIO = f"put a minio on PATH, or install Go {GO} or later (go.dev/dl) to have it built"
+AUTO, DIRECTORY = "auto", "directory"
+DEFAULT = "versitygw"  # docs/object-store.md compares
+GO = ".".join(str(part) for part in versions.GO_FOR_STORES)
+HAVE_STORE = f"install Go {GO} or later (go.dev/dl) to have it built"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +26,12 @@ class Tools:
     """Paths of the programs, by the name that services know them by.
 
     Attributes:
-        paths: executables; "minio" and "prometheus" are missing where they are not to be had.
+        paths: executables; a store's and "prometheus" are missing where they are not to be had.
+        store: which object store runs, None for a folder.
     """
 
     paths: Mapping[str, pulumi.Input[str]]
-
-    @property
-    def minio(self) -> bool:
-        """Whether MinIO is to run."""
-        return "minio" in self.paths
+    store: StoreKind | None
 
     @property
     def prometheus(self) -> bool:
@@ -37,19 +39,27 @@ class Tools:
         return "prometheus" in self.paths
 
 
-def find(object_store: str) -> Tools:
-    """Find the programs; declare the building of MinIO where Go has to do that.
+def find(setting: str, data: Path) -> Tools:
+    """Find the programs; declare the building of the object store where Go has to do that.
 
     Args:
-        object_store: the setting objectStore: auto, minio or directory.
+        setting: objectStore: auto, the name of a store, or directory.
+        data: folder of what outlives the stack.
 
     Raises:
-        pulumi.RunError: minio is asked for and cannot be had.
+        pulumi.RunError: a store is asked for and cannot be had.
     """
+    store, store_paths = _store(setting, chosen(setting, data))
+    for name in object_store.STORES:
+        if store and name != store.name and has_results(data, name):
+            pulumi.log.warn(
+                f"{data}/{name} holds results of {name}, which {store.name} cannot read: they stay "
+                f"there, and are back with objectStore = {name!r}"
+            )
     paths = {
         **{name: local.environment_program(name) for name in ("ray", "mlflow")},
         "dataset": str(DATASET),
-        **_minio(object_store),
+        **store_paths,
     }
     if prometheus := shutil.which("prometheus"):
         paths["prometheus"] = prometheus
@@ -58,53 +68,55 @@ def find(object_store: str) -> Tools:
             "Monitoring is off: no prometheus on PATH. To have it, install your distribution's "
             "package prometheus, or the program from prometheus.io/download"
         )
-    return Tools(paths=paths)
+    return Tools(paths=paths, store=store)
 
 
-def for_hosts(object_store: str, *, has_minio: bool, hosts: int) -> Tools:
-    """Find the MinIO of this machine for hosts that have none.
+def for_hosts(setting: str, *, hosts: int) -> Tools:
+    """Find the object store of this machine, for the first of other machines.
 
     Args:
-        object_store: the setting objectStore.
-        has_minio: whether the head's host has one of its own.
+        setting: objectStore.
         hosts: how many there are.
 
     Raises:
-        pulumi.RunError: minio is asked for or needed, and cannot be had.
+        pulumi.RunError: a store is asked for or needed, and cannot be had.
     """
-    theirs = has_minio and object_store != "directory"
-    found = Tools(paths={"minio": "minio"} if theirs else _minio(object_store))
-    if hosts > 1 and not found.minio:
+    store, paths = _store(setting, DEFAULT if setting == AUTO else setting)
+    if hosts > 1 and store is None:
         raise pulumi.RunError(
             f"{hosts} hosts need an object store, for a folder of one is none of the others: "
-            f"on this machine, {HAVE_MINIO}"
+            f"on this machine, {HAVE_STORE}"
         )
-    return found
+    return Tools(paths=paths, store=store)
 
 
-def _minio(object_store: str) -> dict[str, pulumi.Input[str]]:
-    paths: dict[str, pulumi.Input[str]] = {}
-    if object_store != "directory":
-        source = local.minio_source()
-        if source == "go":
-            paths["minio"] = GoTool(
-                "minio",
-                {
-                    "module": versions.MINIO_MODULE,
-                    "version": versions.MINIO,
-                    "path": str(local.cached_minio()),
-                },
-            ).path
-        elif source is not None:
-            paths["minio"] = source
-        elif object_store == "minio":
-            raise pulumi.RunError(
-                f"objectStore = 'minio', and neither minio nor Go {GO} or later is on PATH: "
-                f"{HAVE_MINIO}; or set objectStore to auto or directory"
-            )
-        else:
-            pulumi.log.info(
-                f"No object store: results go to a folder of this machine. To have MinIO, "
-                f"{HAVE_MINIO}"
-            )
-    return paths
+def chosen(setting: str, data: Path) -> str:
+    """Return the store that is meant: of `auto` the one whose results are there already."""
+    if setting != AUTO:
+        return setting
+    return next((name for name in object_store.STORES if has_results(data, name)), DEFAULT)
+
+
+def has_results(data: Path, name: str) -> bool:
+    """Return whether a data folder holds something of a store."""
+    folder = data / name / "data"
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _store(setting: str, name: str) -> tuple[StoreKind | None, dict[str, pulumi.Input[str]]]:
+    if name == DIRECTORY:
+        return None, {}
+    program, kind = PROGRAMS[name], object_store.STORES[name]
+    if program.path.exists() or (local.go_version() or (0,)) >= versions.GO_FOR_STORES:
+        path = GoTool(name, go_tool.properties(program)).path
+        return kind, {name: path}
+    if setting != AUTO:
+        raise pulumi.RunError(
+            f"objectStore = {setting!r}, and no Go {GO} or later is on PATH: {HAVE_STORE}; or set "
+            "objectStore to auto or directory"
+        )
+    pulumi.log.info(
+        f"No object store: results go to a folder of this machine. To have {kind.title}, "
+        f"{HAVE_STORE}"
+    )
+    return None, {}

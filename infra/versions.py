@@ -9,9 +9,23 @@ from importlib.metadata import version
 # renovate: datasource=go depName=github.com/minio/minio
 MINIO = "v0.0.0-20260212201848-7aac2a2c5b7c"
 MINIO_MODULE = "github.com/minio/minio"
+MINIO_SUM = "h1:/qdoYujxF5MBLDMVLeiYJ/7fBa1HikX39Dvzb9Ji8pA="  # as Go's checksum database has it
 
-# The least Go that builds the MinIO above (its go.mod).
-GO_FOR_MINIO = (1, 24)
+# renovate: datasource=go depName=github.com/versity/versitygw
+VERSITYGW = "v1.8.0"
+VERSITYGW_MODULE = "github.com/versity/versitygw"
+VERSITYGW_SUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
+
+# Of the images in docker/ that are built of them.
+BUILD_ARGUMENTS = {
+    "MINIO_VERSION": MINIO,
+    "MINIO_SUM": MINIO_SUM,
+    "VERSITYGW_VERSION": VERSITYGW,
+    "VERSITYGW_SUM": VERSITYGW_SUM,
+}
+
+# The least Go that builds both (their go.mod).
+GO_FOR_STORES = (1, 25)
 
 # Images that are pulled. docker/digests.json pins them to the byte, once `make digests` has asked
 # the registries.

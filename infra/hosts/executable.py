@@ -71,7 +71,7 @@ def _put(props: dict[str, Any]) -> None:
     if theirs != ours:
         raise SshError(
             f"{props['machine']} is {theirs}, and {source.name} of this machine is for {ours}: "
-            f"put a {source.name.partition('-')[0]} for {theirs} on the PATH of {props['machine']}"
+            f"run `up` on a machine that is {theirs}, or set objectStore to directory"
         )
     say(f"copying {source.name} ({source.stat().st_size >> 20} MiB) to {props['machine']}")
     _call(props, f"mkdir -p {shlex.quote(str(Path(props['path']).parent))}")

@@ -227,7 +227,6 @@ class Fleet(pulumi.ComponentResource):
             cpus=reachable.cpus,
             memory_mib=reachable.memoryMib,
             gpus=reachable.gpus,
-            minio="",
             prometheus=cloud_init.PROMETHEUS,
             after=[reachable],
             part_of=instance,

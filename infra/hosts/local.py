@@ -3,7 +3,6 @@
 import ipaddress
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,8 +12,6 @@ from pathlib import Path
 
 import psutil
 import pulumi
-
-from infra import versions
 
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
@@ -64,20 +61,6 @@ def existing_file(path: str, setting: str) -> str:
     return path
 
 
-def minio_source() -> str | None:
-    """Return how MinIO can be had.
-
-    Returns:
-        The path of the one on PATH, "go" if it is built already or Go can build it, else None.
-    """
-    if path := shutil.which("minio"):
-        return path
-    if cached_minio().exists():
-        return "go"
-    version = go_version()
-    return "go" if version is not None and version >= versions.GO_FOR_MINIO else None
-
-
 def go_version() -> tuple[int, int] | None:
     """Return major and minor version of the Go on PATH, None without one."""
     try:
@@ -88,11 +71,6 @@ def go_version() -> tuple[int, int] | None:
         return None
     found = re.search(r"go(\d+)\.(\d+)", done.stdout)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def cached_minio() -> Path:
-    """Return the path of the MinIO that this project builds, shared by all stacks."""
-    return cache_folder() / "bin" / f"minio-{versions.MINIO}"
 
 
 def cache_folder() -> Path:

@@ -28,7 +28,7 @@ class Machine:
         python_environment: absolute folder of an environment with Ray that is there, "" for one
             that is to be made.
         cpus, memory_mib, gpus: what its Ray worker has to share out.
-        minio, prometheus: absolute paths of the programs there, "" for none.
+        prometheus: absolute path of the program there, "" for none.
         after: what has to be there before anything is put on it.
         part_of: resource that the machine itself is, with which everything on it goes.
     """
@@ -44,7 +44,6 @@ class Machine:
     cpus: pulumi.Input[int]
     memory_mib: pulumi.Input[int]
     gpus: pulumi.Input[int]
-    minio: str
     prometheus: str
     after: Sequence[pulumi.Resource] = ()
     part_of: pulumi.Resource | None = None

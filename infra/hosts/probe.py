@@ -21,7 +21,7 @@ echo "freeMib $(df -Pm "$HOME" | awk 'NR == 2 {print $4}')"
 echo "freeTmpMib $(df -Pm /var/tmp | awk 'NR == 2 {print $4}')"
 echo "machine $(uname -m)"
 echo "home $HOME"
-for name in python3 minio prometheus; do echo "$name $(command -v $name)"; done
+for name in python3 prometheus; do echo "$name $(command -v $name)"; done
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
 if [ "$gpus" = 0 ]; then
   gpus=$(grep -ls '^simd_count [1-9]' /sys/class/kfd/kfd/topology/nodes/*/properties | wc -l)
@@ -45,7 +45,6 @@ class Facts:
         free_mib: free space there.
         free_tmp_mib: free space in /var/tmp.
         python3: path of Python, "" without one.
-        minio: path of MinIO, "" without one.
         prometheus: path of Prometheus, "" without one.
         interfaces: names of its network interfaces by IPv4 address.
         outward: name of the one that leads to all other networks, "" where nothing tells.
@@ -59,7 +58,6 @@ class Facts:
     free_mib: int
     free_tmp_mib: int
     python3: str
-    minio: str
     prometheus: str
     interfaces: Mapping[str, str]
     outward: str
@@ -101,7 +99,6 @@ def parse(printed: str, name: str) -> Facts:
             free_mib=int(found["freeMib"]),
             free_tmp_mib=int(found["freeTmpMib"]),
             python3=found["python3"],
-            minio=found["minio"],
             prometheus=found["prometheus"],
             interfaces=dict(addresses),
             outward=found["outward"],

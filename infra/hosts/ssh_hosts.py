@@ -98,6 +98,5 @@ def _machine(
         cpus=facts.cpus,
         memory_mib=facts.memory_mib,
         gpus=facts.gpus if host.gpus is None else host.gpus,
-        minio=facts.minio,
         prometheus=facts.prometheus,
     )

@@ -117,7 +117,7 @@ class Node(dynamic.Resource, module="docker", name="Node"):
             props: stack (its name), identity (of its network, and what its volumes' names begin
                 with), names of all containers, ports (numbers by setting), address (that they are
                 opened on beside loopback, or ""), images (references by setting), volumes (other
-                names that stay).
+                names that stay), store (name of the object store).
             opts: of the resource.
         """
         super().__init__(NodeProvider(), name, props, opts)
@@ -156,6 +156,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     with _explained("what the stack needs of Docker", NodeError):
         client = docker_engine.client()
         faults = [
+            *_other_store(news, olds),
             *_taken_names(client, news, olds),
             *_taken_ports(client, news, olds),
             *_foreign_address(news, olds),
@@ -165,6 +166,20 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
             faults = _missing_images(docker_engine.client(QUIET_SECONDS), news, olds)
     if faults:
         raise NodeError("\n".join(faults))
+
+
+def _other_store(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
+    before, after = olds.get("store"), news["store"]
+    if not before or before == after:
+        return []
+    return [
+        (
+            f"objectStore is now {after}, and this stack runs {before}, whose results in volume "
+            f"{news['identity']}-{before}-data {after} cannot read. Nothing was changed. Set "
+            f"objectStore to {before} to go on with them; or end the stack (the volume stays, "
+            f"unless keepData is false), and bring it up again: {after} begins empty"
+        )
+    ]
 
 
 def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:

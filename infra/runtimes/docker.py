@@ -52,6 +52,7 @@ class DockerRuntimeArgs:
         ports: ports of this machine that the stack opens, for the same reason.
         access: what a container needs to reach the accelerator of each index.
         keep_data: whether volumes with results outlive the stack.
+        store: name of the object store.
         volume_names: names of volumes that do not follow from the stack's, by volume.
         publish_address: address of this machine that public ports are opened on, "" for none.
         limits: bounds of containers that are set, by service and field.
@@ -66,6 +67,7 @@ class DockerRuntimeArgs:
     ports: Sequence[Port]
     access: Sequence[ContainerAccess]
     keep_data: bool
+    store: str
     volume_names: Mapping[str, str]
     publish_address: str
     limits: Mapping[str, Mapping[str, int]]
@@ -108,6 +110,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "address": args.publish_address,
                 "images": images.sources(args.images, args.build_args, programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
+                "store": args.store,
             },
             pulumi.ResourceOptions(parent=self),
         )

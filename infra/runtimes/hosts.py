@@ -10,7 +10,7 @@ from typing import Any
 
 import pulumi
 
-from cluster import object_store, ray_worker, tracking
+from cluster import ray_worker, tracking
 from cluster.inputs import join
 from cluster.service import Port, Service, Volume
 from infra.hosts.environment import Environment
@@ -35,7 +35,8 @@ class HostsRuntimeArgs:
         data: data folder of each machine, absolute or below `~/`.
         keep_data: whether the data folders outlive the stack.
         identifier: name of this stack's supervisords.
-        minio: path of MinIO on this machine, for machines that have none; None to do without.
+        store: name of the object store, "" for a folder.
+        programs: paths of programs of this machine that the first one gets a copy of.
         ports: every port of the stack, so that all conflicts are told at once.
         start_timeout: seconds that a service may take until it answers.
     """
@@ -48,7 +49,8 @@ class HostsRuntimeArgs:
     data: str
     keep_data: bool
     identifier: str
-    minio: pulumi.Input[str] | None
+    store: str
+    programs: Mapping[str, pulumi.Input[str]]
     ports: Sequence[Port]
     start_timeout: int
 
@@ -88,7 +90,12 @@ class HostsRuntime(pulumi.ComponentResource):
             options = machine.options(self, [ready])
             data = Data(
                 f"{name}-{machine.name}-data",
-                {"folder": machine.path(args.data), "keep": args.keep_data, **there},
+                {
+                    "folder": machine.path(args.data),
+                    "keep": args.keep_data,
+                    "store": "" if index else args.store,
+                    **there,
+                },
                 options,
             )
             daemon = Daemon(
@@ -104,7 +111,7 @@ class HostsRuntime(pulumi.ComponentResource):
                 options,
             )
             self._base.append((daemon, data))
-        self._minio = self._find_minio()
+        self._copied = {name: self._copy(name, path) for name, path in args.programs.items()}
         self.folder = pulumi.Output.from_input(args.folder)
         self.register_outputs({"folder": self.folder})
 
@@ -115,7 +122,7 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
         """Return what other machines reach too, of what they use; all else stays on its machine."""
-        if service in (object_store.SERVICE, tracking.SERVICE) and len(self._args.machines) > 1:
+        if service in (self._args.store, tracking.SERVICE) and len(self._args.machines) > 1:
             return self._head.address
         return LOOPBACK
 
@@ -223,22 +230,21 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def _executable(self, program: str, machine: Machine) -> pulumi.Input[str]:
         match program:
-            case "minio" if self._minio is not None:
-                return self._minio
+            case _ if program in self._copied:
+                return self._copied[program]
             case "prometheus" if machine.prometheus:
                 return machine.prometheus
             case "ray" | "mlflow":
                 return f"{machine.environment}/bin/{program}"
         raise ValueError(f"{machine.name} has no {program}")
 
-    def _find_minio(self) -> pulumi.Input[str] | None:
-        if self._head.minio or self._args.minio is None:
-            return self._head.minio or None
+    def _copy(self, program: str, source: pulumi.Input[str]) -> pulumi.Output[str]:
+        """Declare a copy of a program of this machine on the head's."""
         return Executable(
-            f"{self._name}-minio",
+            f"{self._name}-{program}",
             {
-                "source": self._args.minio,
-                "path": f"{self._head.base}/{PROGRAMS}/minio",
+                "source": source,
+                "path": f"{self._head.base}/{PROGRAMS}/{program}",
                 "host": self._head.host,
                 "machine": self._head.identity,
             },

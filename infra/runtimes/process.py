@@ -35,6 +35,7 @@ class ProcessRuntimeArgs:
         identifier: name of this stack's supervisord.
         executables: path of each program that services name.
         ports: every port of the stack, so that all conflicts are told at once.
+        store: name of the object store, "" for a folder.
         start_timeout: seconds that a service may take until it answers.
     """
 
@@ -44,6 +45,7 @@ class ProcessRuntimeArgs:
     identifier: str
     executables: Mapping[str, pulumi.Input[str]]
     ports: Sequence[Port]
+    store: str
     start_timeout: int
 
     def __post_init__(self) -> None:
@@ -75,7 +77,9 @@ class ProcessRuntime(pulumi.ComponentResource):
         self._mark = StackMark(f"{name}-mark", child)
         marked = {"mark": self._mark.props}
         self._data = Data(
-            f"{name}-data", {"folder": args.data, "keep": args.keep_data, **marked}, child
+            f"{name}-data",
+            {"folder": args.data, "keep": args.keep_data, "store": args.store, **marked},
+            child,
         )
         self._daemon = Daemon(
             f"{name}-supervisor",
@@ -228,7 +232,7 @@ class Data(dynamic.Resource, module="process", name="Data"):
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare a data folder from folder, keep and mark."""
+        """Declare a data folder from folder, keep, mark and store (its name, "" for none)."""
         super().__init__(DataProvider(), name, props, opts)
 
 

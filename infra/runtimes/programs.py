@@ -62,7 +62,19 @@ class Data:
         return None if folders.foreign(Path(id_), _mark(props), private=False) else props
 
     def update(self, olds: Props, news: Props) -> Props:
-        """Note whether the folder is kept; a state without marks knows its folder."""
+        """Note whether the folder is kept; a state without marks knows its folder.
+
+        Raises:
+            ProgramError: another object store is to take the place of the one that runs.
+        """
+        before, after = olds.get("store"), news.get("store")
+        if before and after and before != after:
+            raise ProgramError(
+                f"objectStore is now {after}, and this stack runs {before}, whose results in "
+                f"{news['folder']}/{before} {after} cannot read. Nothing was changed. Set "
+                f"objectStore to {before} to go on with them; or end the stack (they stay there), "
+                f"and bring it up again: {after} begins empty"
+            )
         self._take(news, known="mark" not in olds)
         return news
 

@@ -265,7 +265,7 @@ def _go_environment() -> dict[str, str]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ImageError(
-            f"no Go on PATH, which builds MinIO: install Go 1.24 or later ({error})"
+            f"no Go on PATH, which builds the object stores: install Go 1.25 or later ({error})"
         ) from None
     settings: dict[str, str] = json.loads(done.stdout)
     return settings
@@ -345,7 +345,20 @@ RECIPES = {
     "minio": _ours(
         "minio",
         "go",
-        arguments=(f"GO_IMAGE={PREFIX}go", f"MINIO_VERSION={versions.MINIO}"),
+        arguments=(
+            f"GO_IMAGE={PREFIX}go",
+            f"MINIO_VERSION={versions.MINIO}",
+            f"MINIO_SUM={versions.MINIO_SUM}",
+        ),
+    ),
+    "versitygw": _ours(
+        "versitygw",
+        "go",
+        arguments=(
+            f"GO_IMAGE={PREFIX}go",
+            f"VERSITYGW_VERSION={versions.VERSITYGW}",
+            f"VERSITYGW_SUM={versions.VERSITYGW_SUM}",
+        ),
     ),
     "ray": _ours("ray"),
 }

@@ -1,43 +1,40 @@
-"""What all tests with real services need: a MinIO to start, and the pulumi CLI where it is."""
+"""What all tests with real services need: an object store to start, and the pulumi CLI."""
 
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from infra import versions
-from infra.hosts import local
-from infra.hosts.go_tool import GoToolProvider
+from infra import tools, versions
+from infra.hosts import go_tool, local
+from infra.hosts.go_programs import PROGRAMS
 
 CLI_SECONDS = 280
 
 
 @pytest.fixture(scope="session")
-def minio_on_path(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[Path]:
-    """The MinIO of PATH, or the one that a stack would build; on PATH for the rest of the run."""
-    source = local.minio_source()
-    if source is None:
-        pytest.skip("neither minio nor Go 1.24 or later is on PATH")
-    if source != "go":
-        yield Path(source)
-        return
-    path = local.cached_minio()
-    props = {"module": versions.MINIO_MODULE, "version": versions.MINIO, "path": str(path)}
-    # The build takes minutes: whoever waits sees it go on.
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        GoToolProvider().create(props)
-    folder = tmp_path_factory.mktemp("bin")
-    (folder / "minio").symlink_to(path)
-    before = os.environ["PATH"]
-    os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
-    yield Path(shutil.which("minio") or path)
-    os.environ["PATH"] = before
+def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
+    """Return the program of an object store as a stack would build it, from its cache."""
+
+    def build(name: str) -> Path:
+        program = PROGRAMS[name]
+        if not program.path.exists() and (local.go_version() or (0,)) < versions.GO_FOR_STORES:
+            pytest.skip(f"no Go {tools.GO} or later is on PATH")
+        # The build takes minutes: whoever waits sees it go on.
+        capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            go_tool.GoToolProvider().create(go_tool.properties(program))
+        return program.path
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def store_program(build_store: Callable[[str], Path]) -> Path:
+    """The program of the object store that stacks have by default."""
+    return build_store(tools.DEFAULT)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from training.client.outputs import StackOutputs
 STACK_LABEL = "trainyard.stack"
 SUPERVISED = "SUPERVISOR_ENABLED"  # what supervisord gives its programs
 BACK_S = 60
+STARTING = 500  # HTTP statuses from here on are the server's own faults
 POLL_S = 0.1
 # By themselves they end a process on the spot: its store would stay stopped.
 ENDING = (
@@ -92,7 +93,7 @@ def find(outputs: StackOutputs) -> Server:
     if not outputs.object_store_endpoint:
         raise ClientError(
             f"stack {outputs.stack!r} has no object store, its results are files in "
-            f"{outputs.storage_url}: set objectStore to minio, or drill worker-loss or head-loss"
+            f"{outputs.storage_url}: set objectStore to auto, or drill worker-loss or head-loss"
         )
     port = urlsplit(outputs.object_store_endpoint).port or 80
     container = _container(outputs.stack, port)
@@ -181,7 +182,9 @@ def _wait(endpoint: str) -> None:
     end = time.monotonic() + BACK_S
     while time.monotonic() < end:
         with suppress(requests.RequestException):
-            if requests.get(f"{endpoint}/minio/health/live", timeout=1).ok:
+            # Whoever has no key is refused by a store that works, and told to wait by one that
+            # still starts.
+            if requests.get(endpoint, timeout=1).status_code < STARTING:
                 return
         time.sleep(POLL_S)
     raise ClientError(

@@ -103,7 +103,7 @@ class StackOutputs:
     storage_url: str
     object_store_endpoint: str
     bucket: str
-    access_key: str
+    access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
     prometheus_url: str
     prometheus_password: str = field(repr=False)
@@ -125,10 +125,9 @@ class StackOutputs:
     def secrets(self) -> tuple[str, ...]:
         """The values that may appear in no upload and no runtime environment."""
         private_key = self.ssh.private_key.strip() if self.ssh else ""
-        found = (
-            *(self.ray_token, self.secret_key, self.tracking_password, self.serve_token),
-            private_key,
-        )
+        keys = (self.access_key, self.secret_key)
+        tokens = (self.ray_token, self.serve_token, self.tracking_password)
+        found = (*keys, *tokens, private_key)
         return tuple(value for value in found if value)
 
 

@@ -121,6 +121,11 @@ def minio_image(build):
 
 
 @pytest.fixture(scope="session")
+def versitygw_image(build):
+    return build("versitygw")
+
+
+@pytest.fixture(scope="session")
 def jupyter_image(build):
     return build("jupyter")
 

@@ -10,9 +10,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from cluster import minio_store, versitygw_store
 from cluster.dataset import VOLUME as FOOD11
 from cluster.notebook import WORKSPACE
-from cluster.object_store import DATA
 from cluster.ray_head import DASHBOARDS
 from cluster.tracking import DATA as TRACKED
 from cluster.tracking import USERS, auth_config
@@ -21,7 +21,14 @@ from infra.runtimes.docker import SHARED_PATHS, VOLUMES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-OURS = ("ray_image", "minio_image", "jupyter_image", "dataset_image", "mlflow_image")
+OURS = (
+    "ray_image",
+    "minio_image",
+    "versitygw_image",
+    "jupyter_image",
+    "dataset_image",
+    "mlflow_image",
+)
 PINNED = ("ray", "torch", "torchvision", "boto3", "matplotlib", "scikit-learn", "pyarrow")
 ASK_VERSIONS = f"""
 import importlib.metadata, json
@@ -122,26 +129,13 @@ def test_the_notebook_has_the_clusters_ray(containers, jupyter_image):  # D14
     assert output.strip() == f"ray, version {versions.RAY}"
 
 
-def test_minio_is_of_the_pinned_version(containers, minio_image):
-    # It calls itself a development version; what Go noted when it built it is the truth.
-    status, output = containers.run(
-        minio_image,
-        *("--text", "--only-matching", "--max-count=1"),
-        rf"{versions.MINIO_MODULE}\s{versions.MINIO}\s",
-        "/usr/local/bin/minio",
-        options=["--entrypoint", "grep"],
-    )
-    assert status == 0, output
-    status, output = containers.run(minio_image, "--version")
-    assert status == 0
-    assert output.startswith("minio version")
-
-
 @pytest.mark.parametrize(
     ("image", "folder"),
     [
         ("ray_image", f"{VOLUMES}/{DASHBOARDS.name}"),
-        ("minio_image", f"{VOLUMES}/{DATA.name}"),
+        ("minio_image", f"{VOLUMES}/{minio_store.DATA.name}"),
+        ("versitygw_image", f"{VOLUMES}/{versitygw_store.DATA.name}"),
+        ("versitygw_image", f"{VOLUMES}/{versitygw_store.META.name}"),
         ("jupyter_image", f"{VOLUMES}/{WORKSPACE.name}"),
         ("mlflow_image", f"{VOLUMES}/{TRACKED.name}"),
         ("dataset_image", SHARED_PATHS[FOOD11.name]),

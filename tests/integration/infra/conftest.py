@@ -221,10 +221,14 @@ def declare_stack() -> Iterator[Callable[..., Stack]]:
 
 
 @pytest.fixture(scope="session")
-def stack(minio_on_path: Path) -> Iterator[Stack]:
-    """A whole stack that all tests of the session share; it must leave nothing behind."""
+def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
+    """A whole stack that all tests of the session share; it must leave nothing behind.
+
+    Its store is MinIO, the one that has figures for Prometheus; other stacks have the default.
+    """
+    build_store("minio")
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = _declare(base)
+    stack = _declare(base, objectStore="minio")
     try:
         stack.engine("up", "--yes")
         yield stack
@@ -253,7 +257,7 @@ def either(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def guests(minio_on_path: Path) -> Iterator[Machines]:
+def guests(store_program: Path) -> Iterator[Machines]:
     """Machines to be booted; they and their network are gone afterwards."""
     try:
         machines = Machines()

@@ -271,7 +271,7 @@ def boards(stack: Any, outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
     head = stack.folder / "ray-head" / "ray" / "session_latest"
     files = (head / "metrics" / "grafana" / "dashboards").iterdir()
     found: dict[str, dict[str, Any]] = {file.name: json.loads(file.read_text()) for file in files}
-    return found | {OWN: dashboard.dashboard(outputs["dashboardUrl"])}
+    return found | {OWN: dashboard.dashboard(outputs["dashboardUrl"], of_store=True)}
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
-"""A bucket and a user in a real MinIO that comes and goes with its data kept."""
+"""A bucket and a user in each real object store, which comes and goes with its data kept."""
 
 import io
-import json
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,102 +9,104 @@ import pytest
 from minio import Minio
 from minio.error import S3Error
 
-from cluster.minio_admin import BucketProvider, StoreUserProvider
-from cluster.object_store import bucket_policy
-from infra.runtimes.process import DaemonProvider, ProgramProvider
+from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
+from cluster.minio_admin import BucketProvider
+from tests import stores
+from tests.stores import BareStore
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.usefixtures("minio_on_path"),
-]
+pytestmark = pytest.mark.integration
 
-
-@pytest.fixture
-def start(short_folder: Path, free_port: Callable[[], int]) -> Iterator[Callable[[], Any]]:
-    """Start a MinIO with new root credentials on the data of the last one."""
-    daemon = {"folder": str(short_folder / "s"), "identifier": "test", "ports": {}}
-    DaemonProvider().create(daemon)
-
-    def start_minio() -> dict[str, Any]:
-        port, root = free_port(), secrets.token_hex(20)
-        files = f"{daemon['folder']}/minio/files"
-        command = ["minio", "server", str(short_folder / "data"), "--address", f"127.0.0.1:{port}"]
-        props = {
-            "folder": daemon["folder"],
-            "name": "minio",
-            "command": command,
-            "environment": {
-                "MINIO_ROOT_USER_FILE": f"{files}/user",
-                "MINIO_ROOT_PASSWORD_FILE": f"{files}/password",
-            },
-            "files": {},
-            "secrets": {"user": "root-user", "password": root},
-            "folders": [],
-            "stopSeconds": 5,
-            "ports": [{"number": port, "setting": "objectStorePort"}],
-            "health": [f"http://127.0.0.1:{port}/minio/health/ready"],
-            "startTimeout": 30,
-        }
-        ProgramProvider().delete("minio", props)
-        ProgramProvider().create(props)
-        return {"endpoint": f"127.0.0.1:{port}", "rootUser": "root-user", "rootPassword": root}
-
-    yield start_minio
-    DaemonProvider().delete("x", daemon)
+USERS = {
+    "minio": minio_admin.StoreUserProvider(),
+    "versitygw": versitygw_admin.StoreUserProvider(),
+}
+KEY, SECRET = "a" * 20, "s" * 40
 
 
-def _client(store: dict[str, Any], user: str, key: str) -> Minio:
-    return Minio(endpoint=store["endpoint"], access_key=user, secret_key=key, secure=False)
+@pytest.fixture(params=sorted(object_store.STORES))
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+def _client(props: dict[str, Any], access: str, secret: str) -> Minio:
+    return Minio(endpoint=props["endpoint"], access_key=access, secret_key=secret, secure=False)
+
+
+def _rights(name: str, bucket: str) -> dict[str, str]:
+    if name == "minio":
+        return {"policy": stores.text(minio_store.bucket_policy(bucket))}
+    return {"statements": stores.text(versitygw_store.statements(bucket))}
 
 
 def test_the_bucket_outlives_the_stack_and_the_user_does_not(
-    start: Callable[[], Any], short_folder: Path
+    name: str, build_store: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    bucket, user, key = BucketProvider(), StoreUserProvider(), secrets.token_hex(20)
-    store = start()
-    bucket_props = {**store, "bucket": "ray"}
-    policy = json.dumps(bucket_policy("other"))
-    user_props = {**store, "accessKey": "training", "secretKey": key, "policy": policy}
-    assert bucket.read("ray", bucket_props).id == ""
-    assert user.read("training", user_props).id == ""
-    bucket.create(bucket_props)
-    bucket.create(bucket_props)
-    user.create(user_props)
-    assert bucket.read("ray", bucket_props).id == "ray"
-    assert user.read("training", user_props).id == "training"
-    client = _client(store, "training", key)
-    with pytest.raises(S3Error, match="AccessDenied"):
-        client.put_object(bucket_name="ray", object_name="a", data=io.BytesIO(b"x"), length=1)
-    wider = {**user_props, "policy": json.dumps(bucket_policy("ray"))}
-    assert user.diff("training", user_props, wider).changes
-    user.update("training", user_props, wider)
-    client.put_object(bucket_name="ray", object_name="a", data=io.BytesIO(b"x"), length=1)
+    kind, program = object_store.STORES[name], build_store(name)
+    bucket, user = BucketProvider(), USERS[name]
+    with stores.bare(kind, program, tmp_path, bucket=False) as store:
+        root = store.props
+        mine = {**root, "accessKey": KEY, "secretKey": SECRET, **_rights(name, "ray")}
+        assert bucket.read("ray", root).id == ""
+        assert user.read("x", mine).id == ""
+        for _ in range(2):
+            bucket.create(root)
+            user.create(mine)
+        assert bucket.read("ray", root).id == "ray"
+        assert user.read("x", mine).id == "x"
+        client = _client(root, KEY, SECRET)
+        put = {"bucket_name": "ray", "object_name": "a", "length": 1}
+        client.put_object(data=io.BytesIO(b"x"), **put)
+        # Another key, as a leaked one calls for: the old one is void.
+        other = {**mine, "accessKey": "b" * 20, "secretKey": "t" * 40}
+        user.update("x", mine, other)
+        with pytest.raises(S3Error, match="InvalidAccessKeyId"):
+            client.put_object(data=io.BytesIO(b"y"), **put)
+        _client(root, "b" * 20, "t" * 40).put_object(data=io.BytesIO(b"z"), **put)
+        user.delete("x", other)
+        user.delete("x", other)
+        bucket.delete("ray", root)
+        with pytest.raises(S3Error, match="InvalidAccessKeyId"):
+            _client(root, "b" * 20, "t" * 40).get_object(bucket_name="ray", object_name="a")
+        store.kill()
+        store.root = stores.new_keys()  # of the next stack
+        stores.write_root(tmp_path / "files", store.root)
+        store.start()
+        again = store.props
+        assert again["rootUser"] != root["rootUser"]
+        assert bucket.create(again).id == "ray"
+        client = _client(again, again["rootUser"], again["rootPassword"])
+        assert client.get_object(bucket_name="ray", object_name="a").read() == b"z"
 
-    bucket.delete("ray", bucket_props)
-    user.delete("training", wider)
-    user.delete("training", wider)
-    with pytest.raises(S3Error, match="InvalidAccessKeyId"):
-        client.get_object(bucket_name="ray", object_name="a")
-    users = short_folder / "data" / ".minio.sys" / "config" / "iam" / "users"
-    assert not list(users.glob("training/*"))
 
-    again = start()
-    assert bucket.create({**again, "bucket": "ray"}).id == "ray"
-    root = _client(again, "root-user", again["rootPassword"])
-    assert root.stat_object(bucket_name="ray", object_name="a").size == 1
+def test_a_store_does_not_take_over_anothers_data(
+    name: str, build_store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (other,) = set(object_store.STORES) - {name}
+    with stores.bare(object_store.STORES[name], build_store(name), tmp_path) as store:
+        store.s3.put_object(Bucket="ray", Key="a", Body=b"kept")
+        store.kill()
+        with pytest.raises(AssertionError, match=r"Nothing was changed\. .*objectStore"):
+            BareStore(
+                object_store.STORES[other], build_store(other), tmp_path, files=tmp_path / "f"
+            )
+        store.start()
+        assert store.s3.get_object(Bucket="ray", Key="a")["Body"].read() == b"kept"
+        assert [b["Name"] for b in store.s3.list_buckets()["Buckets"]] == ["ray"]
 
 
+@pytest.mark.parametrize("name", sorted(USERS))
 def test_a_store_that_is_gone_has_nothing_to_remove(
-    free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
+    name: str, free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = {
         "endpoint": f"127.0.0.1:{free_port()}",
         "rootUser": "root-user",
         "rootPassword": "x" * 20,
         "bucket": "ray",
-        "accessKey": "training",
+        "accessKey": KEY,
     }
     assert BucketProvider().read("ray", gone).id == ""
-    assert StoreUserProvider().read("training", gone).id == ""
-    StoreUserProvider().delete("training", gone)
-    assert "MinIO is gone" in capsys.readouterr().err
+    assert USERS[name].read("x", gone).id == ""
+    USERS[name].delete("x", gone)
+    assert "is gone: nothing to remove" in capsys.readouterr().err

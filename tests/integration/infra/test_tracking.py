@@ -41,7 +41,7 @@ print("images:", len(list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
 
 
 @pytest.fixture(scope="module")
-def tracked(declare: Callable[..., Any], minio_on_path: Path) -> Iterator[Any]:
+def tracked(declare: Callable[..., Any], store_program: Path) -> Iterator[Any]:
     """A stack with a tracking server and generated images; it must leave nothing behind."""
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     stack = declare(base, tracking="mlflow", dataset={"generate": True}, startTimeoutSeconds=500)

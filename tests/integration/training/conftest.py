@@ -1,4 +1,4 @@
-"""A real MinIO and a two-node Ray, started as processes, and the outputs file that names them."""
+"""A real object store and a two-node Ray as processes, and the outputs file that names them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ import ray
 import requests
 from botocore.config import Config
 
+from cluster.object_store import STORES
+from infra import tools
 from infra.runtimes import ray_logs
+from tests import stores
 from tests.ports import free_ports
 from training import objects
 
@@ -31,7 +34,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 START_DEADLINE_S = 150.0  # of a machine that does much else
 NODE_STARTS = 3
 SESSIONS = "r"  # the head's --temp-dir
-BUCKET = "ray"
+BUCKET = stores.BUCKET
 
 
 def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = START_DEADLINE_S) -> Any:
@@ -180,30 +183,6 @@ class Cluster:
         return self.s3().get_object(Bucket=BUCKET, Key=key)["Body"].read()
 
 
-@contextmanager
-def object_store(binary: Path, folder: Path) -> Iterator[dict[str, str]]:
-    """MinIO with the bucket; yields endpoint and keys."""
-    port, console = free_ports(2)
-    access, secret = "train-user", secrets.token_hex(16)
-    env = os.environ | {"MINIO_ROOT_USER": access, "MINIO_ROOT_PASSWORD": secret}
-    command = [
-        *(str(binary), "server", str(folder / "minio"), "--quiet"),
-        *("--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"),
-    ]
-    endpoint = f"http://127.0.0.1:{port}"
-    with service(command, env, folder / "minio.log"):
-        wait_for("MinIO", lambda: requests.get(f"{endpoint}/minio/health/live", timeout=1).ok)
-        store = {"endpoint": endpoint, "access": access, "secret": secret}
-        boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            aws_access_key_id=access,
-            aws_secret_access_key=secret,
-            region_name="us-east-1",
-        ).create_bucket(Bucket=BUCKET)
-        yield store
-
-
 def ray_command(*arguments: str) -> list[str]:
     """`ray start ARGUMENTS` on this machine only, with ports that no other node has."""
     agent, grpc, metrics = free_ports(3)
@@ -236,12 +215,14 @@ def own_store_clients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cluster(minio_on_path: Path) -> Iterator[Cluster]:
-    """MinIO, a Ray head without CPUs and one node with two: the shape of the dev stack."""
+def cluster(store_program: Path) -> Iterator[Cluster]:
+    """A store, a Ray head without CPUs and one node with two: the shape of the dev stack."""
     with ExitStack() as stack:
         # Short, because Ray's unix sockets lie below it.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ty")))
-        store = stack.enter_context(object_store(minio_on_path, folder))
+        (folder / "store").mkdir()
+        bare = stores.bare(STORES[tools.DEFAULT], store_program, folder / "store")
+        store = stack.enter_context(bare)
         token = secrets.token_hex(32)
         (folder / "token").touch(mode=0o600)
         (folder / "token").write_text(token)
@@ -250,8 +231,8 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
         (folder / "serve-token").write_text(serve_token)
         (folder / "aws").touch(mode=0o600)
         (folder / "aws").write_text(
-            f"[default]\naws_access_key_id = {store['access']}\n"
-            f"aws_secret_access_key = {store['secret']}\n"
+            f"[default]\naws_access_key_id = {store.root.access}\n"
+            f"aws_secret_access_key = {store.root.secret}\n"
         )
         (folder / "tmp").mkdir()
         gcs, dashboard, client, serve = free_ports(4)
@@ -265,7 +246,7 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
             # Workers would let all else go first, which is the other part of the tests.
             "RAY_worker_niceness": "0",
             "AWS_SHARED_CREDENTIALS_FILE": str(folder / "aws"),
-            "AWS_ENDPOINT_URL": store["endpoint"],
+            "AWS_ENDPOINT_URL": store.endpoint,
             "AWS_REGION": "us-east-1",
             "TRAINYARD_STORAGE_URL": f"s3://{BUCKET}",
             "TRAINYARD_SERVE_HOST": "127.0.0.1",
@@ -300,10 +281,10 @@ def cluster(minio_on_path: Path) -> Iterator[Cluster]:
                 "dashboardUrl": url,
                 "rayToken": token,
                 "storageUrl": f"s3://{BUCKET}",
-                "objectStoreEndpoint": store["endpoint"],
+                "objectStoreEndpoint": store.endpoint,
                 "bucket": BUCKET,
-                "accessKey": store["access"],
-                "secretKey": store["secret"],
+                "accessKey": store.root.access,
+                "secretKey": store.root.secret,
                 "prometheusUrl": "",
                 "prometheusPassword": "",
                 "grafanaUrl": "",

@@ -1,4 +1,4 @@
-"""Checkpoints in a real MinIO that is cut off, stopped, killed or full."""
+"""Checkpoints in a real object store that is cut off, stopped, killed or full."""
 
 from __future__ import annotations
 
@@ -10,87 +10,49 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-import requests
 import torch
 from pyarrow.fs import FileSystem
 
+from cluster.object_store import STORES
+from infra import tools
+from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.integration.training.conftest import wait_for
-from tests.ports import free_ports
+from tests.stores import BareStore
 from training import checkpoint_files, objects
 
 pytestmark = pytest.mark.integration
 
 MODEL = {"job": "test", "classes": ["a", "b"], "file": "checkpoint.pt", "prefix": ""}
 WEIGHTS = 5_000_000  # of 4 bytes: a checkpoint of three parts
-KEY, SECRET, BUCKET = "train-user", "not-a-secret-of-anyone", "ray"
+BUCKET = stores.BUCKET
 TMPFS_MIB = 96
-
-
-class Minio:
-    """A server that can be killed and started again, on the same port and with the same data."""
-
-    def __init__(self, binary: Path, folder: Path, log: Path) -> None:
-        self.port, self._console = free_ports(2)
-        self._binary, self._folder, self._log = binary, folder, log
-        self.start()
-        self.s3 = boto3.client(
-            "s3",
-            endpoint_url=f"http://127.0.0.1:{self.port}",
-            aws_access_key_id=KEY,
-            aws_secret_access_key=SECRET,
-            region_name="us-east-1",
-        )
-        self.s3.create_bucket(Bucket=BUCKET)
-
-    def start(self) -> None:
-        with self._log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [
-                    *(str(self._binary), "server", str(self._folder), "--quiet"),
-                    *("--address", f"127.0.0.1:{self.port}"),
-                    *("--console-address", f"127.0.0.1:{self._console}"),
-                ],
-                env=os.environ | {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET},
-                stdout=out,
-                stderr=out,
-            )
-        health = f"http://127.0.0.1:{self.port}/minio/health/live"
-        try:
-            wait_for("MinIO", lambda: requests.get(health, timeout=1).ok)
-        except TimeoutError:
-            self.kill()
-            raise
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+FULL = r"(?i)storage ?full|no ?space|disk ?full|InsufficientStorage"
 
 
 @pytest.fixture(scope="module")
-def minio(minio_on_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
-    folder = tmp_path_factory.mktemp("minio")
-    server = Minio(minio_on_path, folder / "data", folder / "log")
-    yield server
-    server.kill()
+def store_server(
+    store_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BareStore]:
+    with stores.bare(STORES[tools.DEFAULT], store_program, tmp_path_factory.mktemp("s")) as server:
+        yield server
 
 
 @pytest.fixture
-def proxy(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChaosProxy]:
-    with ChaosProxy(minio.port) as between:
-        use(between.port, monkeypatch)
+def proxy(store_server: BareStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChaosProxy]:
+    with ChaosProxy(store_server.port) as between:
+        use(between.port, store_server, monkeypatch)
         yield between
 
 
-def use(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def use(port: int, server: BareStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes this process's store the one behind a port."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(server.root.access))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(server.root.secret))
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "60")
     monkeypatch.setattr(objects, "READ_TIMEOUT_S", 2)
@@ -149,18 +111,18 @@ def test_a_store_that_stops_answering_for_a_while(  # F22
 
 
 def test_a_store_that_is_killed_and_comes_back(  # F22
-    minio: Minio, proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
+    store_server: BareStore, proxy: ChaosProxy, run: objects.Folder, tmp_path: Path
 ) -> None:
     store(run, tmp_path, 1)
     killed = threading.Event()
 
     def kill() -> None:
-        minio.kill()
+        store_server.kill()
         killed.set()
 
     def restart() -> None:
         assert killed.wait(60)
-        minio.start()
+        store_server.start()
 
     proxy.after(9_000_000, kill)
     back = threading.Thread(target=restart)
@@ -209,7 +171,7 @@ def test_what_a_wait_does_not_mend_is_said_at_once(
 @pytest.mark.parametrize("damage", ["delete", "truncate", "corrupt", "no manifest"])
 def test_a_damaged_newest_falls_back_to_the_one_before(  # F23
     damage: str,
-    minio: Minio,
+    store_server: BareStore,
     run: objects.Folder,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -218,13 +180,13 @@ def test_a_damaged_newest_falls_back_to_the_one_before(  # F23
     prefix = run.where.removeprefix(f"s3://{BUCKET}/") + f"/{newest}"
     at = {"Bucket": BUCKET, "Key": f"{prefix}/checkpoint.pt"}
     if damage == "delete":
-        minio.s3.delete_object(**at)
+        store_server.s3.delete_object(**at)
     elif damage == "no manifest":
-        minio.s3.delete_object(Bucket=BUCKET, Key=f"{prefix}/manifest.json")
+        store_server.s3.delete_object(Bucket=BUCKET, Key=f"{prefix}/manifest.json")
     else:
-        content = minio.s3.get_object(**at)["Body"].read()
+        content = store_server.s3.get_object(**at)["Body"].read()
         other = content[:-1] if damage == "truncate" else b"X" + content[1:]
-        minio.s3.put_object(**at, Body=other)
+        store_server.s3.put_object(**at, Body=other)
     assert choose(run, tmp_path) == earlier
     assert f"warning: checkpoint {newest} is skipped: " in capfd.readouterr().out
 
@@ -247,7 +209,7 @@ def test_two_hundred_small_files_are_two_objects(run: objects.Folder, tmp_path: 
 
 
 @pytest.fixture
-def small_minio(minio_on_path: Path, tmp_path: Path) -> Iterator[Minio]:
+def small_store(store_program: Path, tmp_path: Path) -> Iterator[BareStore]:
     """A server whose disk holds four checkpoint_files."""
     if os.geteuid() != 0 or not shutil.which("mount"):
         pytest.skip("only root can mount a small disk")
@@ -260,19 +222,16 @@ def small_minio(minio_on_path: Path, tmp_path: Path) -> Iterator[Minio]:
     if done.returncode != 0:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
     try:
-        server = Minio(minio_on_path, disk, tmp_path / "minio.log")
-        try:
+        with stores.bare(STORES[tools.DEFAULT], store_program, disk) as server:
             yield server
-        finally:
-            server.kill()
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_a_full_disk_is_an_error_and_what_was_stored_stays(  # F23
-    small_minio: Minio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_store: BareStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(small_minio.port, monkeypatch)
+    use(small_store.port, small_store, monkeypatch)
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "5")
     run = objects.open_url(f"s3://{BUCKET}/full")
     names: list[str] = []
@@ -280,14 +239,11 @@ def test_a_full_disk_is_an_error_and_what_was_stored_stays(  # F23
     def fill() -> None:
         names.extend(store(run, tmp_path, number) for number in range(1, TMPFS_MIB))
 
-    with pytest.raises(objects.StorageError, match="XMinioStorageFull"):
+    with pytest.raises(objects.StorageError, match=FULL):
         fill()
     assert choose(run, tmp_path) == names[-1]
     checkpoint_files.prune(run, frozenset())  # makes room again
     shutil.rmtree(tmp_path / "scratch")
-    # MinIO empties its trash every five minutes, and when it starts.
-    small_minio.kill()
-    small_minio.start()
     numbers = itertools.count(TMPFS_MIB)
 
     def stored() -> bool:

@@ -1,17 +1,24 @@
 """What the components declare, under mocks."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cluster import object_store, ray_watch
+from cluster import (
+    minio_admin,
+    minio_store,
+    object_store,
+    ray_watch,
+    versitygw_admin,
+    versitygw_store,
+)
 from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
 from cluster.ray_cluster import RayCluster, RayClusterArgs
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.ray_worker import RayWorkerArgs
 from cluster.service import HealthCheck, Service
+from cluster.store_kind import StoreKind
 
 Deploy = Callable[[Callable[[], Any]], Any]
 PORTS = RayPorts(
@@ -132,40 +139,87 @@ def test_a_negative_worker_is_refused(runtime: Any) -> None:
         )
 
 
-def _store(runtime: Any) -> ObjectStore:
-    args = ObjectStoreArgs(runtime=runtime, bucket="ray", port=9000, console_port=9001)
+def _store(runtime: Any, kind: StoreKind) -> ObjectStore:
+    args = ObjectStoreArgs(kind=kind, runtime=runtime, bucket="ray", port=9000, console_port=9001)
     return ObjectStore("object-store", args)
 
 
-def test_root_credentials_reach_minio_as_files_only(  # F35
-    runtime: Any, deploy: Deploy, recorded: Any
+@pytest.fixture(params=sorted(object_store.STORES))
+def kind(request: pytest.FixtureRequest) -> StoreKind:
+    return object_store.STORES[request.param]
+
+
+def test_root_credentials_reach_the_store_as_files_only(  # F35
+    runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
 ) -> None:
-    storage = deploy(lambda: _store(runtime).storage.secret_key)
-    minio = runtime.placed["minio"]
-    assert minio.environment["MINIO_ROOT_PASSWORD_FILE"] == "/run/secrets/root-password"
-    assert set(minio.secrets) == {"root-user", "root-password"}
+    storage = deploy(lambda: _store(runtime, kind).storage.secret_key)
+    store = runtime.placed[kind.name]
+    files = [v for k, v in store.environment.items() if k.endswith("_FILE")]
+    assert files == ["/run/secrets/root-user", "/run/secrets/root-password"]
+    assert set(store.secrets) == {"root-user", "root-password"}
     root = "value of object-store-root"
-    assert root not in f"{minio.arguments} {minio.environment}"
+    assert root not in f"{store.arguments} {store.environment}"
     assert storage == "value of object-store-training"
     users = recorded.of_type(":User")
     assert users["object-store-training-user"].inputs["rootPassword"] == root
     assert recorded.of_type(":Bucket")["object-store-bucket"].inputs["bucket"] == "ray"
 
 
-def test_the_training_user_reaches_one_bucket() -> None:  # F36
-    statements = object_store.bucket_policy("ray")["Statement"]
+def test_each_user_has_a_random_access_key_of_its_own(  # F36
+    runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
+) -> None:
+    access = deploy(lambda: _store(runtime, kind).storage.access_key)
+    assert access == "value of object-store-training-key"
+    users = recorded.of_type(":User").values()
+    keys = {user.inputs["accessKey"] for user in users} | {
+        user.inputs["rootUser"] for user in users
+    }
+    drawn = {f"value of {name}" for name in recorded.of_type("cluster:Secret")}
+    assert keys <= drawn
+    assert len(keys) == len(users) + 1
+
+
+def test_an_access_key_is_no_id_of_a_resource(monkeypatch: pytest.MonkeyPatch) -> None:  # F35
+    for provider in (minio_admin.StoreUserProvider(), versitygw_admin.StoreUserProvider()):
+        monkeypatch.setattr(provider.calls(), "write_user", lambda _: None)
+        made = provider.create({"accessKey": "canary", "secretKey": "s"})
+        assert "canary" not in str(made.id)
+
+
+def test_another_access_key_takes_the_place_of_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider, done = minio_admin.StoreUserProvider(), []
+    calls = provider.calls()
+    monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
+    monkeypatch.setattr(calls, "remove_user", lambda props, key: done.append((props, key)))
+    olds = {"accessKey": "old", "rootPassword": "gone"}
+    news = {"accessKey": "new", "rootPassword": "valid"}
+    assert not provider.diff("id", olds, news).replaces
+    provider.update("id", olds, news)
+    assert done == ["new", (news, "old")]
+
+
+def test_the_training_user_reaches_one_bucket(kind: StoreKind) -> None:  # F36
+    if kind is minio_store.KIND:
+        statements = minio_store.bucket_policy("ray")["Statement"]
+        assert {"Effect": "Deny", "Action": ["admin:*"]} in statements
+    else:
+        statements = versitygw_store.statements("ray")
     allowed = [statement for statement in statements if statement["Effect"] == "Allow"]
     actions = {action for statement in allowed for action in statement["Action"]}
     assert {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"} <= actions
     assert not [action for action in actions if "*" in action]
-    resources = {resource for statement in allowed for resource in statement["Resource"]}
+    named = [statement["Resource"] for statement in allowed]
+    resources = {each for one in named for each in ([one] if isinstance(one, str) else one)}
     assert resources == {"arn:aws:s3:::ray", "arn:aws:s3:::ray/*"}
-    assert {"Effect": "Deny", "Action": ["admin:*"]} in statements
 
 
 def test_one_port_for_two_is_refused(runtime: Any) -> None:
     with pytest.raises(ValueError, match="both listen on port 9000"):
-        ObjectStoreArgs(runtime=runtime, bucket="ray", port=9000, console_port=9000)
+        ObjectStoreArgs(
+            kind=minio_store.KIND, runtime=runtime, bucket="ray", port=9000, console_port=9000
+        )
 
 
 @pytest.mark.parametrize("name", ["", "Ray", "ray_head", "-ray", "ray-", "r" * 41, "../ray"])
@@ -183,7 +237,3 @@ def test_service_names_are_checked(name: str) -> None:  # F39
 def test_a_service_without_health_check_is_refused() -> None:
     with pytest.raises(ValueError, match="no health check"):
         Service(name="ray", program="ray", arguments=[], ports=[], health=[])
-
-
-def test_policies_are_json() -> None:
-    assert json.loads(json.dumps(object_store.METRICS_POLICY)) == object_store.METRICS_POLICY

@@ -22,7 +22,7 @@ PANELS = {
 
 @pytest.fixture(scope="module")
 def board() -> dict[str, Any]:
-    made = dashboard.dashboard("http://host.example:8265")
+    made = dashboard.dashboard("http://host.example:8265", of_store=True)
     text: dict[str, Any] = json.loads(json.dumps(made))
     return text
 

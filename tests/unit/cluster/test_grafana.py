@@ -23,6 +23,7 @@ def _args(runtime: Any, **changes: Any) -> GrafanaArgs:
         "prometheus": "http://prometheus.internal:9090",
         "public_url": "http://host.example:3000",
         "ray_dashboard_url": "http://host.example:8265",
+        "of_store": True,
         "anonymous": False,
     }
     return GrafanaArgs(**(values | changes))

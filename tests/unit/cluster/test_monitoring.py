@@ -1,5 +1,6 @@
 """What Prometheus is told to scrape, and with which tokens."""
 
+import dataclasses
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import jwt
 import pytest
 import yaml
 
-from cluster import monitoring, object_store
+from cluster import minio_store, monitoring, versitygw_store
 from cluster.monitoring import Monitoring, MonitoringArgs
 from cluster.object_store import Storage
 
@@ -21,7 +22,8 @@ STORE = Storage(
     endpoint="http://e",
     internal="minio:9000",
     bucket="ray",
-    metrics_secret="k" * 40,
+    metrics=minio_store.KIND.metrics,
+    metrics_token="store-canary",
 )
 
 
@@ -31,7 +33,6 @@ def _args(runtime: Any, storage: Storage) -> MonitoringArgs:
     )
 
 
-@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) -> None:  # F35
     def program() -> Any:
         declared = Monitoring("monitoring", _args(runtime, STORE))
@@ -52,19 +53,28 @@ def test_prometheus_reads_its_tokens_from_files(runtime: Any, deploy: Deploy) ->
     for job in (store, buckets):
         assert job["static_configs"] == [{"targets": ["minio:9000"]}]
         assert job["authorization"] == {"credentials_file": "/run/secrets/object-store-token"}
-    claims = jwt.decode(
-        result["files"]["object-store-token"], "k" * 40, algorithms=["HS512"], issuer="prometheus"
-    )
-    assert claims["sub"] == object_store.MONITORING_USER
+    assert result["files"]["object-store-token"] == "store-canary"
+    assert "store-canary" not in text
 
 
-def test_without_a_store_prometheus_scrapes_ray_only(runtime: Any) -> None:
-    jobs = monitoring.scrape_config(_args(runtime, FOLDER), "head:8265", "")["scrape_configs"]
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+def test_minios_token_is_its_monitoring_users_and_the_same_each_time() -> None:
+    token = minio_store.token("some-user", "k" * 40)
+    assert token == minio_store.token("some-user", "k" * 40)
+    claims = jwt.decode(token, "k" * 40, algorithms=["HS512"], issuer="prometheus")
+    assert claims["sub"] == "some-user"
+
+
+@pytest.mark.parametrize("metrics", [{}, versitygw_store.KIND.metrics])
+def test_without_figures_of_a_store_prometheus_scrapes_ray_only(
+    runtime: Any, deploy: Deploy, metrics: dict[str, str]
+) -> None:
+    storage = dataclasses.replace(STORE, metrics=metrics, metrics_token="")
+    deploy(lambda: Monitoring("monitoring", _args(runtime, storage)).url)
+    placed = runtime.placed["prometheus"]
+    jobs = yaml.safe_load(placed.files["prometheus.yml"])["scrape_configs"]
     assert [job["job_name"] for job in jobs] == ["ray"]
-
-
-def test_the_store_token_is_the_same_each_time() -> None:
-    assert monitoring.store_token("k" * 40) == monitoring.store_token("k" * 40)
+    assert set(placed.secrets) == {"ray-token"}
 
 
 def test_what_could_change_or_end_prometheus_stays_off(runtime: Any, deploy: Deploy) -> None:  # F37

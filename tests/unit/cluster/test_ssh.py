@@ -49,6 +49,6 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
 
 
 def test_a_stack_of_this_machine_does_not_load_an_ssh_library() -> None:
-    modules = "infra.runtimes.process, cluster.minio_calls, infra.place"
+    modules = "infra.runtimes.process, cluster.minio_calls, cluster.versitygw_calls, infra.place"
     script = f"import sys, {modules}; sys.exit('asyncssh' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

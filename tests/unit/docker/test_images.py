@@ -36,6 +36,7 @@ def test_the_images_are_here():
         "minio",
         "mlflow",
         "ray",
+        "versitygw",
     ]
 
 

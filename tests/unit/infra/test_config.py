@@ -44,7 +44,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("worker.resources", {"worker": {"resources": ["tpu"]}}, "amounts by name"),
     ("worker.resources.CPU", {"worker": {"resources": {"CPU": 1}}}, "a name other than"),
     ("worker.resources.tpu", {"worker": {"resources": {"tpu": "x"}}}, "must be a number"),
-    ("objectStore", {"objectStore": "s3"}, "auto, minio, directory"),
+    ("objectStore", {"objectStore": "s3"}, "auto, versitygw, minio, directory"),
     ("bucket", {"bucket": "Ray"}, "lowercase"),
     ("bucket", {"bucket": ""}, "lowercase"),
     ("bucket", {"bucket": "a" * 64}, "3 to 63"),

@@ -16,8 +16,8 @@ Put = Callable[[Path, str, str], Path]
 
 
 def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, recorded: Any) -> None:
-    for name in ("minio", "prometheus"):
-        put_program(bare, name, "exit 0")
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+    put_program(bare, "prometheus", "exit 0")
     exported = run()
     names = {value for name, value in vars(outputs).items() if name.isupper()}
     assert set(exported) == names
@@ -25,15 +25,16 @@ def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, record
     assert exported["storageUrl"] == "s3://ray"
     assert exported["rayToken"] == "value of ray-token"
     assert exported["serveToken"] == "value of serve-token"
+    assert exported["accessKey"] == "value of object-store-training-key"
     assert exported["secretKey"] == "value of object-store-training"
     assert exported["pythonVersion"].count(".") == 1
     programs = recorded.of_type("process:Program")
     assert sorted(args.inputs["name"] for args in programs.values()) == [
-        "minio",
         "prometheus",
         "ray-head",
         "ray-worker-0",
         "ray-worker-1",
+        "versitygw",
     ]
 
 
@@ -98,10 +99,10 @@ def test_a_bare_machine_gets_ray_and_a_folder(run: Any, recorded: Any) -> None:
 def test_no_secret_is_an_ordinary_input(  # F35
     run: Any, bare: Path, put_program: Put, recorded: Any
 ) -> None:
-    for name in ("minio", "prometheus"):
-        put_program(bare, name, "exit 0")
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+    put_program(bare, "prometheus", "exit 0")
     run()
-    secret = ("secrets", "rootPassword", "secretKey", "value")
+    secret = ("secrets", "rootUser", "rootPassword", "accessKey", "secretKey", "value")
     for args in recorded.created:
         shown = {key: value for key, value in args.inputs.items() if key not in secret}
         assert "value of " not in str(shown), args.name
@@ -110,8 +111,8 @@ def test_no_secret_is_an_ordinary_input(  # F35
 def test_every_port_of_the_stack_is_checked_before_anything_starts(
     run: Any, bare: Path, put_program: Put, recorded: Any
 ) -> None:
-    for name in ("minio", "prometheus"):
-        put_program(bare, name, "exit 0")
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+    put_program(bare, "prometheus", "exit 0")
     run()
     (supervisor,) = recorded.of_type("process:Supervisor").values()
     checked = {int(n) for numbers in supervisor.inputs["ports"].values() for n in numbers}
@@ -172,11 +173,11 @@ def test_containers_are_what_a_machine_with_an_engine_gets(run: Any, recorded: A
     assert set(_containers(recorded)) == {
         "grafana",
         "jupyter",
-        "minio",
         "prometheus",
         "ray-head",
         "ray-worker-0",
         "ray-worker-1",
+        "versitygw",
     }
     (node,) = recorded.of_type("docker:Node").values()
     assert sorted(node.inputs["names"]) == sorted(_containers(recorded))

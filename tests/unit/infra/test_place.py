@@ -18,6 +18,7 @@ from infra.hosts.probe import Facts
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
 ONE = {"address": "192.0.2.4", "user": "ada", "hostKey": KEY, "privateAddress": "10.0.0.4"}
 TWO = {"address": "gpu2.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.5"}
+GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
 PRIVATE = "canary of the private key"
 HOST_KEY = "canary of the host key"
 FACTS = Facts(
@@ -29,7 +30,6 @@ FACTS = Facts(
     free_mib=10**6,
     free_tmp_mib=10**6,
     python3="/usr/bin/python3",
-    minio="/usr/bin/minio",
     prometheus="/usr/bin/prometheus",
     interfaces={"10.0.0.4": "eth1"},
     outward="eth0",
@@ -64,8 +64,9 @@ def _flags(command: list[str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def looks(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def looks(bare: Path, put_program: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Say what the hosts have; each has a home folder of its user's."""
+    put_program(bare, *GO)
 
     def change(**changes: Any) -> None:
         def look(connection: Any) -> Facts:
@@ -121,7 +122,7 @@ def test_the_head_is_on_the_first_host_and_a_worker_on_each(run: Any, recorded: 
     assert set(exported) == names
     programs = _programs(recorded)
     assert {name: props["machine"] for name, props in programs.items()} == {
-        "minio": "ada@192.0.2.4",
+        "versitygw": "ada@192.0.2.4",
         "prometheus": "ada@192.0.2.4",
         "ray-head": "ada@192.0.2.4",
         "ray-worker-0": "ada@192.0.2.4",
@@ -170,7 +171,7 @@ def test_hosts_talk_to_one_another_at_private_addresses(run: Any, recorded: Any)
     assert _flags(programs["ray-head"]["command"])["--dashboard-host"] == "127.0.0.1"
     assert "--web.listen-address=127.0.0.1:9090" in programs["prometheus"]["command"]
     # Workers of other machines write to the store.
-    assert "10.0.0.4:9000" in programs["minio"]["command"]
+    assert "10.0.0.4:9000" in programs["versitygw"]["command"]
     assert exported["objectStoreEndpoint"] == "http://10.0.0.4:9000"
     assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
     assert exported["ssh"]["host"] == "192.0.2.4"  # the machine that this is meant on
@@ -180,11 +181,11 @@ def test_hosts_talk_to_one_another_at_private_addresses(run: Any, recorded: Any)
 def test_a_single_host_keeps_to_its_loopback(run: Any, recorded: Any) -> None:  # F33
     exported = run(hosts=[{"address": "::1", "user": "ada", "hostKey": KEY}])
     programs = _programs(recorded)
-    assert set(programs) == {"minio", "prometheus", "ray-head", "ray-worker-0"}
+    assert set(programs) == {"versitygw", "prometheus", "ray-head", "ray-worker-0"}
     nodes = [programs[name]["command"] for name in ("ray-head", "ray-worker-0")]
     assert [_flags(command)["--node-ip-address"] for command in nodes] == ["127.0.0.2", "127.0.0.3"]
     assert _flags(nodes[1])["--address"] == "127.0.0.2:6379"
-    assert "127.0.0.1:9000" in programs["minio"]["command"]
+    assert "127.0.0.1:9000" in programs["versitygw"]["command"]
     assert exported["objectStoreEndpoint"] == "http://127.0.0.1:9000"
     assert "GLOO_SOCKET_IFNAME" not in programs["ray-worker-0"]["environment"]
 
@@ -263,8 +264,9 @@ def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(
     assert _flags(_programs(recorded)["ray-worker-0"]["command"])["--num-gpus"] == "0"
 
 
-def test_several_hosts_need_an_object_store(run: Any, looks: Any, recorded: Any) -> None:
-    looks(minio="")
+@pytest.mark.usefixtures("looks")
+def test_several_hosts_need_an_object_store(run: Any, recorded: Any, bare: Path) -> None:
+    (bare / "go").unlink()
     with pytest.raises(pulumi.RunError, match="2 hosts need an object store"):
         run(hosts=[ONE, TWO])
     assert recorded.created == []
@@ -273,24 +275,25 @@ def test_several_hosts_need_an_object_store(run: Any, looks: Any, recorded: Any)
 
 
 def test_a_folder_is_used_where_it_is_asked_for(run: Any, looks: Any, recorded: Any) -> None:
-    looks()  # with a MinIO
+    looks()
     exported = run(hosts=[ONE], objectStore="directory", dataDir="/srv/a~b")
     assert exported["storageUrl"] == "file:///srv/a~b/storage"
-    assert "minio" not in _programs(recorded)
+    assert "versitygw" not in _programs(recorded)
 
 
-def test_the_minio_of_this_machine_goes_to_a_host_without_one(
-    run: Any, looks: Any, recorded: Any, bare: Path, put_program: Any
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize("store", ["versitygw", "minio"])
+def test_the_store_of_this_machine_goes_to_the_first_host(
+    run: Any, recorded: Any, store: str
 ) -> None:
-    looks(minio="")
-    here = put_program(bare, "minio", "exit 0")
-    run(hosts=[ONE, TWO])
+    run(hosts=[ONE, TWO], objectStore=store)
+    (built,) = recorded.of_type("host:GoTool").values()
     (copy,) = recorded.of_type("host:Executable").values()
     inputs = _plain(copy.inputs)
-    assert inputs["source"] == str(here)
-    assert inputs["path"] == "/srv/ada/.trainyard/trainyard-test/bin/minio"
+    assert inputs["source"] == built.inputs["path"]
+    assert inputs["path"] == f"/srv/ada/.trainyard/trainyard-test/bin/{store}"
     assert inputs["machine"] == "ada@192.0.2.4"
-    assert _programs(recorded)["minio"]["command"][0] == inputs["path"]
+    assert _programs(recorded)[store]["command"][0] == inputs["path"]
 
 
 def test_without_prometheus_there_is_no_monitoring(run: Any, looks: Any, recorded: Any) -> None:
@@ -340,7 +343,7 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
 ) -> None:
     hosts = [ONE, TWO | {"user": "ada"}]
     exported = run(hosts=hosts, startRay=False, sshKeyFile=str(key_file))
-    assert set(_programs(recorded)) == {"minio", "prometheus"}
+    assert set(_programs(recorded)) == {"versitygw", "prometheus"}
     files = [_plain(args.inputs) for args in recorded.of_type("process:Files").values()]
     assert sorted(props["machine"] for props in files) == ["ada@192.0.2.4", "ada@gpu2.lab"]
     for props in files:
@@ -408,7 +411,7 @@ RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lamb
 def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
     run: Any, recorded: Any, bare: Path, put_program: Any
 ) -> None:
-    put_program(bare, "minio", "exit 0")
+    put_program(bare, *GO)
     exported = run(allowedCidrs=HOME, lambdaCloud=RENT)
     instances = recorded.of_type("lambda:Instance")
     assert len(instances) == 2
@@ -426,7 +429,7 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
         assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
     programs = _programs(recorded)
     assert {name: props["machine"] for name, props in programs.items()} == {
-        "minio": "lambda-instance-0-id",
+        "versitygw": "lambda-instance-0-id",
         "prometheus": "lambda-instance-0-id",
         "ray-head": "lambda-instance-0-id",
         "ray-worker-0": "lambda-instance-0-id",
@@ -460,7 +463,7 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
 def test_rented_machines_are_waited_for_together_and_apart(
     run: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
-    put_program(bare, "minio", "exit 0")
+    put_program(bare, *GO)
     run(allowedCidrs=HOME, lambdaCloud=RENT | {"instances": 9})
     (active,) = [request for request in requests if request.type.endswith(":Active")]
     assert len(active.object["instanceIds"]) == 9
@@ -470,7 +473,7 @@ def test_rented_machines_are_waited_for_together_and_apart(
 def test_what_is_on_a_rented_machine_goes_with_it(
     run: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
-    put_program(bare, "minio", "exit 0")
+    put_program(bare, *GO)
     run(allowedCidrs=HOME, lambdaCloud=RENT)
     there = ("process:Data", "process:Supervisor", "process:Program", "host:Reachable")
     there += ("host:Executable", "command:remote", "lambda:Deadline")
@@ -490,7 +493,7 @@ def test_what_is_on_a_rented_machine_goes_with_it(
 def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
     run: Any, recorded: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
-    put_program(bare, "minio", "exit 0")
+    put_program(bare, *GO)
     run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="")
     for args in recorded.created:
         assert "canary" not in str(_shown(args.inputs)), args.name
@@ -534,7 +537,7 @@ def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, rec
 def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A22 A24
     run: Any, bare: Path, put_program: Any
 ) -> None:
-    put_program(bare, "minio", "exit 0")
+    put_program(bare, *GO)
     exported = run(
         allowedCidrs=HOME,
         lambdaCloud=RENT | {"sshKeyName": "test-ssh-010", "ttlHours": 0},

@@ -159,9 +159,10 @@ def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]
 def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
     """A lab that all tests of the session share; it must leave nothing behind.
 
-    It comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli).
+    With MinIO, as the course has it; smaller labs have the default store. It comes up and ends as
+    under the pulumi CLI (tests/fakes/pulumi_cli).
     """
-    lab = make_lab(keepData=False, copied=True)
+    lab = make_lab(keepData=False, copied=True, objectStore="minio")
     lab.stack.bench("up", "--yes")
     yield lab
     lab.stack.bench("destroy", "--yes")

@@ -147,31 +147,32 @@ def test_an_image_that_cannot_be_built(make_small_lab: Callable[..., Any]) -> No
     lab = make_small_lab(buildArgs={"GO_IMAGE": BASE})
     text = _refused(lab)
     (error,) = _errors(text)
-    assert "image trainyard/minio:" in error
+    assert "image trainyard/versitygw:" in error
     assert "GO_IMAGE" in text.partition(error)[2]  # the last lines of the build
     assert "go: not found" in text
-    assert "minio" not in lab.containers()
+    assert "versitygw" not in lab.containers()
     ended = lab.client.api.containers(all=True, filters={"status": "exited"})
-    assert not [each for each in ended if "go install" in each["Command"]]
+    assert not [each for each in ended if "go mod download" in each["Command"]]
 
 
 def test_a_container_that_does_not_come_up_and_then_does(  # F31
     make_image: Callable[[str], str], make_small_lab: Callable[..., Any]
 ) -> None:
     silent = make_image("seq 30; exec sleep infinity")
-    lab = make_small_lab(images={"minio": silent}, startTimeoutSeconds=5)
+    lab = make_small_lab(images={"versitygw": silent}, startTimeoutSeconds=5)
     text = _refused(lab)
     # What the check itself says is the image's business: this one has no curl.
-    late = r"minio does not answer after 5 s \(setting startTimeoutSeconds\): exit code \d+: .*curl"
+    late = r"versitygw does not answer after 5 s \(setting startTimeoutSeconds\): "
+    late += r"exit code \d+: .*curl"
     assert re.search(late, text), text
-    assert f"(docker logs {lab.prefix}minio has all)" in text
+    assert f"(docker logs {lab.prefix}versitygw has all)" in text
     shown = [line for line in text.splitlines() if line.isdecimal()]
     assert shown == [str(number) for number in range(11, 31)]
 
     ending = make_image("echo no licence; exit 3")
-    lab.change(images={"minio": ending}, startTimeoutSeconds=60)
+    lab.change(images={"versitygw": ending}, startTimeoutSeconds=60)
     text = _refused(lab)
-    ended = re.search(r"minio ended (\d+) times \(exit code 3\)\. Its last log lines", text)
+    ended = re.search(r"versitygw ended (\d+) times \(exit code 3\)\. Its last log lines", text)
     assert ended, text
     assert int(ended[1]) >= 3  # it is looked at now and then, and may end twice in between
     assert "\nno licence\n" in text
@@ -196,7 +197,7 @@ def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[...
     other = lab.client.containers.run(
         BASE,
         ["sleep", "infinity"],
-        name=f"{lab.prefix}minio",
+        name=f"{lab.prefix}versitygw",
         ports={"80/tcp": ("127.0.0.1", port)},
         init=True,
         detach=True,
@@ -209,5 +210,5 @@ def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[...
     assert f"docker network rm {lab.identity}" in text
     assert text.count("pulumi config set containerPrefix test-") == 2
     assert f"port {port} (prometheusPort) is published by container {other.name} " in text
-    assert set(lab.containers()) == {"minio"}
+    assert set(lab.containers()) == {"versitygw"}
     assert lab.volumes() == []

@@ -25,7 +25,14 @@ def test_the_lab_changes_hands_without_a_change(
         for program, service in (("ray", "ray-head"), ("minio", "minio"))
     }
     images = {**lab.stack.settings["images"], **built}
-    other = make_lab(workers=1, notebook=False, images=images, keepData=False, copied=True)
+    other = make_lab(
+        workers=1,
+        notebook=False,
+        images=images,
+        keepData=False,
+        objectStore="minio",
+        copied=True,
+    )
     stack = other.stack
     pulumi = partial(pulumi_cli, stack.project, stack.environment, "test")
     stack.engine("up", "--yes")

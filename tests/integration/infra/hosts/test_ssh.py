@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster import minio_calls, ssh
+from cluster import minio_calls, s3_calls, ssh, versitygw_calls
 from cluster.ssh import (
     CommandError,
     Connection,
@@ -588,7 +588,8 @@ def test_a_program_of_this_machine_is_copied_there(there, short_folder):  # F39
 def test_a_store_on_a_machine_that_is_away_has_nothing(there):  # F8
     away = {**there["host"], "port": 1}
     root = {"rootUser": "root", "rootPassword": "x"}
-    props = {"endpoint": "127.0.0.1:9000", "bucket": "ray", "via": away, **root}
-    assert minio_calls.has_bucket(props) is False
-    assert minio_calls.has_user(props, "training") is False
-    assert minio_calls.remove_user(props, "training") is False
+    props = {"endpoint": "127.0.0.1:9000", "bucket": "ray", "via": away, "accessKey": "k", **root}
+    assert s3_calls.has_bucket(props) is False
+    for calls in (minio_calls, versitygw_calls):
+        assert calls.has_user(props) is False
+        assert calls.remove_user(props, "k") is False

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
 TRAIN = str(Path(sys.executable).parent / "train")
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
-SERVICES = "pgrep -u ubuntu -fa 'supervisord|raylet|gcs_server|minio|prometheus' || true"
+SERVICES = "pgrep -u ubuntu -fa 'supervisord|raylet|gcs_server|versitygw|prometheus' || true"
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,6 @@ def _machine(home: Path, **changes: Any) -> Machine:
         "cpus": 8,
         "memory_mib": 32768,
         "gpus": 0,
-        "minio": "",
         "prometheus": "",
     }
     return Machine(**values | changes)

@@ -90,7 +90,10 @@ def test_a_copy_that_was_changed_is_not_there(machine, provider, props, tmp_path
 
 def test_a_program_for_other_machines_is_refused(machine, provider, props):
     machine.architecture = "riscv64"
-    with pytest.raises(SshError, match=r"ada@192.0.2.4 is riscv64, and minio-.*put a minio for"):
+    with pytest.raises(
+        SshError,
+        match=r"ada@192.0.2.4 is riscv64, and minio-.*run `up` on a machine that is riscv64",
+    ):
         provider.create(props)
     assert machine.copies == 0
 

@@ -1,5 +1,7 @@
-"""A program is built once, told about while it builds, and never half there."""
+"""A program is built once, checked before it is used, and never half there."""
 
+import json
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,61 +10,148 @@ from typing import Any
 
 import pytest
 
-from infra.hosts import go_tool
+from infra.hosts import go_programs, go_tool
+from infra.hosts.go_programs import GoProgram
 from infra.hosts.go_tool import BuildError, GoToolProvider
 
 Put = Callable[[Path, str, str], Path]
-BUILD = 'echo "go: downloading x"; /bin/sleep 0.2; echo run >> {log}; echo built > "$GOBIN/tool"'
+GO = """
+case "$1" in
+mod) echo "go: downloading x" >&2; echo '{module}' ;;
+build)
+  /bin/sleep 0.2; echo run >> {log}
+  for word; do case "$word" in -o=*) out="${{word#-o=}}" ;; esac; done
+  read -r ours < cmd/ours.go; read -r theirs < main.go
+  echo "$ours $theirs" > "$out" ;;
+esac
+"""
 
 
 @pytest.fixture
-def props(tmp_path: Path) -> dict[str, Any]:
+def sources(tmp_path: Path) -> Path:
+    """A module as Go keeps it: nobody may write there."""
+    folder = tmp_path / "module"
+    (folder / "cmd").mkdir(parents=True)
+    (folder / "main.go").write_text("theirs\n")
+    (folder / "main.go").chmod(0o444)
+    (folder / "cmd").chmod(0o555)
+    folder.chmod(0o555)
+    return folder
+
+
+@pytest.fixture
+def props(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    added = tmp_path / "ours.go"
+    added.write_text("ours\n")
+    tool = GoProgram(
+        name="tool",
+        module="example.com/tool",
+        version="v1",
+        sum="h1:right",
+        package=".",
+        added=added,
+        into="cmd",
+    )
+    monkeypatch.setattr(go_tool, "PROGRAMS", {"tool": tool})
     path = tmp_path / "cache" / "bin" / "tool-v1"
     return {"module": "example.com/tool", "version": "v1", "path": str(path)}
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.fixture
+def go(bare: Path, put_program: Put, sources: Path, tmp_path: Path) -> Callable[..., None]:
+    """Put a Go on PATH that has the module."""
+
+    def put(**changes: str) -> None:
+        module = {"Sum": "h1:right", "Dir": str(sources)} | changes
+        put_program(bare, "go", GO.format(module=json.dumps(module), log=tmp_path / "log"))
+
+    put()
+    return put
+
+
+@pytest.mark.usefixtures("go")
 def test_it_is_built_once_for_all_who_ask(
-    bare: Path,
-    put_program: Put,
     props: dict[str, Any],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(go_tool, "HEARTBEAT_SECONDS", 0.05)
-    put_program(bare, "go", BUILD.format(log=tmp_path / "log"))
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: GoToolProvider().create(props), range(4)))
     assert {result.id for result in results} == {props["path"]}
-    assert Path(props["path"]).read_text() == "built\n"
+    path = Path(props["path"])
+    assert path.read_text() == "ours theirs\n"
+    assert os.access(path, os.X_OK)
     assert (tmp_path / "log").read_text() == "run\n"
     said = capsys.readouterr().err
     assert "building example.com/tool@v1 (once" in said
     assert "building example.com/tool@v1: 0 s" in said
     assert "built example.com/tool@v1 in" in said
-    assert sorted(p.name for p in Path(props["path"]).parent.iterdir()) == [
+    assert sorted(p.name for p in path.parent.iterdir()) == [
         "tool-v1",
         "tool-v1.lock",
+        "tool-v1.sha256",
     ]
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("go")
+@pytest.mark.parametrize("damage", ["changed", "torn", "without its sum"])
+def test_what_is_not_as_it_was_built_is_built_anew(  # F41
+    props: dict[str, Any], damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    GoToolProvider().create(props)
+    path = Path(props["path"])
+    if damage == "without its sum":
+        path.with_name("tool-v1.sha256").unlink()
+    else:
+        path.write_text("other theirs\n" if damage == "changed" else "ours")
+    assert GoToolProvider().read(props["path"], props).id == ""
+    GoToolProvider().create(props)
+    assert f"{path} is not as it was built: it is built anew" in capsys.readouterr().err
+    assert path.read_text() == "ours theirs\n"
+    assert (tmp_path / "log").read_text() == "run\nrun\n"
+    assert GoToolProvider().read(props["path"], props).id == props["path"]
+
+
+def test_a_module_with_another_sum_is_not_built(  # F41
+    go: Callable[..., None], props: dict[str, Any]
+) -> None:
+    go(Sum="h1:wrong")
+    with pytest.raises(BuildError, match=r"has the sum h1:wrong, and .* says h1:right.* GOPROXY"):
+        GoToolProvider().create(props)
+    assert not Path(props["path"]).exists()
+
+
+@pytest.mark.usefixtures("go")
+def test_a_cache_of_somebody_elses_is_not_used(props: dict[str, Any], tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    folder = Path(props["path"]).parent
+    folder.parent.mkdir()
+    folder.symlink_to(theirs)
+    with pytest.raises(BuildError, match=r"is a link.* Remove it, or set XDG_CACHE_HOME"):
+        GoToolProvider().create(props)
+    assert list(theirs.iterdir()) == []
 
 
 def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(
     bare: Path, put_program: Put, props: dict[str, Any]
 ) -> None:
-    put_program(bare, "go", 'echo "no such module"; exit 1')
+    put_program(bare, "go", 'echo "no such module" >&2; exit 1')
     before = threading.active_count()
-    with pytest.raises(BuildError, match="objectStore to directory") as raised:
+    with pytest.raises(BuildError, match="or to directory") as raised:
         GoToolProvider().create(props)
     assert "no such module" in str(raised.value)
-    assert not Path(props["path"]).exists()
+    assert sorted(p.name for p in Path(props["path"]).parent.iterdir()) == ["tool-v1.lock"]
     assert threading.active_count() <= before
 
 
-def test_what_is_there_is_not_built(bare: Path, props: dict[str, Any]) -> None:
-    assert list(bare.iterdir()) == []
-    Path(props["path"]).parent.mkdir(parents=True)
-    Path(props["path"]).write_text("old")
+@pytest.mark.usefixtures("go")
+def test_what_is_there_is_not_built(bare: Path, props: dict[str, Any], tmp_path: Path) -> None:
+    GoToolProvider().create(props)
+    (bare / "go").unlink()
     assert GoToolProvider().create(props).id == props["path"]
     assert GoToolProvider().read(props["path"], props).id
     Path(props["path"]).unlink()
@@ -72,3 +161,18 @@ def test_what_is_there_is_not_built(bare: Path, props: dict[str, Any]) -> None:
 def test_another_version_is_another_program(props: dict[str, Any]) -> None:
     assert not GoToolProvider().diff("x", props, dict(props)).changes
     assert GoToolProvider().diff("x", props, {**props, "version": "v2"}).replaces == ["version"]
+
+
+def test_another_file_of_ours_is_another_program(  # a mended guard is built
+    props: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tool,) = go_tool.PROGRAMS.values()
+    before = tool.path
+    tool.added.write_text("mended\n")
+    assert tool.path != before
+
+
+def test_what_the_programs_are_made_of_is_here() -> None:
+    for program in go_programs.PROGRAMS.values():
+        assert program.added.is_file()
+        assert program.sum.startswith("h1:")

@@ -12,44 +12,25 @@ from infra.hosts import local
 Put = Callable[[Path, str, str], Path]
 
 
-def test_minio_on_path_is_taken(bare: Path, put_program: Put) -> None:
-    expected = put_program(bare, "minio", "exit 0")
-    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
-    assert local.minio_source() == str(expected)
-
-
 @pytest.mark.parametrize(
-    ("answer", "source"),
+    ("answer", "version"),
     [
-        ("go version go1.26.8 linux/amd64", "go"),
-        ("go version go1.24 linux/amd64", "go"),
-        ("go version go1.23.9 linux/amd64", None),
+        ("go version go1.26.8 linux/amd64", (1, 26)),
+        ("go version go1.24 linux/amd64", (1, 24)),
         ("gibberish", None),
     ],
 )
-def test_go_builds_minio_only_if_it_is_new_enough(
-    bare: Path, put_program: Put, answer: str, source: str | None
+def test_the_version_of_go(
+    bare: Path, put_program: Put, answer: str, version: tuple[int, int] | None
 ) -> None:
     put_program(bare, "go", f"echo {answer}")
-    assert local.minio_source() == source
+    assert local.go_version() == version
 
 
 def test_a_go_that_fails_is_no_go(bare: Path, put_program: Put) -> None:
+    assert local.go_version() is None
     put_program(bare, "go", "exit 1")
-    assert local.minio_source() is None
-
-
-def test_without_anything_minio_cannot_be_had(bare: Path) -> None:
-    assert list(bare.iterdir()) == []
-    assert local.minio_source() is None
-
-
-@pytest.mark.usefixtures("bare")
-def test_a_cached_minio_needs_no_go() -> None:
-    cached = local.cached_minio()
-    cached.parent.mkdir(parents=True)
-    cached.touch()
-    assert local.minio_source() == "go"
+    assert local.go_version() is None
 
 
 def test_runtime_folders_are_short_and_differ_by_stack() -> None:

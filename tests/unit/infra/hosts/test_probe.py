@@ -22,7 +22,6 @@ freeTmpMib 50000
 machine x86_64
 home /home/ada
 python3 /usr/bin/python3
-minio 
 prometheus 
 gpus 2
 address 127.0.0.1 lo
@@ -38,7 +37,6 @@ FACTS = Facts(
     free_mib=100000,
     free_tmp_mib=50000,
     python3="/usr/bin/python3",
-    minio="",
     prometheus="",
     interfaces={"127.0.0.1": "lo", "10.0.0.4": "eth1"},
     outward="eth0",

@@ -33,7 +33,6 @@ FACTS = Facts(
     free_mib=10**6,
     free_tmp_mib=10**6,
     python3="/usr/bin/python3",
-    minio="",
     prometheus="",
     interfaces={"10.0.0.4": "eno1"},
     outward="eth0",

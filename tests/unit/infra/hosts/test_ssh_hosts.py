@@ -21,7 +21,6 @@ FACTS = Facts(
     free_mib=10**6,
     free_tmp_mib=10**6,
     python3="/usr/bin/python3",
-    minio="/usr/bin/minio",
     prometheus="",
     interfaces={},
     outward="eth0",
@@ -71,7 +70,7 @@ def test_what_a_host_has_is_what_its_machine_offers(monkeypatch):
         "/srv/ada/.trainyard/lab-dev/env",
     )
     assert (first.cpus, first.memory_mib, first.gpus) == (8, 32768, 2)
-    assert (first.minio, first.prometheus) == ("/usr/bin/minio", "")
+    assert first.prometheus == ""
     assert (second.name, second.identity) == ("host-1", "ada@192.0.2.5:2222")
     assert (second.address, second.gpus) == ("10.0.0.5", 1)
     assert second.path("~/data") == "/srv/ada/data"

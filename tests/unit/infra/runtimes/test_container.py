@@ -164,6 +164,7 @@ def node() -> dict[str, Any]:
         "address": "",
         "images": {},
         "volumes": [],
+        "store": "",
     }
 
 
@@ -260,6 +261,18 @@ def test_a_change_is_looked_at_for_what_is_new(engine: FakeEngine, node: dict[st
         "a container lab-db i",
         f"port {db} (dbPort) i"[:20],
     ]
+
+
+@pytest.mark.usefixtures("engine")
+def test_another_store_does_not_take_the_place_of_one_that_runs(node: dict[str, Any]) -> None:
+    old, new = {**node, "store": "minio"}, {**node, "store": "versitygw"}
+    with pytest.raises(NodeError) as raised:
+        NodeProvider().update("engine", old, new)
+    message = str(raised.value)
+    assert "objectStore is now versitygw, and this stack runs minio" in message
+    assert "volume lab-trainyard-dev-minio-data" in message
+    assert "Nothing was changed" in message
+    NodeProvider().update("engine", old, old)
 
 
 def test_an_address_of_this_machine_is_taken(

@@ -89,7 +89,9 @@ def test_sources_are_named_by_the_settings_that_change_them() -> None:  # F31
 
 @pytest.mark.parametrize("program", BUILT)
 def test_our_own_images_can_be_built_from_other_bases(program: str) -> None:
-    expected = {"buildArgs.BASE_IMAGE"} | ({"buildArgs.GO_IMAGE"} if program == "minio" else set())
+    expected = {"buildArgs.BASE_IMAGE"} | (
+        {"buildArgs.GO_IMAGE"} if program in ("minio", "versitygw") else set()
+    )
     found = sources(PULLED, {}, [program])
     assert set(found) == expected
     assert all(found.values())

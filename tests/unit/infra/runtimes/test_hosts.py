@@ -33,7 +33,6 @@ def _machine(index: int, **changes: Any) -> Machine:
         "cpus": 8,
         "memory_mib": 32768,
         "gpus": 0,
-        "minio": "",
         "prometheus": "",
     }
     return Machine(**values | changes)
@@ -53,7 +52,8 @@ def within(recorded: Any) -> Callable[..., None]:
             "data": "~/data",
             "keep_data": True,
             "identifier": "x",
-            "minio": None,
+            "store": "minio",
+            "programs": {},
             "ports": PORTS[: 3 + len(machines)],
             "start_timeout": 120,
         }

@@ -69,5 +69,6 @@ def test_relative_folders_are_refused() -> None:
             identifier="x",
             executables={},
             ports=[],
+            store="",
             start_timeout=5,
         )

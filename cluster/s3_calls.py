@@ -1,0 +1,84 @@
+"""Calls that every object store answers, from the properties that its resources hold.
+
+Properties: endpoint (host:port), rootUser, rootPassword; bucket; via (of another machine that
+reaches the endpoint, as `cluster.ssh.Connection.of` takes it).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import urllib3
+from minio import Minio
+from minio.error import MinioAdminException, S3Error
+
+from cluster import store_proof
+from cluster.ssh import Connection, SshError, forwarded
+
+STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
+RETRY_SECONDS = 0.2
+REQUEST_SECONDS = 10
+
+T = TypeVar("T")
+
+
+def ensure_bucket(props: dict[str, Any]) -> None:
+    """Make the bucket, or keep the one that exists, in a store that lets in only whom it should.
+
+    Raises:
+        store_proof.UnsafeStoreError: it serves requests whose signature is forged.
+    """
+    with reached(props) as there:
+        s3 = client(there)
+        if not patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"])):
+            s3.make_bucket(bucket_name=props["bucket"])
+        store_proof.prove(there["endpoint"], props["bucket"], props["rootUser"], s3.remove_object)
+
+
+def has_bucket(props: dict[str, Any]) -> bool:
+    """Return whether the bucket is there; a store that does not answer has none."""
+    try:
+        with reached(props) as there:
+            return client(there, retries=0).bucket_exists(bucket_name=props["bucket"])
+    except (urllib3.exceptions.HTTPError, S3Error, SshError):
+        return False
+
+
+@contextmanager
+def reached(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the properties with an endpoint that this machine reaches."""
+    if "via" not in props:
+        yield props
+        return
+    host, _, port = props["endpoint"].rpartition(":")
+    with forwarded(Connection.of(props["via"]), host, int(port)) as endpoint:
+        yield {**props, "endpoint": endpoint}
+
+
+def pool(retries: int) -> urllib3.PoolManager:
+    """Return what sends requests, with a bound for each."""
+    return urllib3.PoolManager(timeout=urllib3.Timeout(total=REQUEST_SECONDS), retries=retries)
+
+
+def client(props: dict[str, Any], retries: int = 3) -> Minio:
+    """Return an S3 client of the store's root."""
+    return Minio(
+        endpoint=props["endpoint"],
+        access_key=props["rootUser"],
+        secret_key=props["rootPassword"],
+        secure=False,
+        http_client=pool(retries),
+    )
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Repeat a call while the store says that it is still starting."""
+    deadline = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            return call()
+        except (S3Error, MinioAdminException) as error:
+            if "NotInitialized" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_SECONDS)

@@ -1,0 +1,52 @@
+"""What one object store has that another has not: each has a module of its own that says it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from cluster.service import Runtime, Service
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """What a user of a store signs requests with; both are random and secret.
+
+    Attributes:
+        access: access key.
+        secret: secret key.
+    """
+
+    access: pulumi.Input[str]
+    secret: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKind:
+    """One program that speaks S3.
+
+    Attributes:
+        name: of the program and of its service, and what the setting objectStore calls it.
+        title: what people call it.
+        service: returns the service, from the runtime, both ports and the keys of its root.
+        bucket: resource of a bucket.
+        training: declares the user that may touch only the bucket, from the name of the store's
+            component, how its root is reached, the bucket, the user's keys, and options.
+        monitoring: the same for a user that may only read figures; None where Prometheus cannot.
+        metrics: path of figures for Prometheus, by the name of its job.
+        token: returns the bearer token for these, from both keys of the monitoring user.
+    """
+
+    name: str
+    title: str
+    service: Callable[[Runtime, int, int, Keys], Service]
+    bucket: Callable[..., pulumi.Resource]
+    training: Callable[
+        [str, Mapping[str, pulumi.Input[Any]], str, Keys, pulumi.ResourceOptions], None
+    ]
+    monitoring: (
+        Callable[[str, Mapping[str, pulumi.Input[Any]], Keys, pulumi.ResourceOptions], None] | None
+    ) = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    token: Callable[[str, str], str] | None = None

@@ -1,0 +1,111 @@
+"""Calls to the administration of a running versitygw, from the properties that its users hold.
+
+Properties: those of `s3_calls`; bucket, accessKey, secretKey, statements (of the bucket's policy,
+JSON, without their principal).
+"""
+
+import json
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from xml.sax.saxutils import escape
+
+import urllib3
+from minio.credentials.credentials import Credentials
+from minio.error import S3Error
+from minio.signer import sign_v4_s3
+
+from cluster.s3_calls import client, pool, reached
+from cluster.ssh import SshError
+
+REGION = "us-east-1"
+ROLE = "user"  # the least: owns no bucket and makes none
+CREATED, EXISTS, NOT_FOUND = 201, 409, 404
+
+
+class AdminError(Exception):
+    """versitygw refused a call."""
+
+
+def write_user(props: dict[str, Any]) -> None:
+    """Write the user and the bucket's policy; both overwrite what an earlier attempt left."""
+    access, secret = props["accessKey"], props["secretKey"]
+    account = (
+        f"<Account><Access>{escape(access)}</Access><Secret>{escape(secret)}</Secret>"
+        f"<Role>{ROLE}</Role><UserID>0</UserID><GroupID>0</GroupID></Account>"
+    )
+    with reached(props) as there:
+        made = _call(there, "create-user", account)
+        if made.status == EXISTS:
+            changed = f"<MutableProps><Secret>{escape(secret)}</Secret></MutableProps>"
+            made = _call(there, f"update-user?{urlencode({'access': access})}", changed)
+        if made.status >= 300:
+            raise AdminError(f"versitygw does not take the user: {_said(made)}")
+        policy = {
+            "Version": "2012-10-17",
+            "Statement": [
+                {**statement, "Principal": {"AWS": [access]}}
+                for statement in json.loads(props["statements"])
+            ],
+        }
+        client(there).set_bucket_policy(bucket_name=props["bucket"], policy=json.dumps(policy))
+
+
+def has_user(props: dict[str, Any]) -> bool:
+    """Return whether the user is there, and the bucket's policy names it."""
+    access = props["accessKey"]
+    try:
+        with reached(props) as there:
+            users = _call(there, "list-users", retries=0)
+            policy = client(there, retries=0).get_bucket_policy(bucket_name=props["bucket"])
+    except (urllib3.exceptions.HTTPError, S3Error, SshError):
+        return False
+    return f"<Access>{access}</Access>".encode() in users.data and access in policy
+
+
+def remove_user(props: dict[str, Any], key: str) -> bool:
+    """Remove the user; the policy that names it has then nobody left to mean.
+
+    Args:
+        props: how the root of versitygw is reached.
+        key: the user's access key.
+
+    Returns:
+        False if versitygw does not answer.
+    """
+    try:
+        with reached(props) as there:
+            gone = _call(there, f"delete-user?{urlencode({'access': key})}", retries=0)
+    except (urllib3.exceptions.HTTPError, SshError):
+        return False
+    if gone.status >= 300 and gone.status != NOT_FOUND:
+        raise AdminError(f"versitygw does not remove the user: {_said(gone)}")
+    return True
+
+
+def _call(
+    props: dict[str, Any], target: str, body: str = "", retries: int = 3
+) -> urllib3.BaseHTTPResponse:
+    url = f"http://{props['endpoint']}/{target}"
+    digest = sha256(body.encode()).hexdigest()
+    date = datetime.now(UTC)
+    headers: dict[str, Any] = {
+        "Host": props["endpoint"],
+        "X-Amz-Content-Sha256": digest,
+        "X-Amz-Date": date.strftime("%Y%m%dT%H%M%SZ"),
+    }
+    sign_v4_s3(
+        method="PATCH",
+        url=urlsplit(url),
+        region=REGION,
+        headers=headers,
+        credentials=Credentials(props["rootUser"], props["rootPassword"]),
+        content_sha256=digest,
+        date=date,
+    )
+    return pool(retries).request("PATCH", url, headers=headers, body=body.encode())
+
+
+def _said(answer: urllib3.BaseHTTPResponse) -> str:
+    return f"{answer.status} {answer.data.decode(errors='replace').strip()}"

@@ -1,0 +1,115 @@
+"""versitygw as an object store: a gateway that keeps objects as plain files.
+
+Deliberately absent: figures for Prometheus. It sends some by StatsD, which nothing here collects.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+from cluster.inputs import join
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.store_kind import Keys, StoreKind
+from cluster.versitygw_admin import Bucket, StoreUser
+
+NAME = "versitygw"
+DATA = Volume(name="data", keep=True)
+META = Volume(name="meta", keep=True)  # users, and attributes where the file system keeps none
+HEALTH_PATH = "/_health"  # no bucket can have this name
+
+
+def service(runtime: Runtime, port: int, console_port: int, root: Keys) -> Service:
+    """Return the service; the keys of its root reach it as files."""
+    listen = runtime.listen_address(NAME)
+    data = runtime.volume(NAME, DATA)
+    return Service(
+        name=NAME,
+        program=NAME,
+        arguments=[
+            "--port",
+            join(listen, f":{port}"),
+            "--webui",
+            join(listen, f":{console_port}"),
+            # What the console's pages, which work in the browser, call and are called from.
+            "--webui-gateways",
+            join("http://", runtime.public(NAME, port)),
+            "--cors-allow-origin",
+            join("http://", runtime.public(NAME, console_port)),
+            "--health",
+            HEALTH_PATH,
+            "--keep-alive",
+            "--disable-acl",
+            "--quiet",
+            "posix",
+            "--file-perms=0600",
+            "--dir-perms=0700",
+            data,
+        ],
+        environment={  # for docker/versitygw/start.go
+            "ROOT_ACCESS_KEY_ID_FILE": runtime.file(NAME, "root-user"),
+            "ROOT_SECRET_ACCESS_KEY_FILE": runtime.file(NAME, "root-password"),
+            "TRAINYARD_STORE_DATA": data,
+            "TRAINYARD_STORE_META": runtime.volume(NAME, META),
+        },
+        secrets={"root-user": root.access, "root-password": root.secret},
+        volumes=[DATA, META],
+        ports=[
+            Port(number=port, setting="objectStorePort", published=True),
+            Port(number=console_port, setting="objectStoreConsolePort", published=True),
+        ],
+        health=[HealthCheck(port=port, path=HEALTH_PATH)],
+    )
+
+
+def declare_training(
+    name: str,
+    admin: Mapping[str, pulumi.Input[Any]],
+    bucket: str,
+    keys: Keys,
+    opts: pulumi.ResourceOptions,
+) -> None:
+    """Declare the user that may touch only the bucket."""
+    props = {
+        "bucket": bucket,
+        "accessKey": keys.access,
+        "secretKey": keys.secret,
+        "statements": json.dumps(statements(bucket)),
+    }
+    StoreUser(f"{name}-training-user", {**admin, **props}, opts)
+
+
+def statements(bucket: str) -> list[dict[str, Any]]:
+    """Return what the bucket's policy allows the user, who owns nothing; its name is filled in."""
+    return [
+        {
+            "Effect": "Allow",
+            "Action": [
+                "s3:GetBucketLocation",
+                "s3:ListBucket",
+                "s3:ListBucketMultipartUploads",
+            ],
+            "Resource": f"arn:aws:s3:::{bucket}",
+        },
+        {
+            "Effect": "Allow",
+            "Action": [
+                "s3:GetObject",
+                "s3:PutObject",
+                "s3:DeleteObject",
+                "s3:AbortMultipartUpload",
+                "s3:ListMultipartUploadParts",
+            ],
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        },
+    ]
+
+
+KIND = StoreKind(
+    name=NAME,
+    title="versitygw",
+    service=service,
+    bucket=Bucket,
+    training=declare_training,
+)

@@ -1,0 +1,221 @@
+"""Object stores as a stack starts them, without a stack: the same arguments, files and folders."""
+
+import json
+import os
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import requests
+from botocore.config import Config
+
+from cluster.object_store import KEY_BYTES, REGION, SECRET_BYTES
+from cluster.service import Service, Volume
+from cluster.store_kind import Keys, StoreKind
+from tests.ports import free_ports
+
+START_SECONDS = 60.0
+POLL_SECONDS = 0.05
+BUCKET = "ray"
+
+
+def new_keys() -> Keys:
+    """Keys as a stack draws them."""
+    return Keys(access=secrets.token_hex(KEY_BYTES), secret=secrets.token_hex(SECRET_BYTES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """A runtime that knows paths and addresses, and places nothing."""
+
+    files: str
+    volumes: str
+    listens: str = "127.0.0.1"
+
+    def listen_address(self, _service: str) -> str:
+        return self.listens
+
+    def public(self, _service: str, port: int) -> str:
+        return f"127.0.0.1:{port}"
+
+    def file(self, _service: str, name: str) -> str:
+        return f"{self.files}/{name}"
+
+    def volume(self, _service: str, volume: Volume) -> str:
+        return f"{self.volumes}/{volume.name}"
+
+
+@dataclass
+class BareStore:
+    """A store as a process that can be killed and started again, on the same port and data.
+
+    Attributes:
+        kind: which one.
+        binary: the program.
+        folder: of its data.
+        files: of the keys of its root; in `folder` by default.
+    """
+
+    kind: StoreKind
+    binary: Path
+    folder: Path
+    files: Path | None = None
+    root: Keys = field(default_factory=new_keys)
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.port, self._console = free_ports(2)
+        self.files = self.files or self.folder / "files"
+        write_root(self.files, self.root)
+        self.start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def props(self) -> dict[str, Any]:
+        """What resources inside of it are made from."""
+        return _props(self.port, self.root)
+
+    @property
+    def s3(self) -> Any:
+        """A client of its root."""
+        return client(self.endpoint, self.root)
+
+    def start(self) -> None:
+        place: Any = _Place(files=str(self.files), volumes=str(self.folder))
+        service = self.kind.service(place, self.port, self._console, self.root)
+        for volume in service.volumes:
+            Path(place.volume("", volume)).mkdir(exist_ok=True)
+        log = self.folder / "log"
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [self.binary, *_texts(service.arguments)],
+                env=os.environ | _environment(service),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+            )
+        try:
+            _await(self.port, service, self.process.poll, log.read_text)
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def bare(
+    kind: StoreKind, binary: Path, folder: Path, *, bucket: bool = True
+) -> Iterator[BareStore]:
+    """A store with its bucket for a while."""
+    store = BareStore(kind, binary, folder)
+    try:
+        if bucket:
+            store.s3.create_bucket(Bucket=BUCKET)
+        yield store
+    finally:
+        store.kill()
+
+
+@contextmanager
+def contained(kind: StoreKind, image: str) -> Iterator[dict[str, Any]]:
+    """A store as a container, confined as a stack's; what resources inside are made from."""
+    port, console = free_ports(2)
+    root, name = new_keys(), f"test-{kind.name}-{secrets.token_hex(4)}"
+    place: Any = _Place(files="/etc/trainyard", volumes="/var/lib/trainyard", listens="0.0.0.0")
+    service = kind.service(place, port, console, root)
+    environment = [f"--env={key}={value}" for key, value in _environment(service).items()]
+    publish = [f"--publish=127.0.0.1:{number}:{number}" for number in (port, console)]
+    confined = ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder) / "trainyard"
+        write_root(files, root, mode=0o444)
+        _docker(
+            *("create", "--name", name, "--init", *confined, *environment, *publish),
+            *(image, *_texts(service.arguments)),
+        )
+        try:
+            _docker("cp", str(files), f"{name}:/etc/")
+            _docker("start", name)
+            _await(port, service, lambda: None, lambda: _docker("logs", name))
+            yield _props(port, root)
+        finally:
+            _docker("rm", "--force", "--volumes", name)
+
+
+def client(endpoint: str, keys: Keys, **more: Any) -> Any:
+    """An S3 client that does not try again."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=keys.access,
+        aws_secret_access_key=keys.secret,
+        region_name=REGION,
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}, **more),
+    )
+
+
+def _props(port: int, root: Keys) -> dict[str, Any]:
+    return {
+        "endpoint": f"127.0.0.1:{port}",
+        "rootUser": root.access,
+        "rootPassword": root.secret,
+        "bucket": BUCKET,
+    }
+
+
+def write_root(folder: Path, root: Keys, mode: int = 0o600) -> None:
+    """Write the files that a store has the keys of its root from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in (("root-user", root.access), ("root-password", root.secret)):
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(str(value))
+        (folder / name).chmod(mode)
+
+
+def _texts(arguments: Sequence[Any]) -> list[str]:
+    return [str(argument) for argument in arguments]
+
+
+def _environment(service: Service) -> dict[str, str]:
+    return {key: str(value) for key, value in service.environment.items()}
+
+
+def _await(port: int, service: Service, ended: Any, log: Any) -> None:
+    (check,) = service.health
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            if requests.get(f"http://127.0.0.1:{port}{check.path}", timeout=2).ok:
+                return
+        except requests.RequestException:
+            pass
+        if ended() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"{service.name} did not come up:\n{log()[-2000:]}")
+        time.sleep(POLL_SECONDS)
+
+
+def _docker(*arguments: str) -> str:
+    done = subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def text(value: Any) -> str:
+    """JSON, as policies are written."""
+    return json.dumps(value)
