@@ -516,23 +516,6 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
     stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
-def test_two_stacks_run_side_by_side(
-    stack: Any, outputs: dict[str, Any], declare_stack: Callable[..., Any], started_below: Any
-) -> None:
-    other = declare_stack(objectStore="directory")
-    other.engine("up", "--yes")
-    second = other.outputs()
-    assert second["storageUrl"] == f"file://{other.data}/storage"
-    assert second["objectStoreEndpoint"] == ""
-    assert len(_alive(second)) == 2
-    assert len(_alive(outputs)) == 2
-    assert _request(outputs, "GET", "/api/jobs/", second["rayToken"]) == 403
-    other.engine("destroy", "--yes")
-    assert started_below(other.folder) == []
-    assert not other.folder.exists()
-    assert len(_alive(outputs)) == 2
-
-
 def test_a_held_port_stops_the_stack_before_anything_starts(  # F17
     stack: Any, declare_stack: Callable[..., Any]
 ) -> None:
