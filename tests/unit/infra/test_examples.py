@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import asyncssh
+import pulumi
 import pytest
 import yaml
 
@@ -18,19 +19,19 @@ DOCUMENTATION = ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: nobody's machi
 def read(settings, host):
     """Text and settings of a committed stack."""
 
-    def read(stack):
+    def read(stack, **added):
         text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
         given = yaml.safe_load(text)["config"]
         assert all(key.startswith("trainyard:") for key in given)
-        raw = settings(**{key.removeprefix("trainyard:"): value for key, value in given.items()})
-        return text, config.parse(raw, host, stack)
+        named = {key.removeprefix("trainyard:"): value for key, value in given.items()}
+        return text, config.parse(settings(**named | added), host, stack)
 
     return read
 
 
 @pytest.mark.parametrize("stack", ["hosts", "lambda", "course"])
-def test_an_example_holds_no_secret(read, stack):
-    text, _ = read(stack)
+def test_an_example_holds_no_secret(stack):
+    text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
     assert not re.search(r"(?i)password|secret:|token|accesskey|apikey:|PRIVATE KEY", text)
 
 
@@ -45,7 +46,7 @@ def test_the_example_of_hosts_is_valid_and_calls_nobody(read):
 
 
 def test_the_example_of_lambda_has_bounds_and_an_end(read):
-    _, settings = read("lambda")
+    _, settings = read("lambda", allowedCidrs=["198.51.100.7/32"])
     cloud = settings.lambda_cloud
     assert cloud is not None
     assert settings.on_hosts == cloud.instances == 1
@@ -54,6 +55,13 @@ def test_the_example_of_lambda_has_bounds_and_an_end(read):
     # Were it more, it would refuse nothing that the bound of an hour lets through.
     assert cloud.budget < cloud.max_hourly_cost * cloud.ttl_hours
     assert cloud.candidates
+
+
+def test_the_example_of_lambda_asks_who_may_log_in_and_nothing_else(read):  # F33
+    """No network is everybody's own, and machines that let nobody in are billed all the same."""
+    with pytest.raises(pulumi.RunError, match="have 1 fault ") as raised:
+        read("lambda")
+    assert "allowedCidrs = '[]': must be set with lambdaCloud" in str(raised.value)
 
 
 def test_the_course_has_what_its_commands_ask_for_without_a_gpu(read):  # D36

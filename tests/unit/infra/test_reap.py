@@ -2,10 +2,12 @@
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from infra import reap
+from infra.backend import Backend
 from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.errors import NotFoundError
 from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
@@ -18,7 +20,7 @@ ELSEWHERE = "of another backend"
 
 def _stack(**fields):
     empty = {"ids": frozenset(), "mark": "", "busy": False, "expires": None}
-    return Stack(project="trainyard", name="dev", **(empty | fields))
+    return Stack(**({"project": "trainyard", "name": "dev"} | empty | fields))
 
 
 def _judge(finding, *stacks):
@@ -177,9 +179,9 @@ def reaped(tmp_path, capsys):
 
 
 def test_a_look_ends_nothing_and_tells_of_all(account, reaped):
-    code, text, _ = reaped("--json")
+    code, text, err = reaped("--json")
     document = json.loads(text)
-    assert (code, account.ended) == (1, [])
+    assert (code, account.ended, err) == (1, [], "")
     assert document["backend"] == [HERE]
     assert document["orphansHourlyCost"] == 0.75
     assert {each["id"]: each["verdict"] for each in document["findings"]} == {
@@ -242,3 +244,39 @@ def test_a_state_that_is_damaged_ends_not_even_what_is_named(account, reaped, tm
     code, _, err = reaped("--end", "a", "--yes")
     assert (code, account.ended) == (1, [])
     assert "cannot be read" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ended"),
+    [((), []), (("--expired",), ["over", "just-over"]), (("--end", "--yes"), [])],
+)
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_stack_past_its_time_is_destroyed_when_it_is_asked_for(
+    account, reaped, monkeypatch, arguments, ended, fails
+):
+    now = datetime.now(UTC)
+    times = {"over": now - timedelta(days=1), "just-over": now, "later": now + timedelta(hours=1)}
+    stacks = [_stack(name=name, expires=time) for name, time in times.items()]
+    monkeypatch.setattr(reap.states, "read", lambda *_: [*stacks, _stack(name="endless")])
+    destroyed = []
+    monkeypatch.setattr(reap, "_destroy", lambda stack, _: destroyed.append(stack.name) or fails)
+    account.held.clear()
+    code, text, _ = reaped(*arguments)
+    assert destroyed == ended
+    assert code == int(bool(ended) and fails)
+    assert ("stack trainyard/over is past its time" in text, "later" in text) == (True, False)
+
+
+def test_one_stack_that_cannot_be_destroyed_is_a_failure(account, reaped, monkeypatch):
+    stacks = [_stack(name=name, expires=datetime.now(UTC)) for name in ("bad", "good")]
+    monkeypatch.setattr(reap.states, "read", lambda *_: stacks)
+    monkeypatch.setattr(reap, "_destroy", lambda stack, _: stack.name == "bad")
+    account.held.clear()
+    assert reaped("--expired")[0] == 1
+
+
+def test_a_backend_in_no_folder_has_an_id_for_each_organization():  # F46
+    place = Backend(url="https://api.example.com", folder=None)
+    stacks = [_stack(organization="ann"), _stack(organization="team"), _stack(organization="ann")]
+    assert reap._ids(place, stacks) == {place.id("ann"), place.id("team")}
+    assert reap._ids(place, []) == set()
