@@ -121,6 +121,9 @@ def test_a_lock_says_what_the_cli_reads_and_who_holds_it(processes):  # F13
     started = psutil.Process().create_time() - psutil.boot_time()
     assert content["processStart"] / ticks == pytest.approx(started, abs=1)
     assert list(processes.folder.iterdir()) == []
+    before = psutil.Process().num_fds()
+    processes.take()
+    assert psutil.Process().num_fds() == before
 
 
 def test_a_live_lock_survives_a_clock_that_steps(processes):  # F14 F42
@@ -200,6 +203,18 @@ def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes, monkeypa
     with pytest.raises(EngineError, match="cancel -s dev"):
         processes.take()
     assert path.exists()
+
+
+def test_on_a_network_file_system_a_process_that_waits_to_be_reaped_is_dead(
+    processes, monkeypatch
+):  # F13
+    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+    process = processes.start("true")
+    deadline = time.monotonic() + 20
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+    processes.write(pid=process.pid, **_marks(processStart=lock._status(process.pid)[1]))
+    assert len(processes.take()) == 1
 
 
 def test_after_a_reboot_no_lock_on_an_own_disk_is_alive(processes, monkeypatch):  # F13 F42
