@@ -21,7 +21,6 @@ from training.client.command import (
     Outputs,
     Stack,
     connect,
-    first_line,
     follow_job,
     reach,
     why_it_waits,
@@ -214,7 +213,7 @@ def status(
     facts = _job_row(found) | {
         "entrypoint": found.entrypoint,
         "commit": (found.metadata or {}).get("commit", ""),
-        "message": first_line(found.message),
+        "message": jobs.failure(found.message) if found.message else "",
         "demand": wait.demand if wait else "",
         "waits": wait.reason if wait else "",
         "ends": wait.ends if wait else "",

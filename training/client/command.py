@@ -77,8 +77,7 @@ def follow_job(client: JobSubmissionClient, job_id: str, outputs: contract.Stack
     ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
-        reason = first_line(job.message).partition(", last available logs")[0]
-        warn(f"error: {reason}")
+        warn(f"error: {jobs.failure(job.message or '')}")
     raise typer.Exit(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,12 @@ LOST_AFTER_S = 30
 LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd
 STOP_DEADLINE_S = 60
 WAITING_NOTICE_S = 5
+
+VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
+FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one leaves RAY_AUTH_MODE=token aside
+
+NO_ENVIRONMENT = "runtime_env setup failed"
+INSTALLER_ERRORS = ("ERROR: ", "error: ", "\u00d7 ")  # of pip, of uv
 
 ACTIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
@@ -62,7 +69,29 @@ def connect(outputs: StackOutputs) -> JobSubmissionClient:
             f"{where} answers {reply.status_code} to a request for Ray's version: "
             "it is no Ray dashboard, or it is still starting; try again, then look at its log"
         )
+    _check_version(reply, where)
     return JobSubmissionClient(outputs.dashboard_url, headers=headers)
+
+
+def _check_version(reply: requests.Response, where: str) -> None:
+    """Refuses a Ray that takes no notice of RAY_AUTH_MODE: whoever reaches it runs code."""
+    try:
+        version = str(reply.json()["ray_version"])
+    except (ValueError, KeyError, TypeError):
+        version = ""
+    found = VERSION.match(version)
+    if found is None:
+        raise ClientError(
+            f"{where} does not tell its version of Ray: it is no Ray dashboard; look at what "
+            "listens there"
+        )
+    if (int(found[1]), int(found[2])) < FIRST_WITH_TOKENS:
+        least = ".".join(map(str, FIRST_WITH_TOKENS))
+        raise ClientError(
+            f"the cluster at {where} is Ray {version[:40]}, which asks nobody for a token (from "
+            f"{least} on Ray does): run `make up` with the lock of this checkout, and end the old "
+            "one"
+        )
 
 
 def submissions(client: JobSubmissionClient) -> list[JobDetails]:
@@ -105,6 +134,20 @@ def read_log(client: JobSubmissionClient, job_id: str) -> str:
             f"the log of job {job_id} is not to be read: the node that it ran on is gone; "
             f"train status {job_id} tells how it ended"
         ) from None
+
+
+def failure(message: str) -> str:
+    """Why a job failed, as one line of Ray's message.
+
+    Of a runtime environment that could not be made, what the installer said stands behind a
+    traceback: its last error, else the last line.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    first = lines[0].partition(", last available logs")[0] if lines else "no reason is known"
+    if not first.startswith(NO_ENVIRONMENT):
+        return first
+    errors = [line for line in lines if line.startswith(INSTALLER_ERRORS)]
+    return f"{first.rstrip('.')}: {(errors or lines)[-1][:500]}"
 
 
 def follow(

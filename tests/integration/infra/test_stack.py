@@ -1,7 +1,6 @@
 """A whole stack: what it exports, who may do what, and what survives."""
 
 import base64
-import contextlib
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -464,14 +464,54 @@ def test_a_node_that_ended_comes_back(  # F25
     assert not raylet.is_running()
 
 
-def test_workers_rejoin_a_head_that_was_killed(  # F27
+def test_a_node_that_hangs_is_given_up_in_time(  # F26
     stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
 ) -> None:
+    """Nothing has ended, so nobody is told: the head asks, and the node ends once it goes on."""
+    before = _alive(outputs)
+    assert len(before) == 2
+    raylet = _node(stack, "ray-worker-0", started_below, "raylet")
+    raylet.suspend()
+    try:
+        # Five questions (Ray's default), each a second after the last and 3 s long (ray_head.py):
+        # 20 s, and as much again for a busy machine.
+        wait_for(lambda: len(_alive(outputs)) == 1, 40)
+    finally:
+        raylet.resume()
+    wait_for(lambda: len(_alive(outputs) - before) == 1, 120)
+    assert not raylet.is_running()
+
+
+def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
+    stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
+) -> None:
+    def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(
+            outputs["dashboardUrl"] + path,
+            headers={"Authorization": f"Bearer {outputs['rayToken']}"},
+            data=None if body is None else json.dumps(body).encode(),
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    job = ask("/api/jobs/", {"entrypoint": "sleep 3600"})["submission_id"]
+    wait_for(lambda: ask(f"/api/jobs/{job}")["status"] == "RUNNING", 120)
+    others = (outputs["objectStoreEndpoint"], f"{outputs['prometheusUrl']}/-/healthy")
     head = _node(stack, "ray-head", started_below, "gcs_server").parent()
     assert head is not None
     head.kill()
     head.wait(10)
-    wait_for(lambda: len(_alive(outputs)) == 2, 150)
+
+    def back() -> bool:
+        for url in others:
+            with suppress(urllib.error.HTTPError), urllib.request.urlopen(url, timeout=10):
+                pass  # any answer will do; URLError is none
+        return len(_alive(outputs)) == 2
+
+    wait_for(back, 150)
+    # A head forgets its jobs; what it must not do is call one RUNNING that nobody runs.
+    left = {each["submission_id"]: each["status"] for each in ask("/api/jobs/")}
+    assert left.get(job) in (None, "FAILED", "STOPPED")
 
 
 ONE_OF_EACH = {"supervisord": 1, "minio": 1, "prometheus": 1, "gcs_server": 1, "raylet": 2}
@@ -481,7 +521,7 @@ def _copies(stack: Any, started_below: Any) -> dict[str, int]:
     """How many of each service run, wherever they were started from."""
     names = []
     for process in started_below(stack.folder):
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             its_own = "SUPERVISOR_PROCESS_NAME" not in process.environ()
             names.append("supervisord" if its_own else process.name())
     return {name: names.count(name) for name in ONE_OF_EACH}
@@ -501,7 +541,7 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
     before = {process.pid for process in started_below(stack.folder)}
     if rebooted:
         for pid in before:
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 psutil.Process(pid).kill()
         wait_for(lambda: not started_below(stack.folder))
     shutil.rmtree(stack.folder)

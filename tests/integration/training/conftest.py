@@ -78,6 +78,24 @@ def service(
         process.wait()
 
 
+@contextmanager
+def ray_node(
+    command: list[str], env: dict[str, str], log: Path, there: Callable[[], Any]
+) -> Iterator[None]:
+    """Runs a Ray node that is there; Ray gives it 30 s to start, whatever else runs."""
+    for _ in range(NODE_STARTS):
+        with service(command, env, log) as process:
+
+            def over(process: subprocess.Popen[bytes] = process) -> Any:
+                return process.poll() is not None or there()
+
+            wait_for("a Ray node", over)
+            if process.poll() is None:
+                yield
+                return
+    raise RuntimeError(f"{NODE_STARTS} starts of a Ray node failed: {log.read_text()[-2000:]}")
+
+
 @dataclass
 class Cluster:
     """The running services, and how tests call the client against them."""
@@ -150,17 +168,9 @@ class Cluster:
     def add_node(self, *arguments: str) -> Iterator[None]:
         """Joins one more Ray node for a while; it is there when this returns."""
         before, log = self.alive(), self.folder / f"added-{secrets.token_hex(4)}.log"
-        for _ in range(NODE_STARTS):  # Ray gives a node 30 s to start, whatever else runs
-            node = worker_node(self.folder, self.gcs, self.ray_env, *arguments)
-            with service(*node, log) as process:
-                wait_for(
-                    "one more Ray node",
-                    lambda: process.poll() is not None or self.alive() - before,
-                )
-                if process.poll() is None:
-                    yield
-                    return
-        raise RuntimeError(f"{NODE_STARTS} starts of a Ray node failed: {log.read_text()[-2000:]}")
+        node = worker_node(self.folder, self.gcs, self.ray_env, *arguments)
+        with ray_node(*node, log, lambda: self.alive() - before):
+            yield
 
     def s3(self) -> Any:
         """A client of the object store with the training user's key."""
@@ -259,17 +269,15 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
         )
         url = f"http://127.0.0.1:{dashboard}"
         bearer = {"Authorization": f"Bearer {token}"}
-        stack.enter_context(service(head, env, folder / "head.log"))
-        wait_for("Ray head", lambda: requests.get(f"{url}/api/version", headers=bearer, timeout=1))
-        worker = worker_node(folder, f"127.0.0.1:{gcs}", env, "--num-cpus=2")
-        stack.enter_context(service(*worker, folder / "worker.log"))
 
-        def both_alive() -> bool:
+        def alive(count: int) -> bool:
             reply = requests.get(f"{url}/nodes?view=summary", headers=bearer, timeout=2).json()
             states = [node["raylet"].get("state") for node in reply["data"].get("summary", [])]
-            return states.count("ALIVE") == 2
+            return states.count("ALIVE") == count
 
-        wait_for("two Ray nodes", both_alive)
+        stack.enter_context(ray_node(head, env, folder / "head.log", lambda: alive(1)))
+        worker = worker_node(folder, f"127.0.0.1:{gcs}", env, "--num-cpus=2")
+        stack.enter_context(ray_node(*worker, folder / "worker.log", lambda: alive(2)))
         node = {"gpus": 0, "memoryMib": 4096, "objectStoreMib": 512, "resources": {}}
         yield Cluster(
             folder,

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import os
+import re
+import threading
+import time
+import traceback
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import requests
+import virtualenv
+from ray._private.runtime_env import pip
 from ray.dashboard.modules.job.pydantic_models import JobDetails
+from ray.exceptions import RuntimeEnvSetupError
 from ray.job_submission import JobStatus, JobType
+from ray.runtime_env import RuntimeEnv
 
 from training.client import jobs
 from training.client.errors import ClientError
 
+NO_ENVIRONMENT = "runtime_env setup failed: Failed to set up runtime environment"
 LOG = "first\nsecond\nthird\n"
 
 
@@ -133,3 +148,110 @@ def test_a_job_that_waits_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> No
     seen: list[JobDetails] = []
     assert jobs.follow(server, "a", print, seen.append).status == "STOPPED"
     assert [job.status for job in seen] == ["PENDING"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with pip, where Ray looks for it; made without a network."""
+    folder = tmp_path_factory.mktemp("environment")
+    virtualenv.cli_run(["--no-download", "--no-setuptools", str(folder / "virtualenv")])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ("empty", "ERROR: No matching distribution found for no-such-package"),
+        ("nobody", "ERROR: No matching distribution found for no-such-package"),
+    ],
+)
+def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(  # F30
+    index: str, said: str, environment: Path
+) -> None:
+    """Ray's installer against a real index without the package, and one that is not there."""
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    async def install(port: int) -> None:
+        asked = {"packages": ["no-such-package"], "pip_check": False}
+        installer = pip.PipProcessor(str(environment), RuntimeEnv(pip=asked))
+        index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PIP_RETRIES": "0"}
+        await installer._install_pip_packages(
+            *(str(environment), asked["packages"], str(environment), os.environ | index),
+            logging.getLogger(__name__),
+        )
+
+    with HTTPServer(("127.0.0.1", 0), Empty) as server:
+        port = server.server_address[1]
+        if index == "nobody":
+            server.server_close()
+        else:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        begun = time.monotonic()
+        try:
+            asyncio.run(install(port))
+        except Exception:
+            # As the node's agent tells the head, and the head the client.
+            error = RuntimeEnvSetupError(traceback.format_exc())
+        else:
+            pytest.fail("it was installed")
+        finally:
+            if index != "nobody":
+                server.shutdown()
+    assert time.monotonic() - begun < 60
+    message = f"runtime_env setup failed: {error}"
+    assert jobs.failure(message) == f"{NO_ENVIRONMENT}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("", "no reason is known"),
+        (
+            "Job entrypoint command failed with exit code 1, last available logs (x):\nERROR: a",
+            "Job entrypoint command failed with exit code 1",
+        ),
+        (
+            f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
+            f"{NO_ENVIRONMENT}: OSError: no such package",
+        ),
+    ],
+)
+def test_why_a_job_failed(message: str, reason: str) -> None:
+    assert jobs.failure(message) == reason
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("2.53.0", "Ray 2.53.0, which asks nobody for a token (from 2.54 on Ray does)"),
+        ("1.99.1", "which asks nobody for a token"),
+        ("0.8.", "which asks nobody for a token"),
+        ("", "does not tell its version of Ray"),
+        (None, "does not tell its version of Ray"),
+        ("two", "does not tell its version of Ray"),
+        ("2.54.0", ""),
+        ("2.60.0.dev0", ""),
+        ("10.0.0", ""),
+    ],
+)
+def test_a_ray_that_asks_for_no_token_is_refused(  # F34
+    version: str | None, said: str
+) -> None:
+    reply = requests.Response()
+    reply._content = json.dumps({"version": "4", "ray_version": version}).encode()
+    if said:
+        with pytest.raises(ClientError, match=re.escape(said)):
+            jobs._check_version(reply, "http://head")
+    else:
+        jobs._check_version(reply, "http://head")
+
+
+def test_the_ray_of_the_lock_asks_for_a_token() -> None:  # F34
+    major, minor = ray.__version__.split(".")[:2]
+    assert (int(major), int(minor)) >= jobs.FIRST_WITH_TOKENS
