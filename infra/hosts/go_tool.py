@@ -94,13 +94,23 @@ def is_whole(path: Path) -> bool:
         return False
 
 
-def put(built: Path, path: Path) -> None:
-    """Put a program into the cache in one step, its digest first.
+def adopt(built: Path, path: Path) -> None:
+    """Put a program that was built elsewhere, of the same sources, into the cache.
 
     Args:
-        built: the program, in the folder of `path` or one below it.
+        built: the program.
         path: where it is to be.
+
+    Raises:
+        BuildError: the cache is somebody else's.
     """
+    _make_cache(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        _put(shutil.copyfile(built, Path(folder) / path.name), path)
+
+
+def _put(built: Path, path: Path) -> None:
+    """Put a program of the same file system into the cache in one step, its digest first."""
     built.chmod(0o700)
     draft = built.with_name(f"{built.name}.sum")
     draft.write_text(_digest(built) + "\n")
@@ -166,7 +176,7 @@ def _build(program: GoProgram, path: Path) -> None:
                 sources,
                 package,
             )
-            put(built, path)
+            _put(built, path)
     finally:
         done.set()
         beat.join()
