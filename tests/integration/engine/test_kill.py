@@ -39,10 +39,10 @@ def test_killed_at_random_moments(engine):
     for round_ in range(ROUNDS):
         shape = round_ % len(SHAPES)
         engine.declare(**SHAPES[shape])
-        # The steps begin about half a second after the start and last as long as the delays.
-        killed += _kill_after(engine.start("up", "--yes", delay=0.06), choice.uniform(0.3, 1.3))
+        # The steps begin about a quarter of a second after the start, and last as long as the delays.
+        killed += _kill_after(engine.start("up", "--yes", delay=0.06), choice.uniform(0.2, 1.1))
         if round_ % 3 == 0:  # and kill the recovery as well
-            killed += _kill_after(engine.start("up", "--yes", delay=0.06), choice.uniform(0.3, 1.3))
+            killed += _kill_after(engine.start("up", "--yes", delay=0.06), choice.uniform(0.2, 1.1))
         code, output = engine.run("up", "--yes")
         assert code == 0, output
         assert set(engine.files()) == NAMES[shape]
