@@ -39,7 +39,7 @@ def test_killed_at_random_moments(engine):
     for round_ in range(ROUNDS):
         shape = round_ % len(SHAPES)
         engine.declare(**SHAPES[shape])
-        # The steps begin about a quarter of a second after the start, and last as long as the delays.
+        # The steps begin a quarter of a second after the start and last as long as the delays.
         killed += _kill_after(engine.start("up", "--yes", delay=0.06), choice.uniform(0.2, 1.1))
         if round_ % 3 == 0:  # and kill the recovery as well
             killed += _kill_after(engine.start("up", "--yes", delay=0.06), choice.uniform(0.2, 1.1))
