@@ -36,6 +36,7 @@ OTHER = Limit(memory_mib=4096, processes=2048)
 DEFAULTS = {
     "ray-head": Limit(memory_mib=0, processes=8192),
     WORKER: Limit(memory_mib=0, processes=8192),
+    "versitygw": OTHER,
     "minio": OTHER,
     "prometheus": Limit(memory_mib=2048, processes=1024),
     "grafana": Limit(memory_mib=1024, processes=1024),

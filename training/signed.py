@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 
 MAGIC = b"trainyard-signed-1 "
 LENGTH_DIGITS = 14
 HEADER_BYTES = len(MAGIC) + LENGTH_DIGITS + 1 + 64 + 1
+HEADER = re.compile(rb"%b(\d{%d}) ([0-9a-f]{64})\n" % (MAGIC, LENGTH_DIGITS))
 # Another use of the token must not get the same key.
 PURPOSE = b"trainyard: state of a search in the store, version 1"
 
@@ -74,13 +76,13 @@ def content_of(stored: bytes, name: str, key: bytes) -> bytes | None:
         raise SignatureError("it is not signed")
     if len(header) < HEADER_BYTES:
         return None
-    digits, _, mac = header[len(MAGIC) : -1].partition(b" ")
-    if not digits.isdigit():
+    found = HEADER.fullmatch(header)
+    if found is None:
         raise SignatureError("it is not signed")
     content = stored[HEADER_BYTES:]
-    if len(content) < int(digits):
+    if len(content) < int(found[1]):
         return None
-    if not hmac.compare_digest(mac, _mac(content, name, key)):
+    if not hmac.compare_digest(found[2], _mac(content, name, key)):
         raise SignatureError("its signature is not that of this cluster for this file")
     return content
 

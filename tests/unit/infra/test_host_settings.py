@@ -170,11 +170,15 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     # What only containers of this machine use.
     ("hosts", HOSTS | {"runtime": "docker"}, "for runtime process only"),
     ("lambdaCloud", _rent() | {"runtime": "docker"}, "for runtime process only"),
-    ("dataset", HOSTS | {"dataset": {"url": "https://x/y"}}, "the nodes are on others"),
+    (
+        "dataset",
+        HOSTS | {"dataset": {"url": "https://x/y", "sha256": "0" * 64}},
+        "the nodes are on others",
+    ),
     ("dataset", _rent() | {"dataset": {"generate": True}}, "the nodes are on others"),
     (
         "runtime",
-        HOSTS | {"dataset": {"url": "https://x/y", "volume": "v1"}},
+        HOSTS | {"dataset": {"url": "https://x/y", "sha256": "0" * 64, "volume": "v1"}},
         "dataset.volume for docker only",
     ),
     ("accelerator", HOSTS | {"runtime": "process", "accelerator": "nvidia"}, "docker only"),

@@ -127,13 +127,13 @@ def test_every_port_of_the_stack_is_checked_before_anything_starts(
 def test_everything_that_is_put_somewhere_bears_the_mark_of_the_stack(  # F46
     run: Any, bare: Path, put_program: Put, recorded: Any
 ) -> None:
-    for name in ("minio", "prometheus"):
-        put_program(bare, name, "exit 0")
+    put_program(bare, "prometheus", "exit 0")
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
     run(dataset={"generate": True})
     (mark,) = recorded.of_type("process:Mark").values()
     assert (mark.inputs["project"], mark.inputs["stack"]) == ("trainyard", "test")
     placed = [args for args in recorded.created if "/process:" in args.typ and args is not mark]
-    assert len(placed) == 8, "data, supervisord, data set, MinIO, Prometheus, head, two workers"
+    assert len(placed) == 8, "data, supervisord, data set, store, Prometheus, head, two workers"
     assert all(args.inputs["mark"]["stack"] == "test" for args in placed)
     (supervisor,) = recorded.of_type("process:Supervisor").values()
     (data,) = recorded.of_type("process:Data").values()
@@ -267,13 +267,13 @@ def test_a_kernel_that_keeps_no_bounds_is_told_of(
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(docker_engine, "info", lambda: info | {"SwapLimit": False})
     run(runtime="docker")
-    assert _bounds(recorded)["minio"] == (4096, -1, 2048)
+    assert _bounds(recorded)["versitygw"] == (4096, -1, 2048)
     assert said == []
     recorded.created.clear()
     nothing = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), False)
     monkeypatch.setattr(docker_engine, "info", lambda: info | nothing)
     run(runtime="docker")
-    assert _bounds(recorded)["minio"] == (None, None, 0)
+    assert _bounds(recorded)["versitygw"] == (None, None, 0)
     assert "bounds no memory or no processes" in said[0]
 
 

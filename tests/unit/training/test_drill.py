@@ -344,7 +344,7 @@ def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder: str, tmp_pat
     "entrypoint",
     [
         "python mine.py",
-        "python home/me/mine.py",  # of a path below /, all of / would be sent
+        "python srv/mine.py",  # of a path below /, all of / would be sent
         "python -m training.jobs.../../mine",
         "python -m mine",
         "python",
@@ -375,7 +375,7 @@ def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "environment",
     [
-        {"pip": "/home/me/.ssh/id_rsa"},  # Ray's client sends the lines of such a file
+        {"pip": "/srv/id_rsa"},  # Ray's client sends the lines of such a file
         {"uv": "secret.txt"},
         {"conda": "secret.yaml"},
         {"env_vars": "x"},
