@@ -20,7 +20,7 @@ MESSAGE_BYTES = 400 << 20
 
 
 class Host:
-    """One `pulumi.dynamic` process, as a provider of the engine.
+    """One `pulumi.dynamic` process, as a provider of the engine, but without `find`.
 
     Args:
         project: the project.
@@ -97,9 +97,6 @@ class Host:
         )
         answer = self._call(self._stub.Create, request)
         return Live(id=answer.id, outputs=from_struct(answer.properties))
-
-    def find(self, _: Properties) -> None:
-        raise EngineError("an operation was killed, and the CLI looks for nothing that it left")
 
     def read(self, id_: str, olds: Properties) -> Live | None:
         request = provider_pb2.ReadRequest(id=id_, properties=to_struct(olds))

@@ -156,7 +156,8 @@ class Stack:
         return outputs
 
     def kill(self) -> None:
-        for process in _started_below(self.folder):
+        # Below the project: the program and the host of providers of a bench that was killed.
+        for process in (*_started_below(self.folder), *_started_below(self.project)):
             process.kill()
 
 
