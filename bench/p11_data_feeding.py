@@ -1,8 +1,8 @@
 """P11: images per second that Ray Data streams from the object store, beside torch's DataLoader.
 
-The same 6,000 JPEGs, decoded by the same code in two processes: in shards in MinIO for ours,
-files of this machine for the DataLoader. Two limits beside it: decoding alone, and taking what
-is decoded already. Memory must not grow from the first passes over the data to the next ones.
+The same 6,000 JPEGs, decoded by the same code in two processes: in shards in the object store for
+ours, files of this machine for the DataLoader. Two limits beside it: decoding alone, and taking
+what is decoded already. Memory must not grow from the first passes over the data to the next ones.
 Each side is one run of bench/feed_loop.py.
 """
 

@@ -26,7 +26,8 @@ NO_OPTION = {
 class PlainContainers:
     """The network, volumes and containers that a stack declares, and its waits for them.
 
-    Secrets are those of the stack, and nothing is made inside MinIO: the plain way has less to do.
+    Secrets are those of the stack, and nothing is made inside the store: the plain way has
+    less to do.
 
     Args:
         resources: of the stack when it was up, secrets in the clear.

@@ -72,8 +72,8 @@ class Service:
 
     Attributes:
         name: unique within the stack; lowercase words joined by hyphens.
-        program: which program, by the name that runtimes know it by: "ray", "minio", "prometheus",
-            "grafana", "jupyter", "dataset", "gateway".
+        program: which program, by the name that runtimes know it by: "ray", "versitygw", "minio",
+            "prometheus", "grafana", "jupyter", "dataset", "gateway".
         arguments: its command line after the program; never holds a secret.
         environment: variables beyond those that the runtime sets; never holds a secret.
         files: content of its configuration files by name.

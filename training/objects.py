@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How long an object store that does not answer is waited for. Restarting MinIO takes seconds.
+# How long an object store that does not answer is waited for. Restarting one takes seconds.
 PATIENCE_VARIABLE = "TRAINYARD_STORE_PATIENCE_S"
 DEFAULT_PATIENCE_S = 120.0
 FIRST_PAUSE_S = 0.25

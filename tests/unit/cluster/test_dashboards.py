@@ -112,3 +112,14 @@ def test_every_panel_has_a_unit(board: dict[str, Any]) -> None:
     # Names of Grafana's value formats; an unknown one would be written behind the number.
     known = {"short", "percent", "percentunit", "bytes", "Bps", "reqps", "watt", "celsius", "s"}
     assert units <= known
+
+
+def test_panels_of_a_store_without_figures_are_left_out() -> None:
+    every = dashboard.dashboard("http://host.example:8265", of_store=True)["panels"]
+    some = dashboard.dashboard("http://host.example:8265", of_store=False)["panels"]
+    assert "minio_" in json.dumps(every)
+    assert "minio_" not in json.dumps(some)
+    rows = [panel["title"] for panel in some if panel["type"] == "row"]
+    assert rows == ["Now", "Nodes", "Jobs", "GPUs", "Monitoring"]
+    left = {panel["title"] for panel in every} - {panel["title"] for panel in some}
+    assert {"Object store", "Checkpoints", "Object store free", "Capacity"} <= left

@@ -32,7 +32,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "storageUrl": (tmp_path / "storage").as_uri(),
         "objectStoreEndpoint": "",
         "bucket": "",
-        "accessKey": "",
+        "accessKey": "canary-access-0123456789",
         "secretKey": "canary-secret-0123456789",
         "prometheusUrl": "",
         "prometheusPassword": "",

@@ -172,3 +172,17 @@ def test_every_kind_has_the_methods_of_a_provider():
     for kind in KINDS.values():
         for method in ("create", "read", "update", "delete", "find"):
             assert callable(getattr(kind, method))
+
+
+def test_another_store_does_not_take_the_place_of_one_that_runs(tmp_path):
+    olds = {"folder": str(tmp_path), "keep": True, "store": "minio"}
+    news = olds | {"store": "versitygw"}
+    with pytest.raises(programs.ProgramError) as raised:
+        Data().update(olds, news)
+    message = str(raised.value)
+    assert "objectStore is now versitygw, and this stack runs minio" in message
+    assert f"{tmp_path}/minio" in message
+    assert "Nothing was changed. Set objectStore to minio" in message
+    # A folder of this machine stays readable, and one of nothing has nothing to lose.
+    for before, after in (("", "minio"), ("minio", ""), ("minio", "minio")):
+        Data().update(olds | {"store": before}, olds | {"store": after})
