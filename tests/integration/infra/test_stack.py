@@ -346,10 +346,13 @@ def test_nothing_listens_but_what_is_listed(stack: Any, started_below: Any) -> N
     settings[stack.settings["agentPort"] + 1] = "agentPort"
     found = set()
     for process in started_below(stack.folder):
+        # Some children of Ray overwrite their environment: they are found by their parent.
+        if (service := process.environ().get("SUPERVISOR_PROCESS_NAME")) is None:
+            assert process.net_connections("inet") == [] or process.parent().name() == "raylet"
+            continue
         for child in (process, *process.children(recursive=True)):
             for connection in child.net_connections("inet"):
                 if connection.status == psutil.CONN_LISTEN:
-                    service = process.environ().get("SUPERVISOR_PROCESS_NAME", "supervisord")
                     address, port = connection.laddr
                     found.add((service, child.name(), _address(address), settings.get(port, "")))
     assert found == LISTENS, "\n".join(map(str, sorted(found)))
@@ -522,8 +525,8 @@ def _copies(stack: Any, started_below: Any) -> dict[str, int]:
     names = []
     for process in started_below(stack.folder):
         with suppress(psutil.Error):
-            its_own = "SUPERVISOR_PROCESS_NAME" not in process.environ()
-            names.append("supervisord" if its_own else process.name())
+            itself = any(word.endswith("/locked_supervisord.py") for word in process.cmdline())
+            names.append("supervisord" if itself else process.name())
     return {name: names.count(name) for name in ONE_OF_EACH}
 
 
@@ -537,7 +540,7 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
 ) -> None:
     s3, bucket = _s3(outputs), outputs["bucket"]
     s3.put_object(Bucket=bucket, Key="result", Body=b"kept")
-    assert _copies(stack, started_below) == ONE_OF_EACH
+    wait_for(lambda: _copies(stack, started_below) == ONE_OF_EACH)
     before = {process.pid for process in started_below(stack.folder)}
     if rebooted:
         for pid in before:
@@ -549,7 +552,7 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
     assert stack.engine("preview").stdout.count("local-supervisor")
     stack.engine("up", "--yes")
     wait_for(lambda: len(_alive(outputs)) == 2, 60)
-    assert _copies(stack, started_below) == ONE_OF_EACH
+    wait_for(lambda: _copies(stack, started_below) == ONE_OF_EACH)
     assert not before & {process.pid for process in started_below(stack.folder)}
     assert s3.get_object(Bucket=bucket, Key="result")["Body"].read() == b"kept"
     s3.delete_object(Bucket=bucket, Key="result")
