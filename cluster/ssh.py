@@ -104,7 +104,9 @@ def read_key(path: Path) -> str:
         ) from None
     with file:
         mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode) or mode & PRIVATE:
+        if not stat.S_ISREG(mode):
+            raise NoKeyError(f"SSH key {path} is no file; name the file of a private key")
+        if mode & PRIVATE:
             raise NoKeyError(
                 f"SSH key {path} has mode {stat.S_IMODE(mode):04o}, and others could read it: "
                 f"chmod 600 {path}; if they may have, make a new key"

@@ -1,5 +1,6 @@
 """Files of keys, and what a connection is made of; the rest needs a real sshd."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,18 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
         read_key(link)
     with pytest.raises(SshError, match="Is a directory"):
         read_key(tmp_path)
+
+
+def test_what_is_no_file_is_no_key(tmp_path: Path) -> None:  # F38
+    """Such as a pipe, which somebody else may feed."""
+    key, pipe = tmp_path / "key", tmp_path / "pipe"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    assert read_key(key) == key.read_text()
+    os.mkfifo(pipe, 0o600)
+    with subprocess.Popen(["/bin/sh", "-c", f"exec cat {key} > {pipe}"]) as feeding:
+        with pytest.raises(NoKeyError, match="is no file"):
+            read_key(pipe)
+        feeding.wait(10)
 
 
 def test_a_stack_of_this_machine_does_not_load_an_ssh_library() -> None:

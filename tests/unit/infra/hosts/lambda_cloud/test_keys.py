@@ -142,11 +142,33 @@ def test_only_the_same_key_is_removed(path):
     assert not keys.remove(path, pair.private)
 
 
+def test_what_took_the_place_of_a_key_is_not_removed(path, tmp_path):  # F38
+    pair = keys.generate()
+    keys.write(tmp_path / "elsewhere", pair)
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    assert keys.remove(path, pair.private) is False
+    assert path.is_symlink()
+    assert (tmp_path / "elsewhere").exists()
+    path.unlink()
+    assert keys.remove(path, pair.private) is False
+
+
+def test_a_file_of_the_user_may_be_deep_below_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = keys.expand("~/keys/lab/key.pem")
+    assert path == tmp_path / "keys" / "lab" / "key.pem"
+    keys.write(path, keys.generate())
+    assert keys.read(path)
+
+
 def test_comments_do_not_make_another_key():
     assert keys.same("ssh-ed25519 AAAA me", "ssh-ed25519 AAAA trainyard:0a1b2c3d generated")
     assert not keys.same("ssh-ed25519 AAAA", "ssh-ed25519 AAAB")
 
 
 def test_no_private_key_in_a_representation():  # F35
-    pair = keys.generate()
-    assert pair.private not in repr(pair)
+    # Line by line: a representation has no line breaks.
+    lines = [line for line in keys.generate().private.splitlines() if line]
+    shown = repr(keys.KeyPair(public="", private="\n".join(lines)))
+    assert not [line for line in lines if line in shown]
