@@ -97,7 +97,8 @@ def test_a_project_is_read_whole(tmp_path):
     (tmp_path / "Pulumi.yaml").write_text(
         "name: p\nruntime: {name: python}\nmain: infra/\nbackend: {url: file://~/s}\n"
         "config: {a: {type: integer, default: 5}, 'q:b': {secret: true, type: string}, c: 7,"
-        " d: {type: string}, e: {type: object, default: {when: 2026-11-30}}, f: {value: v}}\n"
+        " d: {type: string}, e: {type: object, default: {when: 2026-11-30}}, f: {value: v},"
+        " g: {of: its own}}\n"
     )
     (tmp_path / "sub").mkdir()
     project = Project.find(tmp_path / "sub")
@@ -109,6 +110,7 @@ def test_a_project_is_read_whole(tmp_path):
         "p:c": "7",
         "p:e": '{"when":"2026-11-30 00:00:00 +0000 UTC"}',
         "p:f": "v",
+        "p:g": '{"of":"its own"}',
     }
     assert settings.secret_keys == ["q:b"]
     assert settings.salt == ""
