@@ -102,7 +102,7 @@ def test_a_file_that_is_no_key(tmp_path: Path, content: bytes | None, said: str)
 
 @pytest.mark.parametrize("public_file", [True, False])
 def test_a_key_with_a_passphrase_comes_from_the_agent(tmp_path: Path, public_file: bool) -> None:
-    path = key_file(tmp_path, passphrase="secret")  # noqa: S106
+    path = key_file(tmp_path, passphrase="secret")
     if public_file:
         (tmp_path / "key.pub").write_bytes(KEY.export_public_key("openssh"))
     agent = Agent(OTHER, KEY)
@@ -115,7 +115,7 @@ def test_a_key_with_a_passphrase_comes_from_the_agent(tmp_path: Path, public_fil
 
 def test_without_any_key() -> None:
     for none in (Agent(), None):
-        with pytest.raises(ClientError, match="names no key for .*, and no SSH agent"):
+        with pytest.raises(ClientError, match=r"names no key for .*, and no SSH agent"):
             find(none)
     with pytest.raises(ClientError, match="output 'ssh' has no private key to log in with"):
         find(private_key="none")
