@@ -375,7 +375,7 @@ def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "environment",
     [
-        {"pip": "/srv/id_rsa"},  # Ray's client sends the lines of such a file
+        {"pip": "/etc/secret"},  # Ray's client sends the lines of such a file
         {"uv": "secret.txt"},
         {"conda": "secret.yaml"},
         {"env_vars": "x"},
