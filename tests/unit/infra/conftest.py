@@ -16,7 +16,7 @@ from infra.hosts.local import LocalHost
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def schema() -> dict[str, dict[str, Any]]:
     config: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
     return config
