@@ -11,6 +11,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from cluster import late
 from cluster.provider import Provider
 
 
@@ -81,9 +82,7 @@ class StoreUserProvider(Provider):
 
         Imported when the store is called: it would make an `up` that changes nothing much slower.
         """
-        from cluster import minio_calls  # noqa: PLC0415
-
-        return minio_calls
+        return late.module("cluster.minio_calls")
 
 
 class Bucket(dynamic.Resource, module="minio", name="Bucket"):
@@ -133,6 +132,4 @@ def _digest(text: str) -> str:
 
 
 def _s3() -> ModuleType:
-    from cluster import s3_calls  # noqa: PLC0415 (as above)
-
-    return s3_calls
+    return late.module("cluster.s3_calls")

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster import minio_admin
+from cluster import late, minio_admin
 from cluster.minio_admin import BucketProvider
 
 
@@ -20,9 +20,7 @@ class StoreUserProvider(minio_admin.StoreUserProvider):
 
     def calls(self) -> ModuleType:
         """Return what does it."""
-        from cluster import versitygw_calls  # noqa: PLC0415 (as MinIO's)
-
-        return versitygw_calls
+        return late.module("cluster.versitygw_calls")
 
 
 class Bucket(dynamic.Resource, module="versitygw", name="Bucket"):
