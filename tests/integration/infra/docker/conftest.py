@@ -158,7 +158,7 @@ def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]
 @pytest.fixture(scope="session")
 def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
     """A lab that all tests of the session share; it must leave nothing behind."""
-    lab = make_lab(keepData=False)
+    lab = make_lab(keepData=False, containerLimits={"grafana": {"processes": 128}})
     lab.stack.engine("up", "--yes")
     yield lab
     lab.stack.engine("destroy", "--yes")
