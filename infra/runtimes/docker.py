@@ -25,7 +25,8 @@ PATHS = {("prometheus", "data"): "/prometheus"}
 SHARED_PATHS = {"food11": "/mnt"}
 # What an image has to send an HTTP request with.
 CURL = ("curl", "--fail", "--silent", "--show-error", "--max-time", "3", "--output", "/dev/null")
-WGET = ("wget", "-q", "-T", "3", "-O", "/dev/null")  # as BusyBox has it
+# As BusyBox has it; its own time limit (-T) ends Debian's with a segmentation fault.
+WGET = ("timeout", "3", "wget", "-q", "-O", "/dev/null")
 PROBES = {"prometheus": WGET, "grafana": WGET}
 GATEWAY_PROBE = (
     'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '

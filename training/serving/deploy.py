@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from training.objects import StorageError
 from training.run_folder import STORAGE_VARIABLE
+from training.serving import TOKEN_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from ray.serve.schema import ApplicationStatusOverview
@@ -34,7 +35,6 @@ GATE_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 REQUEST_TIMEOUT_S = 120.0
 PROBE_TIMEOUT_S = 10.0
 POLL_S = 0.5
-TOKEN_FILE_VARIABLE = "TRAINYARD_SERVE_TOKEN_FILE"  # noqa: S105 - a name; read by gate.py
 
 
 class DeployError(Exception):

@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 
 from training.run_folder import NAME_PATTERN
-from training.serving.deploy import TOKEN_FILE_VARIABLE
+from training.serving import TOKEN_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

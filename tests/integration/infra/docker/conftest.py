@@ -162,7 +162,12 @@ def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
     With MinIO, as the course has it; smaller labs have the default store. It comes up and ends as
     under the pulumi CLI (tests/fakes/pulumi_cli).
     """
-    lab = make_lab(keepData=False, copied=True, objectStore="minio")
+    lab = make_lab(
+        keepData=False,
+        copied=True,
+        objectStore="minio",
+        containerLimits={"grafana": {"processes": 128}},
+    )
     lab.stack.bench("up", "--yes")
     yield lab
     lab.stack.bench("destroy", "--yes")

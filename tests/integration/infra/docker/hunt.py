@@ -16,17 +16,18 @@ OUTPUTS = (
     *("rayToken", "serveToken", "secretKey", "prometheusPassword", "grafanaPassword"),
     "trackingPassword",
 )
+FILES = "/etc/trainyard"
+ADDED = 1  # as Docker says so
 ROOT_PASSWORD = "/etc/trainyard/root-password"
 RAY_LOGS = "cat $(find /tmp/ray/session_latest/logs -type f) 2>/dev/null"
 
 
-def finds_of(lab: Any, outputs: dict[str, Any], *, layers_of: str = "") -> list[str]:
+def finds_of(lab: Any, outputs: dict[str, Any]) -> list[str]:
     """Which secret of a lab lies where.
 
     Args:
         lab: that is up.
         outputs: of the stack, with its secrets.
-        layers_of: a service whose image's layers are looked at as well, which takes time.
     """
     secrets = {name: outputs[name] for name in OUTPUTS if outputs[name]}
     secrets["token of the notebook"] = outputs["notebookUrl"].rpartition("token=")[2]
@@ -34,10 +35,10 @@ def finds_of(lab: Any, outputs: dict[str, Any], *, layers_of: str = "") -> list[
     assert root.exit_code == 0, root.output
     secrets["root password of the store"] = root.output.decode().strip()
     found = {name: secret for name, secret in secrets.items() if secret}
-    return secret_hunt.finds(found, _places(lab, layers_of))
+    return secret_hunt.finds(found, _places(lab))
 
 
-def _places(lab: Any, layers_of: str) -> Iterator[tuple[str, bytes]]:
+def _places(lab: Any) -> Iterator[tuple[str, bytes]]:
     yield "what was said", "".join(lab.stack.said).encode()
     for service, container in lab.containers().items():
         yield f"inspect {service}", json.dumps(container.attrs).encode()
@@ -46,8 +47,9 @@ def _places(lab: Any, layers_of: str) -> Iterator[tuple[str, bytes]]:
         yield f"history of {service}", json.dumps(container.image.history()).encode()
         if service.startswith("ray-"):
             yield f"Ray's logs of {service}", container.exec_run(["sh", "-c", RAY_LOGS]).output
-        if service == layers_of:
-            yield f"layers of {service}", b"".join(container.image.save())
+        # What holds them was added to the container, and is in no layer of its image.
+        inside = [each for each in container.diff() or [] if each["Path"].startswith(FILES)]
+        assert all(each["Kind"] == ADDED for each in inside), service
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             yield f"command line of {process.name()}", " ".join(process.cmdline()).encode()

@@ -136,9 +136,11 @@ def test_an_image_with_a_digest_is_this_one_or_none(  # F40
     assert docker_engine.fetch(client, reference) is None
     assert client.api.inspect_image(reference)["Id"] == first
     client.images.remove(first, force=True)
-    # Another content under this digest.
-    images_of_others.manifests["a/b", digest] = images_of_others.manifests["a/b", "1"]
-    assert docker_engine.fetch(client, reference)
+    # A registry that answers with another content.
+    forged = images_of_others.put("a/b", "2", f"second {uuid.uuid4()}")
+    images_of_others.manifests["a/b", forged] = images_of_others.manifests["a/b", "1"]
+    reference = f"{images_of_others.name('a/b', '2')}@{forged}"
+    assert "verification failed" in str(docker_engine.fetch(client, reference))
     with pytest.raises(ImageNotFound):
         client.api.inspect_image(reference)
 
