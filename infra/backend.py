@@ -133,8 +133,6 @@ def project(folder: Path) -> dict[str, Any]:
 
 
 def _named(folder: Path) -> str:
-    if not (folder / "Pulumi.yaml").exists():
-        raise BackendError(f"{folder} has no Pulumi.yaml; name the project's folder with -C")
     backend = project(folder).get("backend")
     return str(backend.get("url") or "") if isinstance(backend, dict) else ""
 

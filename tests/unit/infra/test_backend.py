@@ -98,7 +98,33 @@ def test_providers_find_the_project_that_they_work_in(tmp_path, monkeypatch, bel
     assert found.folder == tmp_path / "states" / ".pulumi"
 
 
-def test_a_folder_without_a_project_is_told(tmp_path, monkeypatch):
+def test_the_backend_is_where_the_cli_looks_for_it(tmp_path, monkeypatch):
+    def found():
+        place = backend.find(tmp_path)
+        return place.folder and str(place.folder.relative_to(tmp_path)), place.url
+
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    monkeypatch.delenv("PULUMI_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "Pulumi.yaml").write_text("name: p\nbackend: nonsense\n")
+    assert found() == (".pulumi", f"file://{tmp_path}")
+    for home in (".pulumi", "elsewhere"):
+        (tmp_path / home).mkdir()
+        login = {"current": f"file://{tmp_path}/of-{home}"}
+        (tmp_path / home / "credentials.json").write_text(json.dumps(login))
+    assert found()[0] == "of-.pulumi/.pulumi"
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "elsewhere"))
+    assert found()[0] == "of-elsewhere/.pulumi"
+    (tmp_path / "Pulumi.yaml").write_text("name: p\nbackend: {url: 'file://of-project'}\n")
+    assert found()[0] == "of-project/.pulumi"
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
+    assert found() == (None, "s3://states")
+
+
+@pytest.mark.parametrize("content", [None, "name: [", "runtime: python", "[]"])
+def test_a_folder_without_a_project_is_told(tmp_path, monkeypatch, content):
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    if content is not None:
+        (tmp_path / "Pulumi.yaml").write_text(content)
     with pytest.raises(BackendError, match="name the project's folder with -C"):
         backend.find(tmp_path)
