@@ -1,4 +1,4 @@
-"""The journal: at no moment is a change neither in the state that is written nor among its steps."""
+"""The journal: at no moment is a change neither in the written state nor among its steps."""
 
 import copy
 
@@ -104,6 +104,18 @@ def test_references_follow_what_is_renamed_and_gone(journal, written):
     assert written[-1].resources[1]["dependencies"] == ["urn:n"]
     journal.drop(journal.new("urn:n"))
     assert written[-1].resources[0]["dependencies"] == []
+
+
+def test_references_to_what_is_gone_are_left_out(written):
+    stack = _entry("s::pulumi:pulumi:Stack::p-dev")
+    child = _entry("c", parent="urn:a", deletedWith="urn:a", dependencies=["urn:a"])
+    child |= {"propertyDependencies": {"text": ["urn:a", stack["urn"]]}}
+    journal = Journal(State(resources=[stack, _entry("a"), child]), written.append)
+    journal.drop(journal.old(["urn:a"]))
+    assert written[-1].resources[1] == _entry("c", parent=stack["urn"], dependencies=[]) | {
+        "propertyDependencies": {"text": [stack["urn"]]}
+    }
+    assert child["parent"] == "urn:a"  # written is a copy
 
 
 def test_a_preview_writes_nothing():
