@@ -1,6 +1,12 @@
 """The engine's meaning of a program: what Pulumi's is, shown on files in a folder."""
 
+import re
+import threading
+from types import SimpleNamespace
+
 import pytest
+
+from engine import deletion
 
 
 def test_up_creates_and_a_second_up_changes_nothing(stack):  # F20
@@ -180,6 +186,49 @@ def test_a_failure_keeps_what_was_made_and_the_next_up_makes_the_rest(stack):  #
     stack.declare(a={"text": "one"}, b={"text": "ok", "after": "a"}, c={"text_of": "b"})
     assert stack.summary("up") == {"create": 2}
     assert stack.journal().count("create a.0.json") == 1
+
+
+def test_a_delete_that_fails_is_told_and_keeps_what_it_needs(stack):  # F9 F17
+    stack.declare(a={}, b={"text_of": "a"}, c={"after": "b"}, d={})
+    stack.up()
+    (stack.folder / "b.0.json").unlink()
+    (stack.folder / "b.0.json").mkdir()  # which is no file to be deleted
+    failed = stack.run("destroy")
+    assert failed.code == 1
+    assert re.search(r"error: .*::b: .*Is a directory", failed.out)
+    assert "destroy of dev failed" in failed.out
+    assert "depend on one another" not in failed.out
+    left = {entry["urn"].rpartition("::")[2] for entry in stack.resources()}
+    assert {"files-dev", "default", "a", "b"} <= left
+    assert "c" not in left
+    assert (stack.folder / "a.0.json").exists()
+    (stack.folder / "b.0.json").rmdir()
+    assert stack.run("destroy").code == 0
+    assert stack.files() == {}
+    assert stack.resources() == []
+
+
+def test_a_replacement_whose_create_fails_keeps_its_place(stack):  # F17
+    stack.declare(a={"kind": "exclusive-1"}, b={"text_of": "a"})
+    stack.up()
+    stack.declare(a={"kind": "exclusive-2", "text": "fail"}, b={"text_of": "a"})
+    assert stack.run("up").code == 1
+    assert stack.resource("a")["pendingReplacement"] is True
+    assert stack.resource("b")["dependencies"] == [stack.resource("a")["urn"]]
+    stack.declare(a={"kind": "exclusive-2"}, b={"text_of": "a"})
+    stack.up()
+    assert stack.files() == {"a.0.json": "", "b.0.json": f"{stack.folder}/a.0.json"}
+    assert "pendingReplacement" not in stack.resource("a")
+
+
+def test_resources_that_depend_on_one_another_are_told_and_left():
+    failures = []
+    context = SimpleNamespace(
+        stopping=threading.Event(), fail=lambda label, error: failures.append(str(error))
+    )
+    entries = [{"urn": "a", "dependencies": ["b"]}, {"urn": "b", "dependencies": ["a"]}]
+    deletion.delete(context, entries)
+    assert failures == ["these depend on one another: a, b"]
 
 
 def test_a_check_failure_names_resource_and_property(stack):
