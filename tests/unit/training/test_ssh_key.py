@@ -131,3 +131,14 @@ def test_an_agent_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert asyncio.run(ssh_key.agent()) is None
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "ended"))
     assert asyncio.run(ssh_key.agent()) is None
+
+
+def test_the_agent_is_the_one_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(path: str) -> tuple[str, str]:
+        return "connected", path
+
+    monkeypatch.setattr(asyncssh, "connect_agent", connect)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    assert asyncio.run(ssh_key.agent()) == ("connected", str(tmp_path / "agent"))
