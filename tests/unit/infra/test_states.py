@@ -1,6 +1,7 @@
 """What is read of states, wherever they are."""
 
 import gzip
+import hashlib
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -106,6 +107,32 @@ def test_a_state_that_cannot_be_read_is_named(project, content):  # F15
     path = _write(project.parent / "home", {})
     path.write_text(content)
     with pytest.raises(states.StateError, match=r"dev.json cannot be read .* Nothing was ended"):
+        _read(project)
+
+
+def test_a_state_of_which_only_copies_are_left_is_named(project):  # F15
+    path = _write(project.parent / "home", DEPLOYMENT)
+    backup = path.parents[2] / "backups" / "trainyard" / "dev"
+    backup.mkdir(parents=True)
+    assert len(_read(project)) == 1
+    (backup / "dev.1.json").write_text(path.read_text())
+    assert len(_read(project)) == 1
+    path.unlink()
+    with pytest.raises(states.StateError, match=r"dev.json is missing, .* Nothing was ended"):
+        _read(project)
+    (backup / "dev.1.json").unlink()  # of a stack that was removed
+    assert _read(project) == []
+
+
+def test_a_state_with_another_checksum_is_named(project):  # F15
+    path = _write(project.parent / "home", DEPLOYMENT)
+    document = json.loads(path.read_text())
+    text = json.dumps(document["checkpoint"], sort_keys=True, separators=(",", ":"))
+    document["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(document))
+    assert _read(project) == [EXPECTED]
+    path.write_text(path.read_text().replace("i-1", "i-3"))
+    with pytest.raises(states.StateError, match="its checksum differs"):
         _read(project)
 
 

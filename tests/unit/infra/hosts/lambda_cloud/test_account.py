@@ -69,6 +69,8 @@ def test_addresses_that_keep_the_key_private(monkeypatch, url, opened):
         "http://localhost.example.com",
         "http://127.0.0.1@example.com",
         "https://user:canary@cloud.lambda.ai",
+        "https://cloud.lambda.ai:0",
+        "https://cloud.lambda.ai#part",
         "https://cloud.lambda.ai/api/v1",
         "https://cloud.lambda.ai?x=1",
         "https://cloud.lambda.ai:none",
