@@ -1,5 +1,7 @@
 """Signed files: taken only whole, unchanged, under their own name and of this cluster."""
 
+import hashlib
+import hmac
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +42,16 @@ def test_a_signature_is_for_one_name_and_one_cluster() -> None:
     for name, key in (("other/tuner.pkl", KEY), (NAME, signed.derived("another token"))):
         with pytest.raises(signed.SignatureError, match="signature is not that of this cluster"):
             signed.content_of(stored, name, key)
+
+
+def test_a_state_that_was_signed_stays_readable() -> None:
+    """The format and the key's purpose are what stored searches go on with."""
+    key = signed.derived("a token")
+    purpose = b"trainyard: state of a search in the store, version 1"
+    assert key == hmac.digest(b"a token", purpose, "sha256")
+    mac = hmac.new(key, hashlib.sha256(b"run/file").digest() + b"abc", "sha256").hexdigest()
+    stored = f"trainyard-signed-1 00000000000003 {mac}\nabc".encode()
+    assert signed.signed(b"abc", "run/file", key) == stored
 
 
 def test_the_key_is_not_the_token() -> None:
