@@ -3,6 +3,7 @@
 By itself it does neither: see cluster/provider.py.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fakes.lambda_cloud import Boot
@@ -46,7 +48,13 @@ def start(request, rented):
 
     yield run
     for process in started:
+        below = []
+        if process.poll() is None:  # the host is in a process group of its own
+            below = psutil.Process(process.pid).children(recursive=True)
         rented.kill(process)
+        for child in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         process.stdout.close()
 
 
