@@ -179,6 +179,35 @@ def test_a_foreign_resource_in_the_state_is_noticed(stack):  # F15
     assert stack.files() == {"a.0.json": ""}
 
 
+@pytest.mark.parametrize("field", ["provider", "parent", "dependencies", "propertyDependencies"])
+def test_a_reference_that_leads_nowhere_is_noticed(stack, field):  # F15
+    stack.declare(a={}, b={"text_of": "a"})
+    stack.up()
+    document = json.loads(stack.state_file.read_text())
+    del document["sha256"]  # as after the pulumi CLI wrote it
+    entry = next(
+        e for e in document["checkpoint"]["latest"]["resources"] if e["urn"].endswith("::b")
+    )
+    assert field in entry
+    nowhere = entry["urn"] + "-not"
+    kept = {"provider": f"{nowhere}::id", "parent": nowhere, "dependencies": [nowhere]}
+    entry[field] = kept.get(field, {"text": [nowhere]})
+    stack.state_file.write_text(json.dumps(document))
+    result = stack.run("destroy")
+    assert result.code == 1
+    assert f"refers to {nowhere}, which does not come before it" in result.err
+    assert len(stack.files()) == 2
+
+
+def test_a_compressed_state_is_refused(stack):
+    stack.declare(a={})
+    stack.up()
+    stack.state_file.rename(stack.state_file.with_suffix(".json.gz"))
+    result = stack.run("up")
+    assert result.code == 1
+    assert "compressed states" in result.err
+
+
 def test_an_interrupted_create_is_kept_until_it_is_settled(stack):  # F12
     stack.declare(a={"text": "one"}, b={"text": "one"})
     stack.up()
