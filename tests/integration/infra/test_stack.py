@@ -309,7 +309,7 @@ def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F
     assert allowed >= 6, "the hunt found fewer secret files than there are: it hunts nothing"
     # Encrypted, and still nobody else's business: the state, what it was before, its backups.
     states = [*stack.project.parent.glob("backend/.pulumi/**/*.json*")]
-    assert len(states) >= 3
+    assert len(states) >= 2  # one, and what it was before the newest change
     assert {stat.S_IMODE(path.stat().st_mode) for path in states} == {0o600}
     everything = "".join(stack.said).encode()
     assert everything
@@ -561,6 +561,13 @@ def _copies(stack: Any, started_below: Any) -> dict[str, int]:
     return {name: names.count(name) for name in ONE_OF_EACH}
 
 
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 @pytest.mark.parametrize("rebooted", [True, False], ids=["reboot", "folder cleaned away"])
 def test_lost_services_come_back_once_and_results_are_kept(  # F42
     rebooted: bool,
@@ -572,11 +579,14 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
     s3, bucket = _s3(outputs), outputs["bucket"]
     s3.put_object(Bucket=bucket, Key="result", Body=b"kept")
     wait_for(lambda: _copies(stack, started_below) == ONE_OF_EACH)
-    before = {process.pid for process in started_below(stack.folder)}
+    # Ray's agents write their names over their environment: they are known by their parents.
+    family = {child for each in started_below(stack.folder) for child in _family(each)}
+    before = {process.pid for process in family}
     if rebooted:
-        for pid in before:
+        for process in family:
             with suppress(psutil.Error):
-                psutil.Process(pid).kill()
+                process.kill()
+        assert not psutil.wait_procs(family, timeout=30)[1]
         wait_for(lambda: not started_below(stack.folder))
     shutil.rmtree(stack.folder)
     stack.engine("refresh", "--yes")
