@@ -1,5 +1,6 @@
 """See the package: the embedded engine's command line, with processes where the CLI has them."""
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -46,9 +47,10 @@ class CliContext(Context):
 
 
 @contextmanager
-def elsewhere(_: Project) -> Iterator[str]:
-    """Stay in this folder: neither program nor dynamic providers run in this process."""
-    yield ""
+def elsewhere(project: Project) -> Iterator[str]:
+    """Work where the CLI starts plugins, whose paths may be relative; import nothing from there."""
+    with contextlib.chdir(project.main):
+        yield ""
 
 
 def refuse(_: Context, interrupted: list[dict[str, Any]]) -> None:

@@ -150,7 +150,7 @@ def test_an_image_that_cannot_be_built(make_small_lab: Callable[..., Any]) -> No
     text = _refused(lab)
     (error,) = _errors(text)
     assert "image trainyard/versitygw:" in error
-    assert "GO_IMAGE" in text.partition(error)[2]  # the last lines of the build
+    assert "VERSITYGW_VERSION" in text.partition(error)[2]  # the last lines of the build
     assert "go: not found" in text
     assert "versitygw" not in lab.containers()
     ended = lab.client.api.containers(all=True, filters={"status": "exited"})

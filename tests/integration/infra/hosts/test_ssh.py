@@ -538,12 +538,14 @@ def test_a_held_port_there_is_told(program, started_below):  # F17
 
 def test_data_and_files_are_put_there(there, short_folder, capsys):
     folder = short_folder / "data"
-    props = {"folder": str(folder), "keep": True, **there}
+    mark = {"id": "0123456789abcdef", "project": "trainyard", "stack": "test", "by": "ada@here"}
+    props = {"folder": str(folder), "keep": True, "mark": mark, **there}
     made = DataProvider().create(props)
     (folder / "result").write_text("x")
     DataProvider().delete(made.id, made.outs)
     assert capsys.readouterr().err.startswith(f"{there['machine']}: kept: {folder}")
     assert (folder / "result").exists()
+    made = DataProvider().create(props)
     DataProvider().delete(made.id, {**made.outs, "keep": False})
     assert DataProvider().read(made.id, props).id == ""
     props = {"folder": str(short_folder), "name": "ray-node", "secrets": {"t": "canary"}, **there}
