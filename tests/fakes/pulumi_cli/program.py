@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ MESSAGE_BYTES = 400 << 20
 def run_program(context: Context, settings: Settings) -> None:
     """Run the program to its end; a fault in it becomes a failure of the operation."""
     project = context.project
-    with serving(context) as address:
+    # What the CLI has as plugins works in the program's folder: build contexts are relative to it.
+    with chdir(project.main), serving(context) as address:
         arguments = {
             "monitor": address,
             "engine": address,
