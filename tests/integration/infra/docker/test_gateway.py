@@ -137,6 +137,7 @@ def open_lab(make_lab: Callable[..., Any], outside: Outside) -> Iterator[Any]:
         allowedCidrs=[f"{outside.friend}/32"],
         publishAddress=outside.host,
         keepData=False,
+        objectStore="minio",
     )
     try:
         lab.stack.engine("up", "--yes")
