@@ -31,7 +31,8 @@ def finds_of(lab: Any, outputs: dict[str, Any]) -> list[str]:
     """
     secrets = {name: outputs[name] for name in OUTPUTS if outputs[name]}
     secrets["token of the notebook"] = outputs["notebookUrl"].rpartition("token=")[2]
-    root = lab.container("minio").exec_run(["cat", ROOT_PASSWORD])
+    (store,) = {"minio", "versitygw"} & set(lab.containers())
+    root = lab.container(store).exec_run(["cat", ROOT_PASSWORD])
     assert root.exit_code == 0, root.output
     secrets["root password of the store"] = root.output.decode().strip()
     found = {name: secret for name, secret in secrets.items() if secret}
