@@ -485,7 +485,9 @@ def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) 
     # Another machine's own folders are looked at there.
     look = folders.is_reserved if elsewhere else folders.refused
     for key, folder in (("stateDir", state), ("dataDir", data)):
-        if ".." not in folder.parts and (reason := look(folder)):
+        # A path that is a fault already is not looked at: with a zero byte it would raise.
+        whole = ".." not in folder.parts and str(folder).isprintable()
+        if whole and (reason := look(folder)):
             bound = f"{reason}, and destroy removes what {key} names"
             reader.fault(key, str(folder), bound, folders.ADVICE)
     text = str(state)

@@ -58,6 +58,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("stateDir", {"stateDir": "/tmp"}, "is a folder of the system"),
     ("dataDir", {"dataDir": "/home/ada"}, "is all that a user has"),
     ("dataDir", {"dataDir": str(Path.home())}, "absent or empty"),
+    ("dataDir", {"dataDir": "/a\0b"}, "must be an absolute path"),
     ("dataDir", {"dataDir": str(ROOT)}, "is this checkout"),
     ("dataDir", {"dataDir": str(ROOT.parent)}, "absent or empty"),  # whatever else that is
     ("dataDir", {"hosts": [HOST], "dataDir": "/root"}, "is a folder of the system"),
