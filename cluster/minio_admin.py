@@ -18,8 +18,6 @@ from cluster.provider import Provider
 class BucketProvider(Provider):
     """Makes a bucket once. Never deletes one: it holds the results of training."""
 
-    serialize_as_secret_always = False  # captures nothing
-
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         """Another bucket is another resource; another address is the same bucket."""
         replaces = ["bucket"] if _olds["bucket"] != _news["bucket"] else []
@@ -45,7 +43,6 @@ class BucketProvider(Provider):
 class StoreUserProvider(Provider):
     """A MinIO user with a policy of its own, and no other."""
 
-    serialize_as_secret_always = False  # captures nothing
     title = "MinIO"
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:

@@ -8,6 +8,16 @@ import pulumi
 
 from cluster.service import Runtime, Service
 
+# All that the training user may do: in its bucket, and with the objects there.
+BUCKET_ACTIONS = ("s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads")
+OBJECT_ACTIONS = (
+    "s3:GetObject",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "s3:AbortMultipartUpload",
+    "s3:ListMultipartUploadParts",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:

@@ -11,7 +11,7 @@ import pulumi
 
 from cluster.inputs import join
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.store_kind import Keys, StoreKind
+from cluster.store_kind import BUCKET_ACTIONS, OBJECT_ACTIONS, Keys, StoreKind
 from cluster.versitygw_admin import Bucket, StoreUser
 
 NAME = "versitygw"
@@ -85,22 +85,12 @@ def statements(bucket: str) -> list[dict[str, Any]]:
     return [
         {
             "Effect": "Allow",
-            "Action": [
-                "s3:GetBucketLocation",
-                "s3:ListBucket",
-                "s3:ListBucketMultipartUploads",
-            ],
+            "Action": [*BUCKET_ACTIONS],
             "Resource": f"arn:aws:s3:::{bucket}",
         },
         {
             "Effect": "Allow",
-            "Action": [
-                "s3:GetObject",
-                "s3:PutObject",
-                "s3:DeleteObject",
-                "s3:AbortMultipartUpload",
-                "s3:ListMultipartUploadParts",
-            ],
+            "Action": [*OBJECT_ACTIONS],
             "Resource": f"arn:aws:s3:::{bucket}/*",
         },
     ]

@@ -53,8 +53,6 @@ Props = dict[str, Any]
 class _Provider(Provider):
     """What all providers here share. Pickled without any attribute: they are made by configure."""
 
-    serialize_as_secret_always = False  # captures nothing
-
     def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Take the API key from the stack's config, where the environment may have none."""
         self._key = req.config.get(SETTING)
