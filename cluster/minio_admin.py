@@ -109,6 +109,7 @@ class StoreUser(dynamic.Resource, module="minio", name="User"):
     """
 
     accessKey: pulumi.Output[str]  # noqa: N815 (property names are camelCase in Pulumi states)
+    provider = StoreUserProvider
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class StoreUser(dynamic.Resource, module="minio", name="User"):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """Declare a user from endpoint, rootUser, rootPassword, accessKey, secretKey and policy."""
-        super().__init__(StoreUserProvider(), name, props, opts)
+        super().__init__(self.provider(), name, props, opts)
 
 
 def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:
