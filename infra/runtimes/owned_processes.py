@@ -126,7 +126,8 @@ def _is_of(found: Mapping[str, str], mark: Mark | None) -> bool:
 def _with_descendants(belongs: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
     found: set[psutil.Process] = set()
     for process, theirs in _processes():
-        if belongs(theirs):
+        # A descendant came with its own: each look at descendants reads all of /proc.
+        if process not in found and belongs(theirs):
             found.add(process)
             # Some children of Ray overwrite their environment: find them by their parent.
             with contextlib.suppress(psutil.Error):
