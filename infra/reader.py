@@ -47,14 +47,14 @@ class Reader:
         self.fault(key, value, "no such setting", f"did you mean {near[0]}?" if near else action)
 
     def text(self, key: str) -> str:
-        """Return the text of a setting."""
+        """Return the text of a setting, without the blanks around it: they mean nothing."""
         if key not in self.raw:
             self.faults.append(
                 f"{key} is not set: the engine passes on the defaults of Pulumi.yaml; "
                 f"run it in the project's folder, or set {key}"
             )
             return ""
-        return self.raw[key]
+        return self.raw[key].strip()
 
     def matching(self, key: str, pattern: re.Pattern[str], bound: str, action: str) -> str:
         """Return a text that has to match a pattern."""

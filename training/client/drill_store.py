@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import docker
@@ -123,35 +123,62 @@ def outage(server: Server, endpoint: str) -> Iterator[None]:
     Raises:
         ClientError: it has not come back.
     """
-    earlier = {each: signal.getsignal(each) for each in (*ENDING, *SUSPENDING)}
-    try:
-        for each in SUSPENDING:
-            signal.signal(each, signal.SIG_IGN)
-        for each in ENDING:
-            if earlier[each] is not signal.SIG_IGN:  # as `nohup` does for SIGHUP
-                signal.signal(each, _end)
+    with _Signals() as signals:
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             server.pause()
-            try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+            with signals.heard():
                 yield
-            finally:
-                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         finally:  # nothing interrupts it: a signal that came before has been heard above
             server.restart()
             _wait(endpoint)
-    finally:
+
+
+class _Signals:
+    """Signals end the body and nothing else; one that comes before or after it waits.
+
+    Python's handlers note them: a mask holds for one thread only, and any other takes the signal.
+    """
+
+    def __init__(self) -> None:
+        self._came = 0  # the first one's number
+        self._heard = False
+        self._earlier: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        self._earlier = {each: signal.getsignal(each) for each in (*ENDING, *SUSPENDING)}
+        for each in SUSPENDING:
+            signal.signal(each, signal.SIG_IGN)
+        for each in ENDING:
+            if self._earlier[each] is not signal.SIG_IGN:  # as `nohup` does for SIGHUP
+                signal.signal(each, self._note)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        for each, handler in self._earlier.items():
+            signal.signal(each, handler)
+        if self._came and error is None:
+            _end(self._came)
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """In this body a signal raises what ends the process; the first one only."""
+        self._heard = True
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # what came meanwhile is heard now
+            if self._came:
+                _end(self._came)
+            yield
         finally:
-            for each, handler in earlier.items():
-                signal.signal(each, handler)
+            self._heard = False
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self._came:  # once is enough
+            return
+        self._came = number
+        if self._heard:
+            _end(number)
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
-    for each in ENDING:  # once is enough
-        signal.signal(each, _heard)
+def _end(number: int) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     with suppress(OSError):  # of a terminal that is gone
@@ -161,10 +188,6 @@ def _end(number: int, _frame: FrameType | None) -> None:
             flush=True,
         )
     sys.exit(128 + number)
-
-
-def _heard(_number: int, _frame: FrameType | None) -> None:
-    """Nothing more; SIG_IGN would have Python complain of signals that have come already."""
 
 
 def _container(stack: str, port: int) -> Container | None:
