@@ -1,10 +1,8 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
@@ -15,12 +13,10 @@ import pytest
 import yaml
 from docker.errors import DockerException, ImageNotFound
 
+from tests.integration.engine import forked
+
 PROGRAMS = Path(__file__).parents[2] / "projects"
 BASE_IMAGE = "debian:bookworm-slim"
-# `python -m engine`, but that the key is derived with ten rounds: Pulumi's million is half of what
-# a run costs. Where the pulumi CLI is, it reads the same states, and both count to a million.
-QUICK = "import sys; from engine import cli, crypto; crypto.ROUNDS = 10; sys.exit(cli.main())"
-ENGINE = ["-m", "engine"] if shutil.which("pulumi") else ["-c", QUICK]
 
 
 class EngineProcess:
@@ -28,7 +24,8 @@ class EngineProcess:
 
     program = "files"
 
-    def __init__(self, root, environment):
+    def __init__(self, root, environment, server):
+        self._server = server
         self.project = root / "project"
         self.folder = root / "made"
         self.folder.mkdir()
@@ -47,15 +44,8 @@ class EngineProcess:
         (self.project / "Pulumi.dev.yaml").write_text(text)
 
     def start(self, command, *arguments, delay=0.0):
-        process = subprocess.Popen(
-            [sys.executable, *ENGINE, command, *arguments],
-            cwd=self.project,
-            env=self.environment | {"FILES_DELAY": str(delay)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        environment = self.environment | {"FILES_DELAY": str(delay)}
+        process = self._server.start([command, *arguments], self.project, environment)
         self._started.append(process)
         return process
 
@@ -86,9 +76,7 @@ class EngineProcess:
 
     def end(self):
         for process in self._started:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.close()
 
 
 class SshServer:
@@ -165,8 +153,8 @@ class CommandStack(EngineProcess):
 
     program = "command"
 
-    def __init__(self, root, environment, server):
-        super().__init__(root, environment)
+    def __init__(self, root, environment, engines, server):
+        super().__init__(root, environment, engines)
         self.server = server
         self.connection = server.connection(private_key=(server.folder / "user").read_text())
         self.environment.pop("SSH_AUTH_SOCK", None)
@@ -206,8 +194,8 @@ class DockerStack(EngineProcess):
 
     program = "docker"
 
-    def __init__(self, root, environment, client):
-        super().__init__(root, environment)
+    def __init__(self, root, environment, engines, client):
+        super().__init__(root, environment, engines)
         self.client = client
         self.prefix = f"trainyard-test-{uuid.uuid4().hex[:8]}"
         with socket.socket() as probe:
@@ -280,16 +268,24 @@ def environment(tmp_path):
     }
 
 
+@pytest.fixture(scope="session")
+def engines():
+    """What runs all commands."""
+    server = forked.Server()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def engine(tmp_path, environment):
-    stack = EngineProcess(tmp_path, environment)
+def engine(tmp_path, environment, engines):
+    stack = EngineProcess(tmp_path, environment, engines)
     yield stack
     stack.end()
 
 
 @pytest.fixture
-def stack(tmp_path, environment, docker_client):
-    stack = DockerStack(tmp_path, environment, docker_client)
+def stack(tmp_path, environment, engines, docker_client):
+    stack = DockerStack(tmp_path, environment, engines, docker_client)
     stack.declare()
     yield stack
     stack.end()
@@ -305,7 +301,7 @@ def ssh_server(tmp_path):
 
 
 @pytest.fixture
-def commands(tmp_path, environment, ssh_server):
-    stack = CommandStack(tmp_path, environment, ssh_server)
+def commands(tmp_path, environment, engines, ssh_server):
+    stack = CommandStack(tmp_path, environment, engines, ssh_server)
     yield stack
     stack.end()

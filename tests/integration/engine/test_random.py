@@ -4,10 +4,9 @@ Every run tries other sequences; a failure prints how to repeat its own.
 """
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tests.integration.engine import forked
+from tests import quick
 
 pytestmark = pytest.mark.integration
 
 PROGRAM = Path(__file__).parents[2] / "projects" / "files"
 EXAMPLES = 15
 STEPS = 8  # operations of an example, about 0.2 s each
+COMMAND_SECONDS = 60
 
 texts = st.sampled_from(["1", "2", "3"])
 kinds = st.sampled_from(["plain", "other", "exclusive-1", "exclusive-2"])
@@ -143,19 +143,16 @@ class Engine(RuleBasedStateMachine):
     def run(self, command, *arguments, moment=0):
         """True when the command came to its end, which it does unless it is killed."""
         arguments = [*arguments, *["--yes"] * (command != "preview")]
-        output = self.root / "output"
-        argv = ["-C", str(self.project), command, *arguments]
-        request = {
-            "argv": argv,
-            "environment": self.environment,
-            "output": str(output),
-            "moment": moment,
-        }
-        print(json.dumps(request), file=self.server.stdin, flush=True)
-        code = int(self.server.stdout.readline())
-        if moment and code == -signal.SIGKILL:
+        environment = os.environ | self.environment
+        # Every stack has a key of its own, also where the pulumi CLI is: it reads none of these.
+        process = self.server.start(
+            [command, *arguments], self.project, environment, rounds=quick.FEW, moment=moment
+        )
+        output, _ = process.communicate(COMMAND_SECONDS)
+        process.close()
+        if moment and process.returncode == -signal.SIGKILL:
             return False
-        assert code == 0, output.read_text()
+        assert process.returncode == 0, output
         return True
 
     def declare(self, shape):
@@ -192,18 +189,9 @@ class Engine(RuleBasedStateMachine):
             shutil.rmtree(self.root)
 
 
-@pytest.fixture
-def server():
-    command = [sys.executable, forked.__file__]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield process
-
-
 @pytest.mark.timeout(240)
-def test_whatever_happens_the_state_is_what_is_there(server, monkeypatch):  # F12 F20
-    monkeypatch.setattr(Engine, "server", server)
+def test_whatever_happens_the_state_is_what_is_there(engines, monkeypatch):  # F12 F20
+    monkeypatch.setattr(Engine, "server", engines)
     run_state_machine_as_test(
         Engine,
         settings=settings(

@@ -16,9 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
+from engine import crypto
 from engine.state import Backend
 from engine.values import mask
-from tests import checkout
+from tests import checkout, quick
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
 from training.client.outputs import StackOutputs
@@ -66,6 +67,14 @@ def _wait_for(check: Callable[[], Any], seconds: float = 30) -> Any:
             raise AssertionError(f"not within {seconds} s")
         time.sleep(0.05)
     return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_keys() -> Iterator[None]:
+    """States that engines of tests/quick.py have written are read here too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crypto, "ROUNDS", quick.ROUNDS)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +130,7 @@ class Stack:
         self, module: str, folder: Path, *arguments: str, check: bool
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [self.python, "-m", module, "-C", self.project, *arguments, "-s", "test"],
+            [self.python, *quick.module(module), "-C", self.project, *arguments, "-s", "test"],
             cwd=folder,
             env=self.environment,
             capture_output=True,

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import yaml
 
 from engine import cli
+from tests import quick
 
 PROGRAM = Path(__file__).parents[3] / "projects" / "lambda"
 INSTANCE = "pulumi-python:dynamic/lambda:Instance"
@@ -65,7 +66,7 @@ class RentedStack:
     def start(self, command):
         """Start a command in a process of its own."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "engine", command, "--yes"],
+            [sys.executable, *quick.module("engine"), command, "--yes"],
             cwd=self.project,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

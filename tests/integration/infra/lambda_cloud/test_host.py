@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import quick
 from tests.fakes.lambda_cloud import Boot
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -24,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[4]
 @pytest.fixture(params=["bench", pytest.param("cli", marks=pytest.mark.pulumi)])
 def start(request, rented):
     """Start a command on the stack as under the CLI, or with the CLI itself."""
-    command, options = [sys.executable, "-m", "tests.fakes.pulumi_cli", "-C", rented.project], []
+    bench = quick.module("tests.fakes.pulumi_cli")
+    command, options = [sys.executable, *bench, "-C", rented.project], []
     if request.param == "cli":
         cli = request.getfixturevalue("pulumi_cli")
         (rented.root / "backend").mkdir()
