@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from training.client.outputs import StackOutputs
 
 SOON = timedelta(hours=1)
+NO_PROMETHEUS = "none, for it is not on PATH (docs/monitoring.md)"
 
 
 def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
@@ -26,7 +27,7 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         ("its token", show.format("rayToken")),
         ("results", outputs.storage_url),
         ("object store", outputs.object_store_endpoint),
-        ("Prometheus", outputs.prometheus_url),
+        ("Prometheus", outputs.prometheus_url or NO_PROMETHEUS),
         ("its password", outputs.prometheus_password and show.format("prometheusPassword")),
         ("Grafana", outputs.grafana_url),
         ("its password", outputs.grafana_password and show.format("grafanaPassword")),
