@@ -24,7 +24,7 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         ("to have them here", f"train tunnel -s {outputs.stack}" if ssh else ""),
         ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
         ("Ray dashboard", outputs.dashboard_url),
-        ("its token", show.format("rayToken")),
+        ("its token", f"train dashboard --print -s {outputs.stack}"),
         ("results", outputs.storage_url),
         ("object store", outputs.object_store_endpoint),
         ("Prometheus", outputs.prometheus_url or NO_PROMETHEUS),
@@ -61,6 +61,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
     make = "" if outputs.stack == "dev" else f" STACK={outputs.stack}"
     return [
+        (f"train dashboard{stack}", "open Ray's dashboard, and print its token"),
         (f"train runs{stack}", "what was trained, with its accuracies"),
         (f"train show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
         (f"train submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
