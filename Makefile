@@ -50,6 +50,7 @@ help:
 	@echo "$$HELP"
 
 setup: $(READY)
+	@:
 
 python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'

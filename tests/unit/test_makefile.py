@@ -39,7 +39,7 @@ def run(tmp_path: Path):
 
     def make(*arguments: str, **codes: int) -> tuple[int, str, list[str]]:
         checkout = tmp_path / "checkout"
-        (checkout / "requirements").mkdir(parents=True)
+        (checkout / "requirements").mkdir(parents=True, exist_ok=True)
         for name in ("Makefile", "pyproject.toml", *map(str, _requirements())):
             shutil.copy(ROOT / name, checkout / name)
         values = {"meet": MEET.format(folder=tmp_path), "folder": tmp_path, "store": 0}
@@ -81,6 +81,7 @@ def test_the_store_is_built_while_packages_are_installed(run) -> None:
     assert "building the store" in said
     assert "Downloading torch (846.6MiB)" in said
     assert " + torch" not in said  # of 190 packages
+    assert "Nothing to be done" not in run("demo")[1]
     after = [call for call in calls if call.startswith(("-m engine", "submit", "info"))]
     assert [call.split()[1] for call in after] == ["engine.launch", *after[1][7:].split()[:1], "-s"]
 
