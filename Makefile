@@ -3,6 +3,7 @@ STACK ?= dev
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+INSTALLED := .venv/.installed
 
 # Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,20 +28,53 @@ LOGS := .pytest_cache/logs
 # What each test cost; `python -m tests.cost` sums it by file.
 COSTS := .pytest_cache/costs
 
-.PHONY: setup demo course up down preview refresh tunnel lint bench lock digests audit
-.PHONY: test test-all test-unit test-rest
+define HELP
+make demo       bring the stack up, train, show the results and the addresses
+make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
+make down       end everything of the stack; results stay
+make preview    show what `make up` would change
+make refresh    compare the stack's state with what runs
+make tunnel     bring the pages of a stack on other machines to this one
+make course     walk the Food-11 course, in the stack course
+make setup      make the environment in .venv, from the hash-pinned requirements
+make lint       ruff, formatting, mypy --strict
+make test       unit tests, and the README's promises on one real stack: minutes
+make test-all   all tests that this machine can run, containers where a Docker Engine answers
+make test-rest  what test-all has beside test
+make test-unit  unit tests only
+make bench      measure the ratios of docs/benchmarks.md
+make lock       pin the requirements anew
+make digests    ask the registries for the digests of the images of others
+make audit      look for advisories on the locked packages
+endef
+export HELP
+
+.DEFAULT_GOAL := help
+.PHONY: help python store setup demo course up down preview refresh tunnel lint bench lock digests audit
+.PHONY: test test-all test-rest test-unit
+
+help:
+	@echo "$$HELP"
 
 setup: $(READY)
+	@:
+
+python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
 
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml).
-$(READY): requirements/setup.txt requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
+# uv tells what it downloads; its list of all packages at the end is left out.
+$(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --require-hashes -r requirements/setup.txt
-	$(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt
+	{ $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt && touch $(INSTALLED); } 2>&1 | grep --line-buffered -v '^ + '; test -e $(INSTALLED)
 	$(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.checkout
 	@touch $(READY)
+
+# The default object store, which Go builds once: nothing of the environment is needed for it.
+store: python
+	@$(PYTHON) -m infra.hosts.go_build
 
 up preview refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
@@ -51,12 +85,23 @@ down: setup
 tunnel: setup
 	$(BIN)/train tunnel -s $(STACK)
 
-demo: setup
+define PLAN
+make demo: a Ray cluster on this machine, and a training on it
+  1  packages into .venv (6 GB), beside it the object store, by Go    once: some minutes
+  2  stack $(STACK): object store, Ray head, two workers                   15 s
+  3  ResNet-18 learns scanned digits, a worker on each node           30 s
+endef
+export PLAN
+
+demo: python
+	@echo "$$PLAN"
+	@$(MAKE) --no-print-directory -j 2 setup store
 	$(BIN)/python -m engine.launch up -s $(STACK)
 	$(BIN)/train submit pytorch_distributed_training -s $(STACK) -- $(DEMO)
 	$(BIN)/train info -s $(STACK)
 
-course: setup
+course: python
+	@$(MAKE) --no-print-directory -j 2 setup store
 	$(BIN)/python -m engine.launch up -s course
 	$(BIN)/train submit food11/train_lightning -s course --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 -- $(COURSE)
 	$(BIN)/train submit food11/train_ray -s course -- $(COURSE) --num-workers 2

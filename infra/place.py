@@ -27,7 +27,7 @@ from cluster.service import Runtime
 from cluster.store_kind import StoreKind
 from infra import tools, versions
 from infra.config import Settings
-from infra.hosts import accelerators, docker_engine
+from infra.hosts import accelerators, docker_engine, go_programs
 from infra.hosts.machine import Machine
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
 
@@ -130,8 +130,6 @@ def hosts(settings: Settings) -> Place:
         )
         found = tools.for_hosts(settings.object_store, hosts=len(machines))
     head = machines[0]
-    if not head.prometheus:
-        pulumi.log.warn(f"Monitoring is off: {head.name} has no prometheus on its PATH")
     runtime = HostsRuntime(
         "hosts",
         HostsRuntimeArgs(
@@ -194,7 +192,7 @@ def containers(settings: Settings) -> Place:
 
     engine = docker_engine.info()
     name = settings.object_store
-    store = object_store.STORES[tools.DEFAULT if name == tools.AUTO else name]
+    store = object_store.STORES[go_programs.DEFAULT if name == tools.AUTO else name]
     access, gpus = accelerators.choose(
         settings.accelerator, [worker.gpus for worker in settings.workers], engine
     )

@@ -11,12 +11,11 @@ from cluster import object_store
 from cluster.store_kind import StoreKind
 from infra import versions
 from infra.hosts import go_tool, local
-from infra.hosts.go_programs import PROGRAMS
+from infra.hosts.go_programs import DEFAULT, PROGRAMS
 from infra.hosts.go_tool import GoTool
 
 DATASET = Path(__file__).resolve().parents[1] / "docker" / "dataset" / "dataset.py"
 AUTO, DIRECTORY = "auto", "directory"
-DEFAULT = "versitygw"  # docs/object-store.md compares
 GO = ".".join(str(part) for part in versions.GO_FOR_STORES)
 HAVE_STORE = f"install Go {GO} or later (go.dev/dl) to have it built"
 
@@ -63,11 +62,6 @@ def find(setting: str, data: Path) -> Tools:
     }
     if prometheus := shutil.which("prometheus"):
         paths["prometheus"] = prometheus
-    else:
-        pulumi.log.warn(
-            "Monitoring is off: no prometheus on PATH. To have it, install your distribution's "
-            "package prometheus, or the program from prometheus.io/download"
-        )
     return Tools(paths=paths, store=store)
 
 

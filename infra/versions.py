@@ -3,7 +3,7 @@
 Python packages, Ray among them, are pinned by requirements/.
 """
 
-from importlib.metadata import version
+from importlib.metadata import distributions
 
 # MinIO publishes source only, and its repository is archived: this is the last commit.
 # renovate: datasource=go depName=github.com/minio/minio
@@ -39,5 +39,6 @@ GATEWAY_IMAGE = "haproxy:3.4.4"  # 3.4 has long-term support
 # Python of Debian 12, on which docker/ray builds; images of another base may have another.
 IMAGE_PYTHON = "3.11"
 
-# Processes run in this environment, so what is installed here is what they run.
-RAY = version("ray")
+# Processes run in this environment, so what is installed here is what they run. "" while it is
+# being installed: Go builds a store beside that.
+RAY = next((found.version for found in distributions(name="ray")), "")

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 from training.checkpoints import new_folder
 from training.data.food11 import EpochSampler
 from training.housekeeping import housekeeping
+from training.progress import Progress, interval
 
 LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
 Records = Sequence[dict[str, Any]]
@@ -77,6 +78,25 @@ class EpochRecords(Callback):
         """Starts the clock, where it stood when the run was cut off."""
         minutes = self.history[-1]["minutes"] if self.history else 0
         self._started = time.monotonic() - 60 * minutes
+
+    def on_train_epoch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Begins to count batches."""
+        text = f"epoch {trainer.current_epoch + 1}/{self._epochs}"
+        self._progress = Progress(text, int(trainer.num_training_batches), interval())
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Counts a batch."""
+        if trainer.is_global_zero:
+            self._progress.step()
 
     def on_train_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,15 +12,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from training.data.splits import size
-from training.progress import watched
 
 
 def train_epoch(
     model: nn.Module,
-    loader: DataLoader[Any],
+    loader: Iterable[Any],
     optimizer: torch.optim.Optimizer,
     device: torch.device,
-    watch: str | None = None,
 ) -> torch.Tensor:
     """One pass over the training data.
 
@@ -28,14 +27,13 @@ def train_epoch(
         loader: yields images (batch, channels, height, width) and labels (batch,).
         optimizer: of the model's parameters.
         device: of the model.
-        watch: prints progress under this title.
 
     Returns:
         Correct predictions, summed loss, images seen: float64 (3,) on the device.
     """
     model.train()
     totals = torch.zeros(3, dtype=torch.float64, device=device)
-    for batch in loader if watch is None else watched(loader, watch):
+    for batch in loader:
         images, labels = (part.to(device) for part in batch)
         logits = model(images)
         loss = cross_entropy(logits, labels)

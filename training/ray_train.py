@@ -7,6 +7,8 @@ Nothing here is of one model or one data set.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import secrets
 import sys
@@ -14,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training import controller_log
 from training.objects import StorageError, open_url
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
@@ -42,6 +45,8 @@ SETTINGS = {
     # to 32 MiB; below it the blocks of a step leave holes, and a worker on CPUs grows step by step.
     "MALLOC_MMAP_THRESHOLD_": str(4 * 1024**2),
 }
+HOOK = "worker_process_setup_hook"  # one that the user's runtime environment has stays
+JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
 SNAPSHOT = "checkpoint_manager_snapshot.json"
 RESUME = (
     "the log above has more; submitted again under the same --name the run goes on from its last "
@@ -62,7 +67,11 @@ def connect() -> None:
 
     # Ray Train's helpers look their cluster up, and stop at a second one on the same machine.
     ours |= {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
-    ray.init(runtime_env={"env_vars": ours})
+    env: dict[str, Any] = {"env_vars": ours}
+    if HOOK not in json.loads(os.environ.get(JOB_VARIABLE, "{}")).get("runtime_env", {}):
+        env[HOOK] = f"{controller_log.__name__}.{controller_log.shorten.__name__}"
+    # Ray tells otherwise three times that it is connected, between the lines of the job.
+    ray.init(runtime_env=env, logging_level=logging.WARNING)
 
 
 def torch_config(*, use_gpu: bool) -> TorchConfig:

@@ -62,3 +62,4 @@ VERSITYGW = GoProgram(
     into="cmd/versitygw",
 )
 PROGRAMS = {program.name: program for program in (VERSITYGW, MINIO)}
+DEFAULT = VERSITYGW.name  # docs/object-store.md compares

@@ -1,19 +1,5 @@
-"""A program that Go builds once, into a cache that all stacks of this user share.
+"""A program that Go builds, as a resource."""
 
-Beside the program lies its digest. What does not match it is not run, but built anew.
-"""
-
-import fcntl
-import hashlib
-import json
-import os
-import shutil
-import stat
-import subprocess
-import tempfile
-import threading
-import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +7,11 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider
+from infra.hosts.go_build import BuildError, is_whole, obtain
 from infra.hosts.go_programs import PROGRAMS, GoProgram
 from infra.provided import say
 
-HEARTBEAT_SECONDS = 10.0
-DOWNLOAD_SECONDS = 300
-LAST_LINES = 20
-INSTEAD = "Set objectStore to another store, or to directory"
-
-
-class BuildError(Exception):
-    """Go could not build the program, or the cache is not ours; the message says what to do."""
+__all__ = ["BuildError", "GoTool", "GoToolProvider", "properties"]
 
 
 class GoToolProvider(Provider):
@@ -44,16 +24,9 @@ class GoToolProvider(Provider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Build the program, unless it is there as it was built."""
-        path = Path(props["path"])
-        _make_cache(path.parent)
-        # Two stacks that come up together build it once: the second one waits for the first.
-        with path.with_name(f"{path.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.exists() and not is_whole(path):
-                say(f"{path} is not as it was built: it is built anew")
-            if not is_whole(path):
-                _build(_program(props), path)
-        return dynamic.CreateResult(str(path), props)
+        program = next(each for each in PROGRAMS.values() if each.module == props["module"])
+        obtain(program, Path(props["path"]), say)
+        return dynamic.CreateResult(props["path"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether the program is still in the cache, as it was built."""
@@ -83,161 +56,3 @@ class GoTool(dynamic.Resource, module="host", name="GoTool"):
 def properties(program: GoProgram) -> dict[str, Any]:
     """Return the properties that a program is declared from."""
     return {"module": program.module, "version": program.version, "path": str(program.path)}
-
-
-def is_whole(path: Path) -> bool:
-    """Return whether a program is there with the digest that was noted when it was built."""
-    try:
-        noted = _note(path).read_text().strip()
-        return noted == _digest(path)
-    except OSError:
-        return False
-
-
-def adopt(built: Path, path: Path) -> None:
-    """Put a program that was built elsewhere, of the same sources, into the cache.
-
-    Args:
-        built: the program.
-        path: where it is to be.
-
-    Raises:
-        BuildError: the cache is somebody else's.
-    """
-    _make_cache(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        _put(shutil.copyfile(built, Path(folder) / path.name), path)
-
-
-def _put(built: Path, path: Path) -> None:
-    """Put a program of the same file system into the cache in one step, its digest first."""
-    built.chmod(0o700)
-    draft = built.with_name(f"{built.name}.sum")
-    draft.write_text(_digest(built) + "\n")
-    draft.replace(_note(path))
-    built.replace(path)
-
-
-def _note(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _make_cache(folder: Path) -> None:
-    """Make the folder of programs, which nobody else may write to.
-
-    Raises:
-        BuildError: it is somebody else's.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise BuildError(
-            f"{folder} is a link, no folder, or belongs to user {found.st_uid}: what is run from "
-            "there would be theirs. Remove it, or set XDG_CACHE_HOME to a folder of yours"
-        )
-    folder.chmod(0o700)
-
-
-def _program(props: dict[str, Any]) -> GoProgram:
-    return next(program for program in PROGRAMS.values() if program.module == props["module"])
-
-
-def _build(program: GoProgram, path: Path) -> None:
-    """Run `go build` on the module's sources and our file, telling what it does.
-
-    Raises:
-        BuildError: it failed.
-    """
-    started = time.monotonic()
-    package = f"{program.module}@{program.version}"
-    say(f"building {package} (once; takes some minutes)")
-    done = threading.Event()
-    beat = threading.Thread(target=_heartbeat, args=(package, started, done), daemon=True)
-    beat.start()
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            sources, built = Path(folder) / "sources", Path(folder) / program.name
-            _copy_sources(program, sources)
-            # Without cgo it needs no C compiler and runs on any Linux of this kind.
-            _go(
-                [
-                    "build",
-                    "-trimpath",
-                    "-buildvcs=false",
-                    "-ldflags=-s -w",
-                    f"-o={built}",
-                    program.package,
-                ],
-                sources,
-                package,
-            )
-            _put(built, path)
-    finally:
-        done.set()
-        beat.join()
-    say(f"built {package} in {time.monotonic() - started:.0f} s: {path}")
-
-
-def _copy_sources(program: GoProgram, folder: Path) -> None:
-    """Download the module, and copy it with our file.
-
-    Raises:
-        BuildError: it cannot be had, or has another digest.
-    """
-    package = f"{program.module}@{program.version}"
-    folder.mkdir()
-    found = json.loads(_go(["mod", "download", "-json", package], folder, package))
-    if found["Sum"] != program.sum:
-        raise BuildError(
-            f"{package} has the sum {found['Sum']}, and infra/versions.py says {program.sum}: what "
-            f"GOPROXY serves is something else. Set GOPROXY to one that you trust. {INSTEAD}"
-        )
-    shutil.copytree(found["Dir"], folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    for path in (folder, *folder.rglob("*")):
-        if path.is_dir():
-            path.chmod(0o700)  # as Go keeps it, nobody could remove it
-    shutil.copyfile(program.added, folder / program.into / program.added.name)
-
-
-def _go(arguments: list[str], folder: Path, package: str) -> str:
-    """Run Go; what it printed.
-
-    Raises:
-        BuildError: it failed; the message ends with its last lines.
-    """
-    last: deque[str] = deque(maxlen=LAST_LINES)
-    run = subprocess.Popen(
-        ["go", *arguments],
-        cwd=folder,
-        env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert run.stdout is not None  # noqa: S101 (Popen was given PIPE)
-    assert run.stderr is not None  # noqa: S101 (the same)
-    errors = threading.Thread(target=last.extend, args=(map(str.rstrip, run.stderr),))
-    errors.start()
-    try:
-        printed = run.stdout.read()
-        code = run.wait()
-    finally:
-        run.kill()
-        errors.join()
-    if code:
-        log = "\n".join(f"  {line}" for line in [*last, *printed.splitlines()][-LAST_LINES:])
-        raise BuildError(
-            f"go {arguments[0]} of {package} failed with exit code {code}. {INSTEAD}. Go's last "
-            f"lines:\n{log}"
-        )
-    return printed
-
-
-def _heartbeat(package: str, started: float, done: threading.Event) -> None:
-    while not done.wait(HEARTBEAT_SECONDS):
-        say(f"building {package}: {time.monotonic() - started:.0f} s")

@@ -1,5 +1,7 @@
 """This machine: what it has, and where it finds the programs that services name."""
 
+# ruff: noqa: PLC0415 - Go builds a store while packages are installed, and needs this without them
+
 import ipaddress
 import os
 import re
@@ -9,9 +11,6 @@ import sys
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-
-import psutil
-import pulumi
 
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
@@ -34,6 +33,8 @@ class LocalHost:
     @classmethod
     def detect(cls) -> "LocalHost":
         """Look at the machine."""
+        import psutil
+
         return cls(
             cpus=len(os.sched_getaffinity(0)),
             memory_mib=psutil.virtual_memory().total // MIB,
@@ -55,6 +56,8 @@ def existing_file(path: str, setting: str) -> str:
         pulumi.RunError: there is no such file.
     """
     if not Path(path).is_file():
+        import pulumi
+
         raise pulumi.RunError(
             f"{setting} = {path!r}: no such file on this machine; put it there, or name another one"
         )

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from infra.hosts import go_tool
+from infra.hosts import go_build
 from infra.hosts.go_programs import PROGRAMS
 
 
@@ -22,7 +22,7 @@ def main() -> int:
                 _docker("cp", f"{container}:/usr/local/bin/{name}", str(copy))
             finally:
                 _docker("rm", container)
-            go_tool.adopt(copy, program.path)
+            go_build.adopt(copy, program.path)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -120,6 +121,28 @@ def submit(
     say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
     if not no_wait:
         follow_job(client, job_id, stack_outputs)
+        from training.client import results  # noqa: PLC0415 - slow
+
+        results.tell(stack_outputs, run_name)
+
+
+@app.command()
+def dashboard(
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print both and open nothing.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Open Ray's dashboard in your browser, and print the token that it asks for."""
+    stack_outputs = contract.read(stack, outputs)
+    say(f"address  {stack_outputs.dashboard_url}")
+    # The dashboard takes it in a dialog, and no address may hold it: browsers keep those.
+    say(f"token    {stack_outputs.ray_token}")
+    if stack_outputs.ssh is not None:
+        say(f"the address is on {stack_outputs.ssh.where}: train tunnel -s {stack_outputs.stack}")
+    elif not print_only and not webbrowser.open(stack_outputs.dashboard_url):
+        warn("no browser is found here: open the address yourself")
 
 
 @app.command()

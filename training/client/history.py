@@ -55,13 +55,22 @@ def read_run(store: Store, name: str) -> RunRecord:
     Raises:
         ClientError: there is none of that name.
     """
-    try:
-        run = _read(store, run_folder.check_name(name))
-    except ValueError as error:
-        raise ClientError(str(error)) from None
+    run = find_run(store, name)
     if run is None:
         raise ClientError(f"no run is called {name!r} in {store.url}: `train runs` lists them")
     return run
+
+
+def find_run(store: Store, name: str) -> RunRecord | None:
+    """One run; None when there is none of that name.
+
+    Raises:
+        ClientError: the name is none, or the store cannot be read.
+    """
+    try:
+        return _read(store, run_folder.check_name(name))
+    except ValueError as error:
+        raise ClientError(str(error)) from None
 
 
 def _tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from training.client.outputs import StackOutputs
 
 SOON = timedelta(hours=1)
+NO_PROMETHEUS = "none, for it is not on PATH (docs/monitoring.md)"
 
 
 def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
@@ -23,10 +24,10 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         ("to have them here", f"train tunnel -s {outputs.stack}" if ssh else ""),
         ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
         ("Ray dashboard", outputs.dashboard_url),
-        ("its token", show.format("rayToken")),
+        ("its token", f"train dashboard --print -s {outputs.stack}"),
         ("results", outputs.storage_url),
         ("object store", outputs.object_store_endpoint),
-        ("Prometheus", outputs.prometheus_url),
+        ("Prometheus", outputs.prometheus_url or NO_PROMETHEUS),
         ("its password", outputs.prometheus_password and show.format("prometheusPassword")),
         ("Grafana", outputs.grafana_url),
         ("its password", outputs.grafana_password and show.format("grafanaPassword")),
@@ -60,6 +61,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
     make = "" if outputs.stack == "dev" else f" STACK={outputs.stack}"
     return [
+        (f"train dashboard{stack}", "open Ray's dashboard, and print its token"),
         (f"train runs{stack}", "what was trained, with its accuracies"),
         (f"train show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
         (f"train submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),

@@ -30,7 +30,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training import checkpoints, data, options, ray_train
+from training import checkpoints, data, options, progress, ray_train
 from training.run_folder import (
     CHECKPOINT_FILE,
     PROGRESS_VARIABLE,
@@ -70,7 +70,11 @@ def parser() -> argparse.ArgumentParser:
     options.add(p, "use_gpu", default=False)
     options.add(p, "loader_processes", 0)
     options.add(p, "max_failures", 3)
-    p.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar each epoch")
+    p.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="for a bar: a line a second, not each half minute",
+    )
     return p
 
 
@@ -156,12 +160,14 @@ def train_worker(config: dict[str, Any]) -> str:
         distributed.all_reduce(totals)
         return loop.accuracy_and_loss(totals)
 
+    interval = progress.BAR_INTERVAL_S if config["progress"] else progress.LINE_INTERVAL_S
     started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
     for epoch in range(len(history), epochs):
         loop.seed_epoch(seed, epoch, rank)
         sampler.set_epoch(epoch)
-        watch = f"epoch {epoch + 1}/{epochs}" if config["progress"] and rank == 0 else None
-        totals = loop.train_epoch(model, loader, optimizer, device, watch)
+        text = f"epoch {epoch + 1}/{epochs}"
+        batches = progress.watched(loader, text, interval) if rank == 0 else loader
+        totals = loop.train_epoch(model, batches, optimizer, device)
         distributed.all_reduce(totals)
         train_acc, loss = loop.accuracy_and_loss(totals)
         valid_acc, valid_loss = measure(splits.valid)

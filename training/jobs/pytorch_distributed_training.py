@@ -27,7 +27,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training import checkpoints, options, ray_train
+from training import checkpoints, options, progress, ray_train
 from training.run_folder import CHECKPOINT_FILE
 from training.runs import Run
 
@@ -130,7 +130,9 @@ def train_worker(config: dict[str, Any]) -> str:
     started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
     for epoch in range(len(history), config["epochs"]):
         sampler.set_epoch(epoch)
-        totals = loop.train_epoch(model, loader, optimizer, device)
+        text = f"epoch {epoch + 1}/{config['epochs']}"
+        batches = progress.watched(loader, text) if rank == 0 else loader
+        totals = loop.train_epoch(model, batches, optimizer, device)
         distributed.all_reduce(totals)
         train_acc, loss = loop.accuracy_and_loss(totals)
         # Shares differ by an image, so that no rank may wait for another in here, as DDP does to

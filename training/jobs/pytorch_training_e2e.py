@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training import checkpoints, options, ray_train
+from training import checkpoints, options, progress, ray_train
 from training.objects import StorageError
 from training.run_folder import CHECKPOINT_FILE
 from training.runs import Run
@@ -134,7 +134,9 @@ def train_worker(config: dict[str, Any]) -> str:
     started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
     for epoch in range(len(history), config["num_epochs"]):
         images = _batches(shard, device)
-        totals = loop.train_epoch(model, images, optimizer, device)  # type: ignore[arg-type]
+        if rank == 0:
+            images = progress.watched(images, f"epoch {epoch + 1}/{config['num_epochs']}")
+        totals = loop.train_epoch(model, images, optimizer, device)
         distributed.all_reduce(totals)
         train_acc, loss = loop.accuracy_and_loss(totals)
         record = {"loss": loss, "epoch": epoch, "train_acc": train_acc, "images": int(totals[2])}

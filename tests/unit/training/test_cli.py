@@ -95,6 +95,36 @@ def test_runs_of_a_store_without_a_cluster(
     assert "no run is called 'second'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "opened"), [((), True), (("--print",), False)])
+def test_the_dashboard_opens_with_its_token_beside_it(
+    option: tuple[str, ...],
+    opened: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    pages: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: not pages.append(url))
+    call(monkeypatch, "dashboard", *option, "--outputs", str(outputs_file(values)))
+    out = capsys.readouterr().out
+    assert values["rayToken"] in out
+    assert values["dashboardUrl"].rstrip("/") in out
+    assert bool(pages) == opened
+    assert "canary" not in str(pages)  # a browser's arguments and its history show addresses
+
+
+def test_without_a_browser_the_address_is_there_to_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert call(monkeypatch, "dashboard", "--outputs", str(outputs_file(values))) == 0
+    assert capsys.readouterr().err == "no browser is found here: open the address yourself\n"
+
+
 HOSTILE = "\x1b]0;pwned\x07[/red]"
 DAMAGE = {  # of a run called as the key: its files, and what is said of it
     "config-empty": ({"config.json": ""}, "config.json is no JSON object"),

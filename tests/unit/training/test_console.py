@@ -59,7 +59,8 @@ def test_the_bar_shows_the_share_that_is_done(done: int, total: int, cells: int)
 
 def test_batches_pass_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     out = Terminal()
-    assert list(progress.watched([1, 2, 3], "epoch 1/1")) == [1, 2, 3]
+    batches = progress.watched([1, 2, 3], "epoch 1/1", progress.BAR_INTERVAL_S)
+    assert list(batches) == [1, 2, 3]
     LogWriter(out).write(capsys.readouterr().out)
     assert "epoch 1/1 batch 3/3" in out.getvalue()
 

@@ -70,3 +70,11 @@ def test_what_tracks_and_serves_is_named_without_its_secret(stack: outputs.Stack
     assert "canary" not in f"{rows} {changed!r}"
     # No upload may hold them.
     assert {"canary-password", "canary-serve-token"} <= set(changed.secrets)
+
+
+def test_what_is_not_monitored_is_told_here_and_not_with_each_command(
+    stack: outputs.StackOutputs,
+) -> None:
+    assert dict(info.addresses(stack))["Prometheus"].startswith("none")
+    url = "http://127.0.0.1:9090"
+    assert dict(info.addresses(replace(stack, prometheus_url=url)))["Prometheus"] == url

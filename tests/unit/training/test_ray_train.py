@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import ray
 from ray.train import CheckpointConfig, ControllerError, TrainingFailedError, WorkerGroupError
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
-from training import ray_train
+from training import controller_log, ray_train
 from training.objects import StorageError
 
 
@@ -41,6 +44,25 @@ def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started: list[dict[str
     ray_train.connect()
     assert os.environ[name] == "900"
     assert name not in started[0]["runtime_env"]["env_vars"]  # Ray refuses to merge what differs
+
+
+def test_ray_does_not_tell_that_it_is_connected(started: list[dict[str, Any]]) -> None:
+    ray_train.connect()
+    assert started[0]["logging_level"] == logging.WARNING
+
+
+def test_each_process_shortens_what_the_controller_logs(started: list[dict[str, Any]]) -> None:
+    ray_train.connect()
+    hook = started[0]["runtime_env"]["worker_process_setup_hook"]
+    module, _, name = hook.rpartition(".")
+    assert getattr(importlib.import_module(module), name) is controller_log.shorten
+
+
+def test_a_setup_hook_of_the_user_stays(started: list[dict[str, Any]]) -> None:
+    job = {"runtime_env": {"worker_process_setup_hook": "mine.hook"}}
+    os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps(job)
+    ray_train.connect()
+    assert "worker_process_setup_hook" not in started[0]["runtime_env"]  # Ray would refuse two
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from infra.hosts import go_programs, go_tool
+from infra.hosts import go_build, go_programs, go_tool
 from infra.hosts.go_programs import GoProgram
 from infra.hosts.go_tool import BuildError, GoToolProvider
 
 Put = Callable[[Path, str, str], Path]
 GO = """
 case "$1" in
+version) echo go version go1.26.8 linux/amd64 ;;
 mod) echo "go: downloading x" >&2; echo '{module}' ;;
 build)
   /bin/sleep 0.2; echo run >> {log}
@@ -25,6 +30,7 @@ build)
   echo "$ours $theirs" > "$out" ;;
 esac
 """
+GO_VERSION = '[ "$1" = version ] && echo go version go1.26.8 linux/amd64'
 
 
 @pytest.fixture
@@ -76,7 +82,7 @@ def test_it_is_built_once_for_all_who_ask(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(go_tool, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(go_build, "HEARTBEAT_SECONDS", 0.05)
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: GoToolProvider().create(props), range(4)))
     assert {result.id for result in results} == {props["path"]}
@@ -176,3 +182,74 @@ def test_what_the_programs_are_made_of_is_here() -> None:
     for program in go_programs.PROGRAMS.values():
         assert program.added.is_file()
         assert program.sum.startswith("h1:")
+
+
+def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
+    """`make demo` runs it beside that, with the Python that makes the environment."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import infra.hosts.go_build"],
+        cwd=Path(go_build.__file__).parents[2],
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def default(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default store, as `python -m infra.hosts.go_build` builds it."""
+    (tool,) = go_tool.PROGRAMS.values()
+    monkeypatch.setattr(go_build, "PROGRAMS", {"tool": tool})
+    monkeypatch.setattr(go_build, "DEFAULT", "tool")
+    return tool.path
+
+
+@pytest.mark.usefixtures("go")
+def test_beside_the_installation_the_store_is_built_once(default: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        go_build.main()
+        assert default.read_text() == "ours theirs\n"
+    assert (tmp_path / "log").read_text() == "run\n"
+
+
+@pytest.mark.parametrize("go", ["", "echo go version go1.24.9 linux/amd64"])
+def test_without_a_go_that_can_the_installation_goes_on(
+    go: str, bare: Path, put_program: Put, default: Path
+) -> None:
+    if go:
+        put_program(bare, "go", go)
+    go_build.main()
+    assert not default.exists()
+
+
+def test_a_build_that_fails_beside_the_installation_is_an_error(
+    bare: Path, put_program: Put, default: Path
+) -> None:
+    put_program(bare, "go", f"{GO_VERSION} || exit 1")
+    with pytest.raises(SystemExit, match=r"error: go mod of example\.com/tool@v1 failed"):
+        go_build.main()
+
+
+def test_an_interrupted_build_ends_go_and_leaves_nothing(
+    bare: Path, put_program: Put, default: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    put_program(bare, "go", f"{GO_VERSION} || {{ echo $$ > {note}; exec /bin/sleep 60; }}")
+
+    def terminate() -> None:
+        while not note.exists() or not note.read_text().strip():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate).start()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            go_build.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 130
+    assert not Path(f"/proc/{note.read_text().strip()}").exists()
+    assert [path.suffix for path in default.parent.iterdir()] == [".lock"]

@@ -1,0 +1,36 @@
+"""What Ray Train's controller logs on a busy machine, as one line in place of tracebacks.
+
+The controller tells Ray's autoscaler every few seconds what it needs. Where that answers late, the
+controller logs a traceback each time; training does not depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+LOGGER = "ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client"
+BUSY = "warning: the cluster is busy and answers Ray Train late; training goes on"
+
+
+def shorten() -> None:
+    """Sets the filter; Ray calls it in each process of a job (`worker_process_setup_hook`)."""
+    logging.getLogger(LOGGER).addFilter(LateAnswers())
+
+
+class LateAnswers(logging.Filter):
+    """Lets the first late answer pass as one line, and no other; all else as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        from ray.exceptions import GetTimeoutError  # noqa: PLC0415 - the client may import this
+
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, GetTimeoutError):
+            return True
+        first, self._told = not self._told, True
+        record.msg, record.args, record.exc_info = BUSY, (), None
+        return first
