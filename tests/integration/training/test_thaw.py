@@ -10,28 +10,22 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torchvision.models import mobilenet_v2
-
-from tests.integration.training.thaw import EPOCHS, THAW
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
-SCRIPT = Path(__file__).with_name("thaw.py")
+REPOSITORY = Path(__file__).resolve().parents[3]
+GENERATOR = REPOSITORY / "docker/dataset/generated.py"
+EPOCHS, THAW = 3, 1  # of the script
 
 
 def test_the_thawed_base_learns_the_same_on_both_workers(tmp_path: Path) -> None:  # D39
     generate = runpy.run_path(str(GENERATOR))["generate"]
     images = tmp_path / "Food-11"
     generate(images, {"training": 44, "validation": 11, "evaluation": 11}, side=32)
-    torch.manual_seed(0)
-    torch.save(mobilenet_v2().state_dict(), tmp_path / "base.pt")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
-        [*torchrun, "--nproc-per-node=2", SCRIPT, tmp_path / "base.pt", tmp_path],
+        [sys.executable, "-m", "tests.integration.training.thaw", tmp_path],
         env=os.environ | {"FOOD11_DATA_DIR": str(images), "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         timeout=280,

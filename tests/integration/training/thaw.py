@@ -1,6 +1,6 @@
-"""Fine-tunes beyond the thaw, one of the processes that torchrun starts.
+"""Fine-tunes beyond the thaw in two processes.
 
-    torchrun --standalone --nproc-per-node 2 thaw.py WEIGHTS FOLDER
+    python -m tests.integration.training.thaw FOLDER
 
 FOOD11_DATA_DIR has the images. It writes FOLDER/<rank>.json: a digest of the base's parameters
 after each epoch.
@@ -16,15 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import lightning
+import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
+from torch import multiprocessing
+from torchvision.models import mobilenet_v2
 
+from tests.ports import free_ports
 from training.callbacks import Finetuning
 from training.data import food11
 from training.models.mobilenet import Classifier
 
 EPOCHS = 3
-THAW = 1  # the epoch that the base learns from
+THAW = 1  # the epoch that the base learns from; test_thaw.py has both again, to do without torch
+WORKERS = 2
 
 
 class Digests(Callback):
@@ -40,14 +45,17 @@ class Digests(Callback):
         self.digests.append(digest.hexdigest())
 
 
-def main(weights: str, folder: Path) -> None:
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    data = food11.load(side=32, batch_size=11, seed=1, rank=rank, world=world)
+def work(rank: int, folder: Path, port: int) -> None:
+    """What one worker does."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": str(rank)}
+    os.environ.update(place)  # Lightning starts no processes then
+    data = food11.load(side=32, batch_size=11, seed=1, rank=rank, world=WORKERS)
+    weights = str(folder / "base.pt")
     model = Classifier(11, weights=weights, dropout=0.5, lr=1e-2, scratch_lr=1e-3, seed=1)
     digests = Digests()
     trainer = lightning.Trainer(
         max_epochs=EPOCHS,
-        devices=world,
+        devices=WORKERS,
         accelerator="cpu",
         strategy=DDPStrategy(find_unused_parameters=True, process_group_backend="gloo"),
         callbacks=[Finetuning(THAW, backbone_initial_lr=1e-3), digests],
@@ -58,8 +66,17 @@ def main(weights: str, folder: Path) -> None:
         enable_model_summary=False,
     )
     trainer.fit(model, data.train)
+    assert trainer.world_size == WORKERS
     (folder / f"{rank}.json").write_text(json.dumps(digests.digests))
 
 
+def main(folder: Path) -> None:
+    """Runs the workers, which find all imported: that costs more than what they do."""
+    torch.manual_seed(0)
+    torch.save(mobilenet_v2().state_dict(), folder / "base.pt")
+    [port] = free_ports(1)
+    multiprocessing.start_processes(work, (folder, port), WORKERS, start_method="fork")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))
