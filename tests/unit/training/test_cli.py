@@ -15,7 +15,7 @@ import pytest
 import ray
 
 from training import runs
-from training.client import cli, drill, drill_command
+from training.client import cli, drill, drill_command, results
 from training.client.console import COLOUR, CONTROL, clean
 from training.client.outputs import StackOutputs
 
@@ -93,6 +93,25 @@ def test_runs_of_a_store_without_a_cluster(
     assert "has no curves yet" in capsys.readouterr().err
     assert call(monkeypatch, "show", "second", "--outputs", path) == 1
     assert "no run is called 'second'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])
+def test_a_job_that_was_followed_to_its_end_tells_its_results(
+    option: tuple[str, ...],
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(cli.submission, "submit", lambda *_, **__: (None, "job-1"))
+    monkeypatch.setattr(cli, "follow_job", lambda *_: None)
+    monkeypatch.setattr(results, "tell", lambda _, name: names.append(name))
+    path = str(outputs_file(values))
+    assert (
+        call(monkeypatch, "submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0
+    )
+    assert names == told
 
 
 @pytest.mark.parametrize(("option", "opened"), [((), True), (("--print",), False)])
