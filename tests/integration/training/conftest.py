@@ -26,6 +26,7 @@ from cluster.object_store import STORES
 from infra import tools
 from infra.runtimes import ray_logs
 from tests import stores
+from tests.integration.training.mlflow_server import Server, tracking_server
 from tests.integration.training.services import service
 from tests.ports import free_ports
 from tests.waiting import wait_for
@@ -334,3 +335,10 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
             },
             forks,
         )
+
+
+@pytest.fixture(scope="session")
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A tracking server that is up."""
+    with tracking_server(tmp_path_factory.mktemp("mlflow")) as server:
+        yield server
