@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import psutil
 import pytest
 import ray
 import requests
@@ -27,55 +26,17 @@ from cluster.object_store import STORES
 from infra import tools
 from infra.runtimes import ray_logs
 from tests import stores
+from tests.integration.training.mlflow_server import Server, tracking_server
+from tests.integration.training.services import service
 from tests.ports import free_ports
+from tests.waiting import wait_for
 from training import objects
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-START_DEADLINE_S = 150.0  # of a machine that does much else
 NODE_STARTS = 3
 SESSIONS = "r"  # the head's --temp-dir
 BUCKET = stores.BUCKET
-
-
-def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = START_DEADLINE_S) -> Any:
-    """Polls until `probe` returns something true; a probe that raises counts as not yet."""
-    end = time.monotonic() + deadline_s
-    last: object = None
-    while time.monotonic() < end:
-        try:
-            last = probe()
-        except (requests.RequestException, OSError) as error:
-            last = error
-        else:
-            if last:
-                return last
-        time.sleep(0.1)
-    raise TimeoutError(f"{what}: not within {deadline_s} s, last: {last!r}")
-
-
-@contextmanager
-def service(
-    command: list[str], env: dict[str, str], log: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a program, and ends it with every process that it started."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=log.parent
-        )
-    try:
-        yield process
-    finally:
-        family = [psutil.Process(process.pid)] if process.poll() is None else []
-        family += [child for parent in family for child in parent.children(recursive=True)]
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        for member in family:
-            if member.is_running():
-                member.kill()
-        process.wait()
+FOREIGN = ("RAY_", "AWS_", "TRAIN")  # the caller's settings of Ray, S3 and stacks
 
 
 @contextmanager
@@ -96,6 +57,61 @@ def ray_node(
     raise RuntimeError(f"{NODE_STARTS} starts of a Ray node failed: {log.read_text()[-2000:]}")
 
 
+class Forks:
+    """Runs `train`, one command at a time, in forks of a process that waits for it (forked.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(
+        self, arguments: tuple[str, ...], env: dict[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `train ARGUMENTS` in the repository to its end.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer, and was killed.
+        """
+        files = {name: self._folder / f"train.{name}" for name in ("output", "errors")}
+        request = {"arguments": arguments, "environment": env, **files}
+        with self._lock:
+            try:
+                code = self._ask(json.dumps(request, default=str), env, timeout)
+            except BaseException:
+                self.close()  # whatever it would still answer is of this command
+                raise
+        texts = (file.read_text() for file in files.values())
+        return subprocess.CompletedProcess(("train", *arguments), code, *texts)
+
+    def close(self) -> None:
+        """Ends the process that waits."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _ask(self, request: str, env: dict[str, str], timeout: float) -> int:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.integration.training.forked"],
+                env=env,
+                cwd=REPOSITORY,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        print(request, file=self._process.stdin, flush=True)
+        pid = int(self._process.stdout.readline())
+        late = threading.Timer(timeout, os.kill, (pid, signal.SIGKILL))
+        late.start()
+        code = int(self._process.stdout.readline())
+        late.cancel()
+        if code == -signal.SIGKILL:
+            raise subprocess.TimeoutExpired(request, timeout)
+        return code
+
+
 @dataclass
 class Cluster:
     """The running services, and how tests call the client against them."""
@@ -104,6 +120,7 @@ class Cluster:
     gcs: str
     ray_env: dict[str, str]
     outputs: dict[str, Any]
+    forks: Forks
     outputs_file: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +136,7 @@ class Cluster:
     @property
     def env(self) -> dict[str, str]:
         """Environment of a client process: nothing of the caller's Ray, S3 or stack settings."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
         return kept | {"TRAINYARD_OUTPUTS": str(self.outputs_file), "COLUMNS": "200"}
 
     def popen(self, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
@@ -139,7 +156,9 @@ class Cluster:
     def train(
         self, *arguments: str, timeout: float = 110, **changes: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `train ARGUMENTS` to its end."""
+        """Runs `train ARGUMENTS` to its end; with changes of its process in one of its own."""
+        if not changes:
+            return self.forks.run(arguments, self.env, timeout)
         process = self.popen(*arguments, **changes)
         try:
             out, err = process.communicate(timeout=timeout)
@@ -279,6 +298,8 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
         worker = worker_node(folder, f"127.0.0.1:{gcs}", env, "--num-cpus=2")
         stack.enter_context(ray_node(*worker, folder / "worker.log", lambda: alive(2)))
         node = {"gpus": 0, "memoryMib": 4096, "objectStoreMib": 512, "resources": {}}
+        forks = Forks(folder)
+        stack.callback(forks.close)
         yield Cluster(
             folder,
             f"127.0.0.1:{gcs}",
@@ -312,4 +333,12 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
                 "expiresAt": "",
                 "rayClusterFile": "",
             },
+            forks,
         )
+
+
+@pytest.fixture(scope="session")
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A tracking server that is up."""
+    with tracking_server(tmp_path_factory.mktemp("mlflow")) as server:
+        yield server

@@ -4,37 +4,86 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed
+
+from tests.integration.training.mlflow_server import Server
+from training import checkpoints
+from training.jobs import alexnet
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-SMALL = ["--max-images", "48", "--batch-size", "24"]
+IMAGES = 24
+SMALL = ["--max-images", str(IMAGES), "--batch-size", "12"]
 JOB_DEADLINE_S = 300
 
 
-def train(cluster: Any, run: str, *arguments: str) -> str:
-    result = cluster.train(
-        "submit", "alexnet", "--name", run, "--", *SMALL, *arguments, timeout=JOB_DEADLINE_S
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    out: str = result.stdout
-    return out
-
-
-def metrics(cluster: Any, run: str) -> list[dict[str, Any]]:
-    lines = cluster.read(f"{run}/metrics.jsonl").splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "minutes"} for line in lines]
+def metrics(lines: bytes) -> list[dict[str, Any]]:
+    """Records of the epochs, but for what is never twice the same."""
+    records = map(json.loads, lines.splitlines())
+    return [{k: v for k, v in record.items() if k != "minutes"} for record in records]
 
 
 @pytest.fixture(scope="module")
-def first(cluster: Any) -> str:
-    """Output of a run's first epoch."""
-    return train(cluster, "cut", "--epochs", "1")
+def train(
+    cluster: Any, mlflow: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., str]:
+    """Submits the run, as on a stack with MLflow; returns what the job printed."""
+    node = tmp_path_factory.mktemp("node") / "env.yaml"
+    node.write_text(json.dumps({"env_vars": mlflow.env}))
+
+    def submit(*arguments: str) -> str:
+        options = ["--name", "cut", "--runtime-env", str(node), "--", *SMALL]
+        result = cluster.train("submit", "alexnet", *options, *arguments, timeout=JOB_DEADLINE_S)
+        assert result.returncode == 0, result.stdout + result.stderr
+        out: str = result.stdout
+        return out
+
+    return submit
+
+
+@pytest.fixture(scope="module")
+def first(train: Callable[..., str]) -> str:
+    """Output of the run's first epoch."""
+    return train("--epochs", "1")
+
+
+@pytest.fixture(scope="module")
+def resumed(first: str, train: Callable[..., str]) -> str:
+    """Output of the run's second epoch."""
+    return train("--epochs", "2")
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Records of two epochs in one go, by the job's worker with no Ray around it."""
+    told: list[dict[str, Any]] = []
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr("ray.train.torch.prepare_model", lambda network: network)
+    monkeypatch.setattr(checkpoints, "restored", lambda: nullcontext(None))
+    monkeypatch.setattr(
+        alexnet, "_report", lambda run, net, opt, done, model: told.append(done[-1])
+    )
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)  # the worker sets it
+    arguments = vars(alexnet.parser().parse_args([*SMALL, "--epochs", "2"]))
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        place = {"storage": tmp_path.as_uri(), "run": "whole"}
+        assert alexnet.train_worker(arguments | place) == ""
+    finally:
+        distributed.destroy_process_group()
+    return metrics("\n".join(json.dumps(record) for record in told).encode())
 
 
 def test_an_epoch_prints_the_lines_of_the_seed(first: str) -> None:
@@ -70,22 +119,19 @@ def test_the_checkpoint_holds_tensors_and_plain_values_only(cluster: Any) -> Non
     assert set(state) == {"model", "optimizer", "history"}
 
 
-@pytest.mark.usefixtures("first")
-def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(cluster: Any) -> None:
-    out = train(cluster, "cut", "--epochs", "2")  # A39
-    assert re.search(
-        r"Restored from checkpoint s3://ray/cut/checkpoint_\S+: 1 epochs are done", out
+def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(
+    cluster: Any, resumed: str, whole: list[dict[str, Any]]
+) -> None:
+    assert re.search(  # A39
+        r"Restored from checkpoint s3://ray/cut/checkpoint_\S+: 1 epochs are done", resumed
     )
-    assert "Epoch: 001/" not in out
-    assert "Epoch: 002/002" in out
-    resumed = metrics(cluster, "cut")
-    assert [record["epoch"] for record in resumed] == [0, 1]  # no gap
-    train(cluster, "whole", "--epochs", "2")
-    whole = metrics(cluster, "whole")
+    assert "Epoch: 001/" not in resumed
+    assert "Epoch: 002/002" in resumed
+    found = metrics(cluster.read("cut/metrics.jsonl"))
+    assert [record["epoch"] for record in found] == [0, 1]  # no gap
     # The cut run measured test accuracy after its first last epoch too.
-    for record in (*resumed[:1], *whole[:1]):
-        record.pop("final_train_acc", None), record.pop("test_acc", None)
-    assert resumed == whole  # F21
+    found[0].pop("final_train_acc"), found[0].pop("test_acc")
+    assert found == whole  # F21
     # What is kept of more, and what workers that are killed change, is in test_faults.py.
     files = sorted(key.split("/", 1)[1] for key in cluster.keys("cut/checkpoint_0"))
     assert [re.sub("-[0-9a-f]{4}", "", file) for file in files] == [
@@ -93,6 +139,17 @@ def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(cluster: Any) -> N
         for number in (1, 2)
         for file in ("checkpoint.pt", "manifest.json")
     ]
+
+
+def test_a_job_is_logged(cluster: Any, first: str, resumed: str, mlflow: Server) -> None:  # A45
+    assert "warning: MLflow" not in first + resumed
+    assert [step for step, _ in mlflow.steps("cut", "loss")] == [0, 1]
+    sources = [version["source"] for version in mlflow.versions("alexnet")]
+    newest = [key for key in cluster.keys("cut/") if key.endswith("manifest.json")][-1]
+    assert f"s3://ray/{newest.removesuffix('/manifest.json')}" in sources
+    tags = {each["key"]: each["value"] for each in mlflow.run("cut")["data"]["tags"]}
+    assert tags["trainyard.job"].startswith("raysubmit_")
+    assert len(tags["mlflow.source.git.commit"].removesuffix("-dirty")) == 40
 
 
 @pytest.mark.usefixtures("first")
@@ -137,4 +194,4 @@ def test_two_workers_count_every_image_once_and_a_folder_stands_in_for_the_store
     assert (left / "curves.png").is_file()
     [record] = map(json.loads, (left / "metrics.jsonl").read_text().splitlines())
     for name in ("valid_acc", "test_acc", "final_train_acc"):
-        assert record[name] * 48 == pytest.approx(round(record[name] * 48))
+        assert record[name] * IMAGES == pytest.approx(round(record[name] * IMAGES))

@@ -1,15 +1,18 @@
 """Workers that are killed or hang, and a store that goes away, under a real Ray Train.
 
-Each run has to end with the very numbers of one that nothing happened to (tiny.py).
+One run goes through all of it, job after job, and has to end with the very numbers of a training
+that nothing happened to (calm.py).
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,26 +21,26 @@ import pytest
 
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.integration.training import tiny
-from tests.integration.training.conftest import BUCKET
+from tests.integration.training.conftest import BUCKET, REPOSITORY
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-EPOCHS = 6
-LAST_STEP = EPOCHS * tiny.STEPS - 1
+RUN = "tiny"
+EPOCHS = 12
 JOB_DEADLINE_S = 400
 CHECKPOINT_BYTES = 4 * tiny.BALLAST
 SILENCE_S = 10  # a worker may be silent for so long; of a job by default it is 30
 
 
 class Runs:
-    """Submits the job with faults."""
+    """Submits the run's jobs, with faults."""
 
     def __init__(self, cluster: Any, folder: Path) -> None:
         self.cluster = cluster
         self.folder = folder
 
     def submit(
-        self, run: str, *faults: str, options: tuple[str, ...] = (), **variables: str
+        self, *faults: str, options: tuple[str, ...] = (), **variables: str
     ) -> subprocess.CompletedProcess[str]:
         for fault in faults:
             (self.folder / fault).touch()
@@ -45,7 +48,7 @@ class Runs:
         told = {"TINY_FAULTS": str(self.folder), "OMP_NUM_THREADS": "1"} | variables
         env.write_text(json.dumps({"env_vars": told}))
         done: subprocess.CompletedProcess[str] = self.cluster.train(
-            *("submit", tiny.__file__, "--name", run, "--runtime-env", str(env), "--"),
+            *("submit", tiny.__file__, "--name", RUN, "--runtime-env", str(env), "--"),
             *("--epochs", str(EPOCHS), *options),
             timeout=JOB_DEADLINE_S,
         )
@@ -53,40 +56,72 @@ class Runs:
         assert not left, f"these faults have not happened: {left}\n{done.stdout}"
         return done
 
-    def history(self, run: str) -> list[dict[str, Any]]:
-        lines = self.cluster.read(f"{run}/metrics.jsonl").splitlines()
+    def history(self) -> list[dict[str, Any]]:
+        lines = self.cluster.read(f"{RUN}/metrics.jsonl").splitlines()
         return [json.loads(line) for line in lines]
 
-    def checkpoints(self, run: str) -> list[str]:
-        return sorted({key.split("/")[1] for key in self.cluster.keys(f"{run}/checkpoint_0")})
-
-
-@pytest.fixture
-def runs(cluster: Any, tmp_path: Path) -> Runs:
-    return Runs(cluster, tmp_path)
+    def checkpoints(self) -> list[str]:
+        return sorted({key.split("/")[1] for key in self.cluster.keys(f"{RUN}/checkpoint_0")})
 
 
 @pytest.fixture(scope="module")
-def calm(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """History of the run that nothing happens to."""
-    runs = Runs(cluster, tmp_path_factory.mktemp("calm"))
-    done = runs.submit("tiny-calm")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Training completed after 6 epochs" in done.stdout
-    assert [name[:17] for name in runs.checkpoints("tiny-calm")] == [
-        "checkpoint_000005",
-        "checkpoint_000006",
-    ]
-    history = runs.history("tiny-calm")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """History of a training that nothing happens to."""
+    meeting = tmp_path_factory.mktemp("calm") / "meeting"
+    command = [sys.executable, "-m", "tests.integration.training.calm", str(EPOCHS), str(meeting)]
+    out = subprocess.check_output(command, cwd=REPOSITORY, timeout=JOB_DEADLINE_S, text=True)
+    history: list[dict[str, Any]] = json.loads(out)
     assert [record["epoch"] for record in history] == list(range(EPOCHS))
     return history
 
 
-@pytest.fixture
-def proxy(cluster: Any) -> Any:
+@pytest.fixture(scope="module")
+def runs(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(cluster, tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="module")
+def proxy(cluster: Any) -> Iterator[ChaosProxy]:
     """Between the jobs and the store, for those that are told of it."""
     with ChaosProxy(urlsplit(cluster.outputs["objectStoreEndpoint"]).port) as between:
         yield between
+
+
+@dataclass
+class Failed:
+    """What a job that failed has left: what it printed, and the run's history."""
+
+    done: subprocess.CompletedProcess[str]
+    told: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def hurt(runs: Runs) -> Failed:
+    """The run's first job: a worker is busy, one hangs, and two are killed, of which one too many.
+
+    Each comes in another epoch, and all after the first checkpoint is stored but the first.
+    """
+    assert tiny.HOLD_S > SILENCE_S
+    done = runs.submit(
+        *("native-1-2", "stop-0-9", "kill-1-14", "kill-0-21"),
+        options=("--max-failures", "2"),
+        RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S=str(SILENCE_S),
+    )
+    return Failed(done, runs.history())
+
+
+@pytest.fixture(scope="module")
+def cut_off(runs: Runs, hurt: Failed, proxy: ChaosProxy) -> Failed:
+    """The second: while it stores its second checkpoint the store goes away for good."""
+    proxy.after(CHECKPOINT_BYTES * 3 // 2, proxy.down)
+    done = runs.submit(
+        options=("--max-failures", "0"), AWS_ENDPOINT_URL=at(proxy), TRAINYARD_STORE_PATIENCE_S="2"
+    )
+    return Failed(done, runs.history())
+
+
+def at(proxy: ChaosProxy) -> str:
+    return f"http://127.0.0.1:{proxy.port}"
 
 
 def says(done: subprocess.CompletedProcess[str], pattern: str) -> bool:
@@ -100,61 +135,49 @@ def restored(out: str) -> list[int]:
     return [int(found) for found in re.findall(r"Restored from checkpoint \S+: (\d+) epochs", out)]
 
 
-def test_killed_workers_change_nothing(runs: Runs, calm: list[dict[str, Any]]) -> None:  # F21
-    chance = random.Random(21)
-    steps = sorted(chance.sample(range(tiny.STEPS, LAST_STEP + 1), 3))
-    faults = [f"kill-{chance.randrange(tiny.WORKERS)}-{step}" for step in steps]
-    done = runs.submit("tiny-killed", *faults)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert runs.history("tiny-killed") == calm
-    found = restored(done.stdout)
-    # A kill before the first checkpoint is stored leaves nothing to restore.
-    for epochs, step in zip(found[::-1], steps[::-1], strict=False):
-        # The epoch in hand is lost, and one more while its checkpoint is being stored.
-        assert step // tiny.STEPS - 1 <= epochs <= step // tiny.STEPS, (found, steps)
-    assert len(found) >= sum(step >= 2 * tiny.STEPS for step in steps)
-
-
-def test_a_run_that_failed_goes_on_when_it_is_submitted_again(
-    runs: Runs, calm: list[dict[str, Any]], proxy: ChaosProxy
+def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
+    hurt: Failed, calm: list[dict[str, Any]]
 ) -> None:
-    never = ("--max-failures", "0")
-    done = runs.submit("tiny-cut", "kill-1-9", options=never)  # F21: more kills than allowed
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert says(done, r"^error: worker \d failed once more than --max-failures: ")
-    assert says(done, r"^Job '\w+' failed")
-    told = runs.history("tiny-cut")
-    assert told == calm[: len(told)]
+    found = restored(hurt.done.stdout)
+    # After the stop and after the first kill, and not after the long call.
+    assert len(found) == 2, hurt.done.stdout + hurt.done.stderr
+    for epochs, step in zip(found, (9, 14), strict=True):
+        # The epoch in hand is lost, and one more while its checkpoint is being stored.
+        assert step // tiny.STEPS - 1 <= epochs <= step // tiny.STEPS
 
-    proxy.after(CHECKPOINT_BYTES * 3 // 2, proxy.down)
-    gone = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}", "TRAINYARD_STORE_PATIENCE_S": "2"}
-    done = runs.submit("tiny-cut", options=never, **gone)  # F22: away for good
+
+def test_killed_workers_change_nothing_and_one_too_many_ends_the_job(  # F21
+    hurt: Failed, calm: list[dict[str, Any]]
+) -> None:
+    assert hurt.done.returncode == 1, hurt.done.stdout + hurt.done.stderr
+    assert says(hurt.done, r"^error: worker \d failed once more than --max-failures: ")
+    assert says(hurt.done, r"^Job '\w+' failed")
+    assert hurt.told == calm[: len(hurt.told)]
+    assert len(hurt.told) > 2  # beyond what was there at the last restart
+
+
+def test_a_store_that_stays_away_ends_the_job(  # F22
+    hurt: Failed, cut_off: Failed, calm: list[dict[str, Any]]
+) -> None:
+    done, told = cut_off.done, cut_off.told
     assert done.returncode == 1, done.stdout + done.stderr
     # Ray Train's controller may have been the first to notice.
-    assert says(
-        done, r"^error: (cannot \w+ s3://ray/tiny-cut/.* within 2 s|Ray .* AWS Error NETWORK)"
-    )
+    assert says(done, r"^error: (cannot \w+ s3://ray/tiny/.* within 2 s|Ray .* AWS Error NETWORK)")
     # The history never has an epoch that no checkpoint has, and may lack the last one that has.
-    assert restored(done.stdout)[0] - len(told) in {0, 1}
-    told = runs.history("tiny-cut")
+    assert restored(done.stdout)[0] - len(hurt.told) in {0, 1}
     assert told == calm[: len(told)]
-    assert 1 < len(told) < EPOCHS
-
-    newest = runs.checkpoints("tiny-cut")[-1]
-    whole = f"tiny-cut/{newest}/manifest.json" in runs.cluster.keys(f"tiny-cut/{newest}/")
-    if whole:  # and not cut off
-        key = f"tiny-cut/{newest}/checkpoint.pt"
-        runs.cluster.s3().put_object(Bucket=BUCKET, Key=key, Body=b"not a checkpoint")
-    done = runs.submit("tiny-cut")  # F23
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert says(done, rf"warning: checkpoint {newest} is skipped: ")
-    assert restored(done.stdout)[0] - len(told) in ({-1, 0} if whole else {0, 1})
-    assert runs.history("tiny-cut") == calm
+    assert len(hurt.told) <= len(told) < EPOCHS
 
 
-def test_a_store_that_comes_back_stops_nobody(  # F22
-    runs: Runs, calm: list[dict[str, Any]], proxy: ChaosProxy
+def test_a_run_that_failed_goes_on_and_a_store_that_comes_back_stops_nobody(  # F21 F22 F23
+    runs: Runs, cut_off: Failed, calm: list[dict[str, Any]], proxy: ChaosProxy
 ) -> None:
+    told = cut_off.told
+    newest = runs.checkpoints()[-1]
+    whole = f"{RUN}/{newest}/manifest.json" in runs.cluster.keys(f"{RUN}/{newest}/")
+    if whole:  # and not cut off
+        key = f"{RUN}/{newest}/checkpoint.pt"
+        runs.cluster.s3().put_object(Bucket=BUCKET, Key=key, Body=b"not a checkpoint")
     happened = []
 
     def arm() -> None:
@@ -180,18 +203,12 @@ def test_a_store_that_comes_back_stops_nobody(  # F22
 
     faults = [cut, pause, leave]
     arm()
-    done = runs.submit("tiny-shaken", AWS_ENDPOINT_URL=f"http://127.0.0.1:{proxy.port}")
+    proxy.up()
+    done = runs.submit(AWS_ENDPOINT_URL=at(proxy))
     assert done.returncode == 0, done.stdout + done.stderr
     assert happened == ["cut", "pause", "leave"]
-    assert runs.history("tiny-shaken") == calm
-
-
-def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
-    runs: Runs, calm: list[dict[str, Any]]
-) -> None:
-    silence = {"RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": str(SILENCE_S)}
-    assert tiny.HOLD_S > SILENCE_S
-    done = runs.submit("tiny-hung", "native-1-6", "stop-0-17", **silence)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert runs.history("tiny-hung") == calm
-    assert len(restored(done.stdout)) == 1  # after the stop, and not after the long call
+    assert says(done, rf"warning: checkpoint {newest} is skipped: ")
+    assert restored(done.stdout)[0] - len(told) in ({-1, 0} if whole else {0, 1})
+    assert says(done, f"^Training completed after {EPOCHS} epochs$")
+    assert runs.history() == calm
+    assert len(runs.checkpoints()) == 2

@@ -20,6 +20,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,20 +70,14 @@ def main() -> None:
 
 
 def train_worker(config: dict[str, Any]) -> str:
-    """Two layers learn to tell the sign of a sum; the loss of every step is the history."""
+    """Restores, trains on and reports; the loss of every step is the history."""
     import torch
     from ray import train
     from ray.train.torch import prepare_model
-    from torch import distributed
-
-    from training.epochs import seed_epoch
 
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
-    torch.set_num_threads(1)
     rank = train.get_context().get_world_rank()
-    torch.manual_seed(1)
-    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 2))
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    network, optimizer = untrained()
     run = Run(config["storage"], config["run"]) if rank == 0 else None
     history: list[dict[str, Any]] = []
     try:
@@ -98,7 +93,46 @@ def train_worker(config: dict[str, Any]) -> str:
     except checkpoints.CheckpointError as error:
         return str(error)
     model = prepare_model(network)
-    for epoch in range(len(history), config["epochs"]):
+    for record in learn(model, optimizer, rank, range(len(history), config["epochs"])):
+        history.append(record)
+        if run is None:
+            checkpoints.report(record)
+            continue
+        folder = checkpoints.new_folder()
+        state = {
+            "model": network.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "history": history,
+            "ballast": torch.randn(BALLAST),
+        }
+        torch.save(state, folder / "checkpoint.pt")
+        told = partial(run.write_metrics, list(history))
+        checkpoints.report(record, folder, MODEL, stored=told)
+        print(f"epoch {record['epoch'] + 1} done", flush=True)
+    return ""
+
+
+def untrained() -> tuple[Any, Any]:
+    """Two layers and their optimizer, the same on all ranks."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 2))
+    return network, torch.optim.Adam(network.parameters(), lr=1e-2)
+
+
+def learn(model: Any, optimizer: Any, rank: int, epochs: range) -> Iterator[dict[str, Any]]:
+    """Learns to tell the sign of a sum, together with the other rank; yields each epoch's losses.
+
+    Nothing here is of Ray: calm.py does the same without it.
+    """
+    import torch
+    from torch import distributed
+
+    from training.epochs import seed_epoch
+
+    for epoch in epochs:
         seed_epoch(1, epoch, rank)
         losses = []
         for step in range(epoch * STEPS, (epoch + 1) * STEPS):
@@ -112,22 +146,7 @@ def train_worker(config: dict[str, Any]) -> str:
             total = loss.detach().clone()
             distributed.all_reduce(total)
             losses.append(total.item())
-        history.append({"epoch": epoch, "loss": sum(losses), "losses": losses})
-        if run is None:
-            checkpoints.report(history[-1])
-            continue
-        folder = checkpoints.new_folder()
-        state = {
-            "model": network.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "history": history,
-            "ballast": torch.randn(BALLAST),
-        }
-        torch.save(state, folder / "checkpoint.pt")
-        told = partial(run.write_metrics, list(history))
-        checkpoints.report(history[-1], folder, MODEL, stored=told)
-        print(f"epoch {epoch + 1} done", flush=True)
-    return ""
+        yield {"epoch": epoch, "loss": sum(losses), "losses": losses}
 
 
 def _fall_over(rank: int, step: int) -> None:

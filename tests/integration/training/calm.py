@@ -1,0 +1,34 @@
+"""Prints the history of a training (tiny.py) that nothing happens to: two processes and no Ray.
+
+    python -m tests.integration.training.calm EPOCHS FILE
+
+FILE is where the two meet; it must not exist.
+"""
+
+import json
+import os
+import sys
+
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.integration.training import tiny
+
+
+def main() -> None:
+    """Trains both ranks; the first one prints."""
+    epochs, meeting = sys.argv[1:]
+    rank = int(os.fork() == 0)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=tiny.WORKERS
+    )
+    network, optimizer = tiny.untrained()
+    model = DistributedDataParallel(network)
+    history = list(tiny.learn(model, optimizer, rank, range(int(epochs))))
+    distributed.destroy_process_group()
+    if rank == 0:
+        print(json.dumps(history))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
