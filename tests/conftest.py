@@ -1,9 +1,13 @@
 """What all tests have in common."""
 
 import os
+import signal
 
 pytest_plugins = ["tests.cost"]
 
 # Before PyTorch is loaded. Its threads wait by spinning: two of them beside other work on two
 # cores cost ten times of what one does. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# `timeout` and CI end tests with SIGTERM: like Ctrl-C it lets fixtures end what they started.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
