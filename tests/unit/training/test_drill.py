@@ -261,18 +261,18 @@ def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(  
 def test_what_the_shell_has_ignored_stays_so(
     outage: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    every = (*drill_store.ENDING, *drill_store.SUSPENDING)
+    before = {each: signal.getsignal(each) for each in every}
     monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with drill_store.outage(outage, ""):
             os.kill(os.getpid(), signal.SIGHUP)
         assert outage.done == ["pause", "restart"]
     finally:
         monkeypatch.undo()
-        for each in (*drill_store.ENDING, *drill_store.SUSPENDING):
-            signal.signal(each, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGHUP, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 # What is killed on the cluster.
