@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -21,6 +22,7 @@ import pytest
 import ray
 import requests
 from botocore.config import Config
+from botocore.loaders import create_loader
 
 from cluster.object_store import STORES
 from infra import tools
@@ -233,6 +235,14 @@ def worker_node(
     own = f"--temp-dir={folder / secrets.token_hex(2)}"
     command = ray_command(f"--address={gcs}", own, *arguments)
     return command, env | ray_logs.environment(str(folder / SESSIONS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_loader() -> Iterator[None]:
+    """What AWS's services are, megabytes of JSON, is read once, and not for each test's clients."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", functools.cache(create_loader))
+        yield
 
 
 @pytest.fixture(autouse=True)

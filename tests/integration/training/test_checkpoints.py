@@ -18,8 +18,8 @@ from cluster.object_store import STORES
 from infra import tools
 from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
-from tests.integration.training.conftest import wait_for
 from tests.stores import BareStore
+from tests.waiting import wait_for
 from training import checkpoint_files, objects
 
 pytestmark = pytest.mark.integration

@@ -22,6 +22,7 @@ import pytest
 
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
+from tests.waiting import wait_for
 from training.client import outputs, tunnel
 from training.client.errors import ClientError
 
@@ -70,15 +71,6 @@ def service(host: str = "127.0.0.1") -> Iterator[str]:
             thread.join()
 
 
-def wait_until(probe: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        if found := probe():
-            return found
-        time.sleep(0.02)
-    raise TimeoutError(f"{what}: not within {DEADLINE_S} s")
-
-
 def get(url: str, body: bytes | None = None) -> bytes:
     address = url.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(address[0], timeout=DEADLINE_S)
@@ -107,7 +99,7 @@ def threads() -> Iterator[None]:
     """Fails a test after which a thread is left."""
     before = set(threading.enumerate())
     yield
-    wait_until(lambda: set(threading.enumerate()) <= before, "the threads' end")
+    wait_for("the threads' end", lambda: set(threading.enumerate()) <= before, DEADLINE_S)
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +173,7 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
         assert not listens(here.dashboard_url)
         assert not listens(here.grafana_url)
     assert host.log.read_text().count("Accepted publickey") == 1
-    wait_until(lambda: not host.connections(), "the connection's end")
+    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
 def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
@@ -204,7 +196,7 @@ def test_a_connection_that_is_cut_is_made_again(host: Sshd) -> None:
             assert host.cut()
             # Made while it is down, as likely as not: it waits until the host is back.
             assert get(url).startswith(b"/ at")
-        wait_until(lambda: len(said) == 4, "what is said")
+        wait_for("what is said", lambda: len(said) == 4, DEADLINE_S)
     lost, back = said[:2]
     assert lost == f"tunnel: lost the connection to {host.user}@127.0.0.1:{host.port}; trying again"
     assert back == f"tunnel: the connection to {host.user}@127.0.0.1:{host.port} is back"
@@ -219,10 +211,10 @@ def test_a_connection_that_falls_silent_is_made_again(
     said: list[str] = []
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
         # The login's own process may still be there.
-        wait_until(lambda: len(host.connections()) == 1, "the login's end")
+        wait_for("the login's end", lambda: len(host.connections()) == 1, DEADLINE_S)
         [connection] = host.connections()
         connection.suspend()  # as when a laptop is on another network now: no end is seen
-        wait_until(lambda: len(said) >= 2, "the return")
+        wait_for("the return", lambda: len(said) >= 2, DEADLINE_S)
         assert get(through.outputs.dashboard_url).startswith(b"/ at")
         connection.kill()
 
@@ -234,14 +226,14 @@ def test_a_host_that_was_away_is_found_again(host: Sshd, monkeypatch: pytest.Mon
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
         url = through.outputs.dashboard_url
         host.stop()
-        wait_until(lambda: said, "the loss")
+        wait_for("the loss", lambda: said, DEADLINE_S)
         started = time.monotonic()
         with pytest.raises(ConnectionError):  # closed, after a while
             get(url)
         assert time.monotonic() - started > 0.25
         assert len(said) == 1
         host.start()
-        wait_until(lambda: len(said) == 2, "the return")
+        wait_for("the return", lambda: len(said) == 2, DEADLINE_S)
         assert get(url).startswith(b"/ at")
 
 
@@ -260,7 +252,7 @@ def test_the_wait_between_attempts_grows_and_has_a_bound(
     with service() as dashboard, opened(stack(host, dashboard)):
         monkeypatch.setattr(tunnel.asyncio, "sleep", sleep)
         host.stop()
-        wait_until(lambda: len(waits) >= 6, "six attempts")
+        wait_for("six attempts", lambda: len(waits) >= 6, DEADLINE_S)
         monkeypatch.undo()
     assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
 
@@ -366,7 +358,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     path = tmp_path / "agent"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
     try:
-        wait_until(path.exists, "the agent")
+        wait_for("the agent", path.exists, DEADLINE_S)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         yield lambda key: subprocess.run(["ssh-add", "-q", key], check=True)
     finally:
@@ -501,7 +493,7 @@ def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: P
         assert (code, rest) == (130, "tunnel closed")
     else:
         assert (code, rest) == (-signal.SIGTERM, "")
-    wait_until(lambda: not host.connections(), "the connection's end")
+    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
 def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
@@ -584,14 +576,14 @@ def test_a_training_goes_through(away: Any, host: Sshd, tmp_path: Path) -> None:
         assert forwarded(host, away.outputs[name]), name
     # The store is reached too; other tests of this cluster left runs of theirs there.
     assert "far" in [row["run"] for row in json.loads(away.train("runs", "--json").stdout)]
-    wait_until(lambda: not host.connections(), "the connection's end")
+    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
 
 def test_a_command_takes_its_tunnel_along(away: Any, host: Sshd, counting: str) -> None:
     failed = away.train("status", "no-such-job")
     assert failed.returncode == 1
     assert "no job and no run of this cluster is called 'no-such-job'" in failed.stderr
-    wait_until(lambda: not host.connections(), "the connection's end")
+    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
     process = away.popen("submit", counting)
     try:
@@ -604,7 +596,7 @@ def test_a_command_takes_its_tunnel_along(away: Any, host: Sshd, counting: str) 
     finally:
         process.kill()
     job_id = re.findall(r"stop it: train stop (\S+)", rest)[0]
-    wait_until(lambda: not host.connections(), "the connection's end")
+    wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
     assert f"job {job_id}: STOPPED" in away.train("stop", job_id).stdout
 
 

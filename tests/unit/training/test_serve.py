@@ -16,6 +16,9 @@ from training.client.errors import ClientError
 from training.client.outputs import StackOutputs
 from training.data import food11
 from training.data.transforms import to_tensor
+from training.jobs import alexnet
+from training.models.alexnet import IMAGE_SIZE
+from training.run_folder import CHECKPOINT_FILE
 from training.serving import deploy
 from training.serving.predictor import Predictor
 
@@ -65,6 +68,19 @@ def test_the_answer_is_the_models_own(  # A46
     with torch.no_grad():
         assert torch.allclose(found, network(torch.stack(own)).softmax(1), rtol=0, atol=1e-5)
     assert predictor.epochs == 4
+
+
+def test_what_the_alexnet_job_stores_is_served(tmp_path: Path) -> None:  # A46
+    torch.manual_seed(1)
+    network = models.build("alexnet", len(CLASSES)).eval()
+    torch.save({"model": network.state_dict(), "history": [{}, {}]}, tmp_path / CHECKPOINT_FILE)
+    model = alexnet.DESCRIPTION | {"classes": CLASSES, "image_side": IMAGE_SIZE}
+    predictor = Predictor(tmp_path, model)
+    own = torch.stack([to_tensor(IMAGE_SIZE)(picture(90, 70))])
+    found = predictor.probabilities(torch.stack([predictor.prepare(picture(90, 70))]))
+    with torch.no_grad():
+        assert torch.allclose(found, network(own).softmax(1), rtol=0, atol=1e-5)
+    assert predictor.epochs == 2
 
 
 def test_an_answer_names_the_likeliest_class_first(tmp_path: Path) -> None:
