@@ -1,4 +1,4 @@
-"""What tests of secrets and of ports rely on finds what is there."""
+"""What tests of secrets, of ports and of waits rely on finds what is there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.listening import kernel_chooses, listeners
 from tests.secret_hunt import finds
+from tests.waiting import wait_for
 
 SECRET = "canary/+ =ä0123456789"
 
@@ -45,3 +46,31 @@ def test_who_listens_is_seen(family: socket.AddressFamily, address: str) -> None
     assert found.program
     assert kernel_chooses(port)
     assert not [each for each in listeners([os.getpid()]) if each.port == port]
+
+
+def test_a_wait_ends_when_something_is_there() -> None:
+    answers = iter([None, ConnectionRefusedError("nobody yet"), 0, "there"])
+
+    def probe() -> object:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    assert wait_for("it", probe) == "there"
+
+
+@pytest.mark.parametrize("said", [0, ConnectionRefusedError("nobody")])
+def test_a_wait_that_is_too_long_tells_what_was_there_last(said: object) -> None:
+    def probe() -> object:
+        if isinstance(said, OSError):
+            raise said
+        return said
+
+    with pytest.raises(TimeoutError, match=r"a server: not within 0 s, last: (0|.*nobody)"):
+        wait_for("a server", probe, deadline_s=0)
+
+
+def test_an_error_of_the_test_itself_is_no_reason_to_wait() -> None:
+    with pytest.raises(KeyError):
+        wait_for("it", lambda: {}["it"])

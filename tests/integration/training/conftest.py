@@ -107,8 +107,13 @@ class Forks:
         pid = int(self._process.stdout.readline())
         late = threading.Timer(timeout, os.kill, (pid, signal.SIGKILL))
         late.start()
-        code = int(self._process.stdout.readline())
-        late.cancel()
+        try:
+            code = int(self._process.stdout.readline())
+        except BaseException:  # the test is over: its time is, or somebody ended it
+            os.kill(pid, signal.SIGKILL)
+            raise
+        finally:
+            late.cancel()
         if code == -signal.SIGKILL:
             raise subprocess.TimeoutExpired(request, timeout)
         return code

@@ -144,6 +144,7 @@ def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not(  # F26
     for epochs, step in zip(found, (9, 14), strict=True):
         # The epoch in hand is lost, and one more while its checkpoint is being stored.
         assert step // tiny.STEPS - 1 <= epochs <= step // tiny.STEPS
+    assert hurt.told == calm[: len(hurt.told)]
 
 
 def test_killed_workers_change_nothing_and_one_too_many_ends_the_job(  # F21
