@@ -9,7 +9,8 @@ import shutil
 from engine import crypto
 
 FEW = 10
-ROUNDS = crypto.ROUNDS if shutil.which("pulumi") else FEW
+PULUMIS = crypto.ROUNDS
+ROUNDS = PULUMIS if shutil.which("pulumi") else FEW
 PROGRAM = """
 import runpy
 from engine import crypto

@@ -1,8 +1,8 @@
-"""What all tests with real services need: an object store to start, and the pulumi CLI."""
+"""What tests with real services need: an object store to start, engines, and the pulumi CLI."""
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from infra import tools, versions
 from infra.hosts import go_tool, local
 from infra.hosts.go_programs import PROGRAMS
+from tests.integration.engine import forked
 
 CLI_SECONDS = 280
 
@@ -35,6 +36,14 @@ def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
 def store_program(build_store: Callable[[str], Path]) -> Path:
     """The program of the object store that stacks have by default."""
     return build_store(tools.DEFAULT)
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[forked.Server]:
+    """Starts the engine's commands, in processes that need no time to import it."""
+    server = forked.Server()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

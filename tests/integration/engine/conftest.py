@@ -13,8 +13,6 @@ import pytest
 import yaml
 from docker.errors import DockerException, ImageNotFound
 
-from tests.integration.engine import forked
-
 PROGRAMS = Path(__file__).parents[2] / "projects"
 BASE_IMAGE = "debian:bookworm-slim"
 
@@ -266,14 +264,6 @@ def environment(tmp_path):
         "PULUMI_SKIP_UPDATE_CHECK": "1",
         "COLUMNS": "200",
     }
-
-
-@pytest.fixture(scope="session")
-def engines():
-    """What runs all commands."""
-    server = forked.Server()
-    yield server
-    server.close()
 
 
 @pytest.fixture

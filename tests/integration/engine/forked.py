@@ -7,6 +7,7 @@ fork is killed (SIGKILL) at that one of the moments just before and just after a
 visible outside: a rename or a removal of a file, by the engine or by a provider.
 """
 
+import importlib
 import json
 import os
 import select
@@ -18,17 +19,14 @@ import threading
 import time
 from pathlib import Path
 
-import pulumi_command  # noqa: F401 - what the programs of tests import
-import pulumi_docker  # noqa: F401
-
-import engine.command_ssh
-import engine.docker_engine
-import engine.operation  # noqa: F401 - what a command imports late
 from engine import cli, crypto
 from tests import quick
 
 ROOT = Path(__file__).parents[3]
 REQUEST_BYTES = 1 << 17
+# What commands import late, and what the programs of tests import.
+IMPORTED = ("engine.operation", "engine.command_ssh", "engine.docker_engine")
+IMPORTED += ("pulumi_command", "pulumi_docker")
 
 
 class Command:
@@ -168,6 +166,8 @@ def _attend(request, tell, output):
 
 
 def main():
+    for name in IMPORTED:
+        importlib.import_module(name)
     requests = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
     while True:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.lambda_cloud import FakeCloud
+from tests.integration.engine.forked import Server
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 
@@ -20,7 +21,7 @@ def cloud() -> Iterator[FakeCloud]:
 
 @pytest.fixture
 def rented(
-    tmp_path: Path, cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cloud: FakeCloud, engines: Server, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RentedStack]:
     """A stack that rents from the cloud; nothing of it runs any more at the end."""
     for name in ("LAMBDALABS_API_KEY", "PULUMI_CONFIG_PASSPHRASE_FILE"):
@@ -30,6 +31,6 @@ def rented(
     place = {"PULUMI_CONFIG_PASSPHRASE": "x", "PULUMI_BACKEND_URL": f"file://{tmp_path}/backend"}
     for name, value in (cloud.environment() | pace | place | {"COLUMNS": "200"}).items():
         monkeypatch.setenv(name, value)
-    stack = RentedStack(tmp_path, cloud)
+    stack = RentedStack(tmp_path, cloud, engines)
     yield stack
     stack.end()

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -16,7 +14,6 @@ from types import SimpleNamespace
 import yaml
 
 from engine import cli
-from tests import quick
 
 PROGRAM = Path(__file__).parents[3] / "projects" / "lambda"
 INSTANCE = "pulumi-python:dynamic/lambda:Instance"
@@ -25,8 +22,9 @@ INSTANCE = "pulumi-python:dynamic/lambda:Instance"
 class RentedStack:
     """The stack; commands run in this process, or in one of their own that can be killed."""
 
-    def __init__(self, root, cloud):
+    def __init__(self, root, cloud, engines):
         self.cloud = cloud
+        self.engines = engines
         self.root = root
         self.project = root / "project"
         self.key_file = root / "home" / ".ssh" / "test-ssh-010.pem"
@@ -65,14 +63,7 @@ class RentedStack:
 
     def start(self, command):
         """Start a command in a process of its own."""
-        process = subprocess.Popen(
-            [sys.executable, *quick.module("engine"), command, "--yes"],
-            cwd=self.project,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        process = self.engines.start([command, "--yes"], self.project, dict(os.environ))
         self._started.append(process)
         return process
 
@@ -90,8 +81,7 @@ class RentedStack:
 
     def end(self):
         for process in self._started:
-            self.kill(process)
-            process.stdout.close()
+            process.close()
 
     def resources(self):
         if not self.state_file.exists():

@@ -144,9 +144,11 @@ class Leaks(RuleBasedStateMachine):
 
     Attributes:
         until: time after which the steps of a sequence that begins do nothing.
+        engines: what starts commands that are killed.
     """
 
     until = 0.0
+    engines = None
 
     @initialize(luck=st.integers(0, 2**16))
     def begin(self, luck):
@@ -164,7 +166,7 @@ class Leaks(RuleBasedStateMachine):
         patch = self.exit.enter_context(pytest.MonkeyPatch.context())
         for name, value in variables.items():
             patch.setenv(name, value)
-        self.rented = RentedStack(root, self.cloud)
+        self.rented = RentedStack(root, self.cloud, self.engines)
         self.exit.callback(self.rented.end)
         self.stranger = self.cloud.account.add_instance("stranger").id
         self.config = {}
@@ -255,10 +257,11 @@ class Leaks(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(300)
-def test_no_sequence_of_edits_faults_and_kills_leaks():  # F20
+def test_no_sequence_of_edits_faults_and_kills_leaks(engines, monkeypatch):  # F20
     """Other sequences in each run; with TRAINYARD_SEED=<number> those of a run that failed."""
     number = int(os.environ.get("TRAINYARD_SEED") or secrets.randbelow(2**32))
     print(f"the same sequences again: TRAINYARD_SEED={number}")  # noqa: T201 (shown by a failure)
+    monkeypatch.setattr(Leaks, "engines", engines)
     Leaks.until = time.monotonic() + SEQUENCES_SECONDS
     run_state_machine_as_test(
         seed(number)(Leaks),

@@ -5,8 +5,10 @@ import shutil
 
 import pytest
 
+from engine import crypto
 from infra import backend, reap
 from infra.hosts.lambda_cloud import identity
+from tests import quick
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 pytestmark = pytest.mark.integration
@@ -87,7 +89,7 @@ def test_two_backends_of_one_owner_on_one_account(  # F46
     assert f"{tmp_path}/second/.pulumi has no stack" in err
     assert set(_verdicts(text).values()) == {"of another backend"}
     # Nor does one with stacks of its own.
-    second = RentedStack(tmp_path / "other", cloud)
+    second = RentedStack(tmp_path / "other", cloud, rented.engines)
     second.declare(count=1, keyFile=str(rented.key_file))
     second.done("up")
     own = rented.live() - before
@@ -171,6 +173,7 @@ def test_a_state_that_cannot_be_read_ends_nothing(rented, cloud, reaped):  # F15
 
 def test_expired_stacks_are_destroyed(rented, reaped, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))  # the embedded engine, whatever is installed
+    monkeypatch.setattr(crypto, "ROUNDS", quick.PULUMIS)  # as for the engine that is started
     rented.done("up")
     assert reaped("--expired")[0] == 0
     assert len(rented.live()) == 2
