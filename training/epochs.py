@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset, Subset
 
 from training.data.splits import size
 
@@ -44,7 +44,7 @@ def train_epoch(
     return totals
 
 
-def evaluate(model: nn.Module, loader: DataLoader[Any], device: torch.device) -> torch.Tensor:
+def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> torch.Tensor:
     """Predicts all images without training; returns totals as `train_epoch` does."""
     model.eval()
     totals = torch.zeros(3, dtype=torch.float64, device=device)

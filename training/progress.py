@@ -1,4 +1,4 @@
-"""Progress of an epoch: a line now and then, of which the client draws a bar on a terminal."""
+"""Progress of an epoch: a line each half minute, or each second where a bar is made of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ def interval() -> float:
 
 
 class Progress:
-    """Prints `progress: TEXT batch 12/40 3.4 batches/s`; a bar's last line too."""
+    """Prints how far an epoch is.
+
+    For a bar `progress: TEXT batch 12/40 3.4 batches/s`, with the last batch too; for a log
+    `TEXT: batch 12 of 40, 3.4 batches/s`. Drills count batches by lines of the first kind only, for
+    those of the other are too old.
+    """
 
     def __init__(self, text: str, batches: int | None, interval_s: float) -> None:
         """Begins an epoch.
@@ -41,25 +46,33 @@ class Progress:
         """Counts a batch."""
         self._done += 1
         now = time.monotonic()
-        fills_bar = self._done == self._all and self._interval_s < LINE_INTERVAL_S
-        if now - self._last < self._interval_s and not fills_bar:
+        bar = self._interval_s < LINE_INTERVAL_S
+        if now - self._last < self._interval_s and not (bar and self._done == self._all):
             return
         self._last = now
-        count = f"{self._done}" if self._all is None else f"{self._done}/{self._all}"
-        rate = self._done / max(now - self._started, 1e-9)
-        print(f"progress: {self._text} batch {count} {rate:.1f} batches/s", flush=True)  # noqa: T201
+        rate = f"{self._done / max(now - self._started, 1e-9):.1f} batches/s"
+        if bar:
+            line = f"progress: {self._text} batch {self._done}/{self._all} {rate}"
+        else:
+            of = "" if self._all is None else f" of {self._all}"
+            line = f"{self._text}: batch {self._done}{of}, {rate}"
+        print(line, flush=True)  # noqa: T201
 
 
-def watched(batches: Iterable[T], text: str, interval_s: float | None = None) -> Iterator[T]:
+def watched(
+    batches: Iterable[T], text: str, interval_s: float | None = None, *, tells: bool = True
+) -> Iterator[T]:
     """Passes batches on and prints their progress.
 
     Args:
         batches: of an epoch.
         text: what is done with them.
         interval_s: between two lines; by default what the client asked for.
+        tells: whether it is this worker that prints, for all of them do the same.
     """
     total = len(batches) if isinstance(batches, Sized) else None
     progress = Progress(text, total, interval() if interval_s is None else interval_s)
     for batch in batches:
         yield batch
-        progress.step()
+        if tells:
+            progress.step()

@@ -78,6 +78,7 @@ def test_make_alone_tells_each_target_in_a_line(run) -> None:
 def test_the_store_is_built_while_packages_are_installed(run) -> None:
     code, said, calls = run("demo")
     assert code == 0, said
+    assert said.startswith("make demo: a Ray cluster on this machine")  # what, and how long
     assert "building the store" in said
     assert "Downloading torch (846.6MiB)" in said
     assert " + torch" not in said  # of 190 packages

@@ -103,7 +103,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
     else:
         run.start(config)
-        fault = _fit(run, config | {"progress": args.progress})
+        often = progress.BAR_INTERVAL_S if args.progress else progress.LINE_INTERVAL_S
+        fault = _fit(run, config | {"progress_s": often})
         if fault:
             sys.exit(f"error: {fault}")
         run.end()
@@ -156,17 +157,17 @@ def train_worker(config: dict[str, Any]) -> str:
 
     def measure(split: Dataset[Any]) -> tuple[float, float]:
         part = DataLoader(loop.share(split, rank, world), per_worker, num_workers=processes)
-        totals = loop.evaluate(model, part, device)
+        told = progress.watched(part, "measuring", progress.LINE_INTERVAL_S, tells=rank == 0)
+        totals = loop.evaluate(model, told, device)
         distributed.all_reduce(totals)
         return loop.accuracy_and_loss(totals)
 
-    interval = progress.BAR_INTERVAL_S if config["progress"] else progress.LINE_INTERVAL_S
     started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
     for epoch in range(len(history), epochs):
         loop.seed_epoch(seed, epoch, rank)
         sampler.set_epoch(epoch)
         text = f"epoch {epoch + 1}/{epochs}"
-        batches = progress.watched(loader, text, interval) if rank == 0 else loader
+        batches = progress.watched(loader, text, config["progress_s"], tells=rank == 0)
         totals = loop.train_epoch(model, batches, optimizer, device)
         distributed.all_reduce(totals)
         train_acc, loss = loop.accuracy_and_loss(totals)

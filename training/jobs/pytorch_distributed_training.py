@@ -131,7 +131,7 @@ def train_worker(config: dict[str, Any]) -> str:
     for epoch in range(len(history), config["epochs"]):
         sampler.set_epoch(epoch)
         text = f"epoch {epoch + 1}/{config['epochs']}"
-        batches = progress.watched(loader, text) if rank == 0 else loader
+        batches = progress.watched(loader, text, tells=rank == 0)
         totals = loop.train_epoch(model, batches, optimizer, device)
         distributed.all_reduce(totals)
         train_acc, loss = loop.accuracy_and_loss(totals)
@@ -139,7 +139,8 @@ def train_worker(config: dict[str, Any]) -> str:
         # give all of them the first one's batch statistics.
         for statistics in network.buffers():
             distributed.broadcast(statistics, 0)
-        totals = loop.evaluate(network, held_out, device)
+        told = progress.watched(held_out, "measuring", progress.LINE_INTERVAL_S, tells=rank == 0)
+        totals = loop.evaluate(network, told, device)
         distributed.all_reduce(totals)
         valid_acc, valid_loss = loop.accuracy_and_loss(totals)
         record = {"loss": loss, "epoch": epoch, "train_acc": train_acc, "valid_acc": valid_acc}

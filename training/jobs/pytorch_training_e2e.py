@@ -134,8 +134,8 @@ def train_worker(config: dict[str, Any]) -> str:
     started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
     for epoch in range(len(history), config["num_epochs"]):
         images = _batches(shard, device)
-        if rank == 0:
-            images = progress.watched(images, f"epoch {epoch + 1}/{config['num_epochs']}")
+        text = f"epoch {epoch + 1}/{config['num_epochs']}"
+        images = progress.watched(images, text, tells=rank == 0)
         totals = loop.train_epoch(model, images, optimizer, device)
         distributed.all_reduce(totals)
         train_acc, loss = loop.accuracy_and_loss(totals)

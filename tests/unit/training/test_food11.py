@@ -301,11 +301,8 @@ def test_batches_of_an_epoch_are_counted_by_the_first_worker(
         records.on_train_epoch_start(trainer, model)
         for index in range(2):
             records.on_train_batch_end(trainer, model, None, None, index)
-    said = [
-        line.split(" batches/s")[0].rpartition(" ")[0]
-        for line in capsys.readouterr().out.splitlines()
-    ]
-    assert said == ["progress: epoch 2/3 batch 1/2", "progress: epoch 2/3 batch 2/2"]
+    said = [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["epoch 2/3: batch 1 of 2", "epoch 2/3: batch 2 of 2"]
 
 
 def test_a_resumed_training_ends_like_one_that_was_not_cut_off(

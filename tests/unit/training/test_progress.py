@@ -43,7 +43,7 @@ def test_an_epoch_of_minutes_has_a_line_each_half_minute(  # A33
 ) -> None:
     assert list(progress.watched(Epoch(20, 6, clock), "epoch 1/2")) == list(range(20))
     assert capsys.readouterr().out.splitlines() == [
-        f"progress: epoch 1/2 batch {done}/20 0.2 batches/s" for done in (5, 10, 15, 20)
+        f"epoch 1/2: batch {done} of 20, 0.2 batches/s" for done in (5, 10, 15, 20)
     ]
 
 
@@ -68,9 +68,14 @@ def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
     list(progress.watched(batches(7, 10, clock), "epoch 1/2"))
     said = capsys.readouterr().out
     assert said.splitlines() == [
-        "progress: epoch 1/2 batch 3 0.1 batches/s",
-        "progress: epoch 1/2 batch 6 0.1 batches/s",
+        "epoch 1/2: batch 3, 0.1 batches/s",
+        "epoch 1/2: batch 6, 0.1 batches/s",
     ]
     out = io.StringIO()
     LogWriter(out).write(said)
     assert out.getvalue() == said
+
+
+def test_of_all_workers_one_tells(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(progress.watched(Epoch(9, 60, clock), "epoch 1/2", tells=False))) == 9
+    assert capsys.readouterr().out == ""
