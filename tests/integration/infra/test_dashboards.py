@@ -323,6 +323,8 @@ def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]])
     def complete() -> bool:
         nonlocal found
         found = missing()
+        if found:
+            time.sleep(1)  # to ask everything takes longer than the usual pause between two looks
         return not found
 
     try:

@@ -169,15 +169,21 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     assert len(names) == 2, names  # supervisord and the one program
 
 
+@pytest.mark.parametrize("rebooted", [True, False], ids=["reboot", "folder cleaned away"])
 def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
-    program: Any, daemon: dict[str, Any], started_below: Any
+    rebooted: bool, program: Any, daemon: dict[str, Any], started_below: Any
 ) -> None:
     everyone = [program(name) for name in ("web", "more")]
     for props in everyone:
         ProgramProvider().create(props)
     folder = Path(daemon["folder"])
-    before = {process.pid for process in started_below(folder)}
+    family = started_below(folder)
+    before = {process.pid for process in family}
     assert len(before) == 3
+    if rebooted:
+        for process in family:
+            process.kill()
+        assert not psutil.wait_procs(family, timeout=30)[1]
     shutil.rmtree(folder)
     assert DaemonProvider().read("x", daemon).id == ""
     assert [ProgramProvider().read(p["name"], p).id for p in everyone] == ["", ""]

@@ -141,17 +141,12 @@ def test_it_listens_here_only_and_runs_nothing_of_users(  # F33
     assert not [command for command in commands if "huey" in command]
 
 
-def test_a_second_up_changes_nothing(tracked: Any) -> None:  # F20
-    tracked.engine("up", "--yes", "--expect-no-changes")
-    tracked.engine("refresh", "--yes", "--expect-no-changes")
-
-
-def test_images_that_vanished_are_drawn_again(tracked: Any) -> None:
+def test_images_that_vanished_are_drawn_again(tracked: Any) -> None:  # F20
     shutil.rmtree(tracked.data / "food11" / "Food-11")
     tracked.engine("refresh", "--yes")
     done = tracked.engine("up", "--yes")
     assert "dataset: training: 1100 images in 11 classes" in done.stdout + done.stderr
-    tracked.engine("refresh", "--yes", "--expect-no-changes")
+    tracked.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
 def test_what_a_job_logs_outlives_the_stack_and_the_password_does_not(  # A45
