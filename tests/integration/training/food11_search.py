@@ -1,4 +1,12 @@
-"""train_tune.py with trials that learn nothing; three fail and one is weak: for test_food11.py."""
+"""train_tune.py with four trials of which one learns: for test_food11.py.
+
+00000    fails whenever it is started
+00001    learns, as the first to report
+00002    is better; stops in the middle until the file FOLDER/go is there
+00003    is worse; begins when that file is there
+
+FOLDER/journal gets a line for each epoch of the last two, and for each failure.
+"""
 
 import os
 import sys
@@ -8,35 +16,54 @@ from pathlib import Path
 
 from training.jobs.food11 import train_tune
 
+ACCURACIES = {"00002": 1.0, "00003": 0.0}
+
+learn = train_tune.train_func
+
 
 def trial(config):
     from ray import tune
 
     name = tune.get_context().get_trial_name().rpartition("_")[2]
+    folder = Path(os.environ["FOLDER"])
+    learned, go = folder / "learned", folder / "go"
+
+    def note(what):
+        with (folder / "journal").open("a") as file:
+            file.write(f"{name} {what}\n")
+
+    if name == "00000":
+        note("failed")
+        sys.exit("a fault of the test")
+    if name == "00001":
+        report = tune.report
+
+        def report_and_tell(metrics, **options):
+            # Tune has done with the epochs before; from the last one's report none comes back.
+            if metrics["epoch"] == config["total_epochs"] - 1:
+                learned.touch()
+            report(metrics, **options)
+
+        tune.report = report_and_tell
+        learn(config)
+        return
     checkpoint = tune.get_checkpoint()
     done = 0
     if checkpoint is not None:
-        with checkpoint.as_directory() as folder:
-            done = int((Path(folder) / "epoch").read_text())
+        with checkpoint.as_directory() as stored:
+            done = int((Path(stored) / "epoch").read_text())
     for epoch in range(done, config["total_epochs"]):
-        time.sleep(0.3)
-        if int(name) % 3 == 0:  # 0, 3 and 6
-            note(f"{name} failed")
-            sys.exit("a fault of the test")
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "epoch").write_text(str(epoch + 1))
-            # The less dropout the better; the last trial is worse than any.
-            share = 0 if name == "00007" else 1 - config["dropout_probability"]
-            accuracy = share * (epoch + 1) / config["total_epochs"]
+        # What ASHA compares with is reported by then.
+        halfway = name == "00002" and epoch < config["total_epochs"] // 2
+        while not (learned if halfway else go).exists():
+            time.sleep(0.2)
+        with tempfile.TemporaryDirectory() as saved:
+            (Path(saved) / "epoch").write_text(str(epoch + 1))
+            accuracy = ACCURACIES[name]
             metrics = {"val_accuracy": accuracy, "val_loss": 1 - accuracy, "epoch": epoch}
             metrics |= {"train_accuracy": accuracy, "train_loss": 1 - accuracy, "generated": True}
-            note(f"{name} {epoch + 1}")
-            tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
-
-
-def note(line):
-    with Path(os.environ["JOURNAL"]).open("a") as file:
-        file.write(line + "\n")
+            note(epoch + 1)
+            tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(saved))
 
 
 train_tune.train_func = trial

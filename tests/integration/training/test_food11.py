@@ -6,13 +6,12 @@ import json
 import os
 import re
 import runpy
-import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 REPOSITORY = Path(__file__).resolve().parents[3]
 JOBS = REPOSITORY / "training/jobs/food11"
 GENERATOR = REPOSITORY / "docker/dataset/generated.py"
+WAITING = Path(__file__).with_name("food11_waiting.py")
+CUT = Path(__file__).with_name("food11_cut.py")
 SEARCH = Path(__file__).with_name("food11_search.py")
 DEADLINE_S = 400
-FAILING = {"00000", "00003", "00006"}  # trials of SEARCH
+EPOCHS = 3  # one with the base frozen, two with all of it
 HALF = ("--gpus-per-worker", "0.5", "--cpus-per-worker", "4")
 EPOCH = re.compile(r"Epoch: (\d{3})/\d{3} \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}(.*)")
 
@@ -42,8 +43,16 @@ class Course:
     cluster: Any
     outputs: Path
     environment: Path  # of the jobs
-    data: Path
     small: list[str]  # options that make a job short
+
+    def told(self, folder: Path, **variables: str) -> Course:
+        """The same for scripts of the tests, which get these variables."""
+        environment = json.loads(self.environment.read_text())
+        environment["env_vars"] |= variables
+        environment["py_modules"] = [str(REPOSITORY / "training")]
+        changed = folder / "runtime.json"
+        changed.write_text(json.dumps(environment))
+        return replace(self, environment=changed)
 
     def submit(self, run: str, *arguments: str, job: str = "food11/train_ray") -> Any:
         """Starts `train submit`; its log is this process's stdout."""
@@ -110,7 +119,7 @@ def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         for _ in range(2):
             stack.enter_context(cluster.add_node("--num-cpus=8", "--num-gpus=1"))
         outputs = cluster.write_outputs("course.json", nodes=nodes)
-        found = Course(cluster, outputs, environment, folder / "Food-11", small)
+        found = Course(cluster, outputs, environment, small)
         wait(
             lambda: (
                 cluster.api("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"][
@@ -164,81 +173,73 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
 @pytest.fixture(scope="module")
 def whole(course: Course) -> str:
     """Log of a run on one whole GPU."""
-    return course.train("whole", "--total-epochs", "2")
+    return course.train("whole", "--total-epochs", str(EPOCHS))
 
 
 def test_ray_train_on_one_worker(course: Course, whole: str) -> None:  # D39 to D42
-    assert [mark for _, mark in EPOCH.findall(whole)] == [" | generated data"] * 2
+    assert [mark for _, mark in EPOCH.findall(whole)] == [" | generated data"] * EPOCHS
     assert len(re.findall(r"Test ACC: \d+\.\d\d% \| generated data", whole)) == 1
     records = course.metrics("whole")
-    assert [record["epoch"] for record in records] == [0, 1]
+    assert [record["epoch"] for record in records] == list(range(EPOCHS))
     assert {record["data"] for record in records} == {"generated"}
     keys = course.cluster.keys("whole/")
-    assert len([key for key in keys if key.endswith("checkpoint.ckpt")]) == 2  # D40
+    assert len([key for key in keys if key.endswith("checkpoint.ckpt")]) == EPOCHS  # D40
     assert "whole/curves.png" in keys
 
 
 def test_two_workers(course: Course) -> None:  # D43
-    process = course.submit("two", *course.small, "--total-epochs", "2", "--num-workers", "2")
+    process = course.submit("two", *course.small, "--total-epochs", "1", "--num-workers", "2")
     try:
         wait(lambda: course.used() == (2, 16), "2 GPUs and 16 CPUs in use")
         wait(lambda: len(set(course.workers())) == 2, "a worker on each of two nodes")
         finished(process)
     finally:
         process.kill()
-    assert len(course.metrics("two")) == 2
+    assert len(course.metrics("two")) == 1
 
 
-@pytest.mark.usefixtures("whole")
-def test_three_jobs_share_two_gpus(course: Course) -> None:  # D44
-    names = ["half-0", "half-1", "half-2"]
-    processes = [course.submit(n, *course.small, *HALF, "--total-epochs", "2") for n in names]
+def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D44
+    go = tmp_path / "go"
+    waiting = course.told(tmp_path, GO=str(go))
+    processes = [waiting.submit(f"half-{n}", *HALF, job=str(WAITING)) for n in range(3)]
     try:
         wait(lambda: course.used() == (1.5, 12), "1.5 GPUs and 12 CPUs in use")
+        wait(lambda: len(course.workers()) == 3, "three workers at once")
+        assert sorted(Counter(course.workers()).values()) == [1, 2]
+        go.touch()
         for process in processes:
             finished(process)
     finally:
         for process in processes:
             process.kill()
-    # What a worker asks for changes nothing of what it learns.
-    expected = course.metrics("whole")
-    assert [course.metrics(name) for name in names] == [expected] * 3
 
 
-TOLERANT = "food11/train_fault_tolerant"
-EPOCHS = 12
-
-
-def test_a_lost_worker_and_a_stopped_job(course: Course) -> None:  # D46, D48, F21
-    options = ["--total-epochs", str(EPOCHS), "--patience", str(EPOCHS)]
-    process = course.submit("lost", *course.small, *options, job=TOLERANT)
+@pytest.mark.usefixtures("whole")
+def test_a_lost_worker_and_a_stopped_job(  # D46, D48, F21
+    course: Course, tmp_path: Path
+) -> None:
+    faults = [tmp_path / "kill-0", tmp_path / "hang-1"]
+    for fault in faults:
+        fault.touch()
+    cut = course.told(tmp_path, FAULTS=str(tmp_path))
+    options = [*HALF, "--total-epochs", str(EPOCHS)]
+    process = cut.submit("lost", *course.small, *options, job=str(CUT))
     try:
-        wait(lambda: len(course.metrics("lost")) >= 2, "two epochs stored")
-        [job] = [
-            j for j in course.cluster.jobs().values() if (j["metadata"] or {}).get("run") == "lost"
-        ]
-        log = course.cluster.api(f"/api/jobs/{job['submission_id']}/logs")["logs"]
-        os.kill(int(re.findall(r"RayTrainWorker pid=(\d+)", log)[-1]), signal.SIGKILL)
-        done = len(course.metrics("lost"))
-        wait(lambda: len(course.metrics("lost")) >= done + 2, "two more epochs stored")
+        wait(lambda: not any(fault.exists() for fault in faults), "a kill, and then a hang")
         course.cluster.train("stop", "lost", "--outputs", str(course.outputs))
         out, _ = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
     assert len(restored(out)) == 1, out
-    out += course.train("lost", job=TOLERANT)  # goes on with the arguments of the first time
+    assert len(course.metrics("lost")) == 2
+    # It goes on with the arguments of the first time.
+    out += course.train("lost", job="food11/train_fault_tolerant")
     assert len(restored(out)) == 2, out
-    course.train("calm", *options, job=TOLERANT)
-    lost, calm = course.metrics("lost"), course.metrics("calm")
-    assert [record["epoch"] for record in lost] == list(range(EPOCHS))
-    assert lost == calm
-    printed = Counter(epoch for epoch, _ in EPOCH.findall(out))
-    assert len(printed) == EPOCHS  # the count goes on
-    # Each cut repeats no more than the epoch whose checkpoint was on its way.
-    assert sum(printed.values()) - EPOCHS <= 2
-    again = course.train("lost", job=TOLERANT)
-    assert f"run lost has finished: {EPOCHS} epochs are done" in again
-    assert "RayTrainWorker" not in again
+    # Neither the cuts change what is learned nor what a worker asks for.
+    assert course.metrics("lost") == course.metrics("whole")
+    # The count goes on, and no epoch is repeated whose checkpoint is stored.
+    printed = sorted(epoch for epoch, _ in EPOCH.findall(out))
+    assert printed == [f"{epoch + 1:03d}" for epoch in range(EPOCHS)]
 
 
 def restored(log: str) -> list[str]:
@@ -247,72 +248,62 @@ def restored(log: str) -> list[str]:
     return re.findall(pattern, log)
 
 
-def test_a_search(course: Course) -> None:  # D51, D54
-    out = course.train(
-        "search", "--total-epochs", "2", "--num-samples", "2", job="food11/train_tune"
-    )
+def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
+    course: Course, tmp_path: Path
+) -> None:
+    shaky = course.told(tmp_path, FOLDER=str(tmp_path))
+    options = [*course.small, "--num-samples", "4", "--total-epochs", "4", "--seed", "3"]
+    process = shaky.submit("shaky", *options, job=str(SEARCH))
+    try:
+        state = wait(lambda: state_to_go_on_from(course.cluster, "shaky"), "a trial at its end")
+        course.cluster.train("stop", "shaky", "--outputs", str(course.outputs))
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
     sampled = re.findall(
         r"^trial 0000\d: batch_size (\d+), dropout_probability (\S+)$", out, re.MULTILINE
     )
-    assert len(sampled) == 2
+    assert len(sampled) == 4
     assert {size for size, _ in sampled} <= {"32", "64"}
     assert all(0.1 <= float(dropout) <= 0.8 for _, dropout in sampled)
-    assert out.index("trial 00001: batch_size") < out.index("| Epoch: 001/002")
-    assert len(re.findall(r"^0000\d .* \| generated data$", out, re.MULTILINE)) == 2
-    assert re.search(
-        r"^Best trial: 0000\d \(.*\), Valid\. Acc\.: .* \| generated data$", out, re.MULTILINE
-    )
-    assert course.cluster.read("search/curves.png").startswith(b"\x89PNG")
-    assert {record["data"] for record in course.metrics("search")} == {"generated"}
-
-
-def test_a_search_with_failures_that_is_cut_off(  # D52, D55, F32
-    course: Course, tmp_path: Path
-) -> None:
-    journal = tmp_path / "journal"
-    command = ["--num-samples", "8", "--total-epochs", "8", "--seed", "3"]
-    environment = json.loads(course.environment.read_text())
-    environment["env_vars"] |= {"JOURNAL": str(journal)}
-    environment["py_modules"] = [str(REPOSITORY / "training")]
-    changed = tmp_path / "runtime.json"
-    changed.write_text(json.dumps(environment))
-    shaky = Course(course.cluster, course.outputs, changed, course.data, command)
-    process = shaky.submit("shaky", *command, job=str(SEARCH))
-    try:
-        state = wait(lambda: state_with_an_end(course.cluster, "shaky"), "a trial at its end")
-        shaky.cluster.train("stop", "shaky", "--outputs", str(course.outputs))
-        process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-    before = read(journal)
-    out = shaky.train("shaky", job=str(SEARCH))
-    assert "Search completed after 8 trials, 3 failed" in out
-    after = read(journal)[len(before) :]
+    assert out.index("trial 00003: batch_size") < out.index("| Epoch: 001/004")
+    before = read(tmp_path / "journal")
+    (tmp_path / "go").touch()
+    out = finished(shaky.submit("shaky", job=str(SEARCH)))
+    assert "Search completed after 4 trials, 1 failed" in out
+    after = read(tmp_path / "journal")[len(before) :]
     again = {trial: int(what) for trial, what in reversed(after) if what != "failed"}
-    assert again
+    assert again.keys() == {"00002", "00003"}
     assert not again.keys() & ended(state)  # what was done is not run again
     reached = {trial: int(what) for trial, what in before if what != "failed"}
     stored = {trial[-5:]: number for trial, number in search_state.newest(state).items()}
     for trial, epoch in again.items():  # from its checkpoint, and without a gap
         assert stored.get(trial, 0) < epoch <= reached.get(trial, 0) + 1
-    files = [key for key in course.cluster.keys("shaky/") if key.endswith("/epoch")]
+    names = ("/epoch", "/checkpoint.ckpt")
+    files = [key for key in course.cluster.keys("shaky/") if key.endswith(names)]
     kept = Counter(key.split("/")[1] for key in files)
-    assert len(kept) == 5  # trials that did not fail
+    assert len(kept) == 3  # trials that did not fail
     assert max(kept.values()) == search_state.KEPT
     epochs = [int(row) for row in re.findall(r"^0000\d +\d+ +\S+ +(\d+) ", out, re.MULTILINE)]
-    assert len(epochs) == 8
-    assert max(epochs) == 8
-    assert epochs[7] == 1  # ASHA ended the weak one: it starts after others have reported
+    # ASHA ended the weak one, by what the first had reached before the search was cut off.
+    assert epochs == [0, 4, 4, 1]
+    assert len(re.findall(r"^0000\d .* \| generated data$", out, re.MULTILINE)) == 3
+    assert re.search(
+        r"^Best trial: 00002 \(.*\), Valid\. Acc\.: .* \| generated data$", out, re.MULTILINE
+    )
+    assert course.cluster.read("shaky/curves.png").startswith(b"\x89PNG")
+    assert {record["data"] for record in course.metrics("shaky")} == {"generated"}
 
 
-def state_with_an_end(cluster: Any, run: str) -> bytes | None:
-    """The search's state as it is stored, once a trial has come to its end in it."""
+def state_to_go_on_from(cluster: Any, run: str) -> bytes | None:
+    """The search's state as it is stored, once the first trial has ended and the second has not."""
     folder = cluster.keys(f"{run}/experiment_state-")
     states = [key for key in folder if key.endswith(".json")]  # beside each is the one before
     if not states:
         return None
     _, _, state = cluster.read(max(states)).partition(b"\n")  # behind its signature
-    return state if ended(state) - FAILING else None
+    halfway = any(trial.endswith("00002") for trial in search_state.newest(state))
+    return state if halfway and "00001" in ended(state) else None
 
 
 def ended(state: bytes) -> set[str]:

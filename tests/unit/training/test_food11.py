@@ -23,6 +23,8 @@ from training.data.splits import DataError
 from training.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
 from training.models.mobilenet import PREFIX, Classifier, WeightsError
 from training.objects import StorageError
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 VARIANTS = (train_lightning, train_ray, train_fault_tolerant, train_tune)
@@ -336,3 +338,17 @@ def test_a_training_that_had_stopped_early_stays_so(scratch: Path, weights: Path
     again = Fit(scratch, weights, patience=1)
     again.stopping.min_delta = -10.0
     assert len(again.run(scratch / f"{epochs - 1}.ckpt")) == epochs
+
+
+def test_a_run_that_has_finished_says_so_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "done")
+    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    run = Run(tmp_path.as_uri(), "done")
+    figures = train_fault_tolerant.config | train_fault_tolerant.scaling | {"total_epochs": 2}
+    run.start(figures | {"job": "food11/train_fault_tolerant", "epochs": 2})
+    run.write_metrics([{"epoch": 0}, {"epoch": 1, "test_acc": 0.5}])
+    train_fault_tolerant.main([])
+    assert "run done has finished: 2 epochs are done" in capsys.readouterr().out
