@@ -94,11 +94,8 @@ def test_a_volume_is_filled_once_and_read_by_every_node(
     assert lab.containers() == {}  # D56
     (kept,) = [line for line in (done.stdout + done.stderr).splitlines() if "kept: " in line]
     assert volume in kept
+    # The next stack takes it over (test_tracking.py).
     assert set(lab.volumes()) <= set(kept.split())
-    # What was kept is taken over.
-    done = lab.stack.engine("up", "--yes")
-    assert "dataset: filled already, from archive" in done.stdout + done.stderr
-    lab.stack.engine("destroy", "--yes")
 
 
 def test_what_is_wrong_with_volume_or_archive_is_told_and_can_be_mended(

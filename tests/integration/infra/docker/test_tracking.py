@@ -59,7 +59,8 @@ def test_a_container_keeps_what_was_logged_and_no_password(  # A45 F37
 
     # The users go with the container, so that the password of the next stack counts.
     lab.stack.engine("destroy", "--yes")
-    lab.stack.engine("up", "--yes")
+    # The images stay, and are not drawn again.
+    assert "dataset: filled already, from generated: " in lab.stack.engine("up", "--yes").stderr
     again = lab.stack.outputs()["trackingPassword"]
     assert again != password
     assert requests.get(url + SEARCH, auth=("admin", password), timeout=30).status_code == 401
