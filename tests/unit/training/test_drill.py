@@ -219,10 +219,15 @@ def test_the_store_is_started_again_whatever_happens(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store whose outage ends at once; afterwards signals do what they did."""
-    before = {each: signal.getsignal(each) for each in drill_store.ENDING}
     monkeypatch.setattr(drill_store, "_wait", lambda _: None)
-    yield Store()
-    assert {each: signal.getsignal(each) for each in drill_store.ENDING} == before
+    # Whoever started the tests in the background had them ignore Ctrl-C.
+    earlier = {each: signal.signal(each, signal.SIG_DFL) for each in drill_store.ENDING}
+    try:
+        yield Store()
+        assert {signal.getsignal(each) for each in drill_store.ENDING} == {signal.SIG_DFL}
+    finally:
+        for each, handler in earlier.items():
+            signal.signal(each, handler)
 
 
 @pytest.mark.parametrize("number", drill_store.ENDING)
