@@ -84,8 +84,8 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
         failed = " | failed" if result.error else ""
         config = result.config or {}
         print(
-            f"{number:05d}  {config['batch_size']:10d}  "
-            f"{config['dropout_probability']:19.4f}  {len(history):6d}  {shown}{failed}"
+            f"{number:05d}  {_cell(config, 'batch_size', 10, 'd')}  "
+            f"{_cell(config, 'dropout_probability', 19, '.4f')}  {len(history):6d}  {shown}{failed}"
         )
         histories.append(history)
     if not any(histories):
@@ -155,6 +155,11 @@ def _title(trial_id: str) -> str:
 
 def _number(trial_id: str) -> str:
     return trial_id.rpartition("_")[2]
+
+
+def _cell(config: dict[str, Any], name: str, width: int, layout: str) -> str:
+    """A value of a trial, if Tune has it: not of one that failed before its first report."""
+    return f"{config[name]:{width}{layout}}" if name in config else f"{'-':>{width}}"
 
 
 def _searched(config: dict[str, Any]) -> str:

@@ -53,3 +53,14 @@ def test_each_row_has_its_own_trial(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_without_any_epoch_there_is_no_best(tmp_path: Path) -> None:
     fault = trials.finish(Run(tmp_path.as_uri(), "search"), Found([_result(0, [], error=True)]))
     assert fault == "all 1 trials failed: the log above says why"
+
+
+def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = _result(0, [], error=True)
+    failed.config = None  # as Tune has it where the search went on after a cut
+    assert trials.finish(Run(tmp_path.as_uri(), "search"), Found([failed, _result(1, [0.4])])) == ""
+    assert "\n00000           -                    -       0          - | failed\n" in (
+        capsys.readouterr().out
+    )
