@@ -37,6 +37,7 @@ class Context:
     Attributes:
         stopping: set when no further step may begin.
         failures: labels of what failed.
+        unsettled: URNs whose creation was interrupted, and of which nothing was found.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Context:
         self.dry_run = dry_run
         self.stopping = threading.Event()
         self.failures: list[str] = []
+        self.unsettled: set[str] = set()
         self._config = config
         self._targets = targets
         self._providers: dict[str, Provider] = {}

@@ -83,6 +83,7 @@ def _recover_create(context: Context, entry: Entry) -> None:
     live = context.provider(entry["type"]).find(reveal(entry.get("inputs", {})))
     held = context.journal.old([entry["urn"]])
     if live is None:
+        context.unsettled.add(entry["urn"])
         return
     # What an entry pending replacement stood for was deleted before; what was made since may have
     # been given its name again.

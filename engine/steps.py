@@ -10,7 +10,7 @@ from engine.context import Context
 from engine.deletion import delete
 from engine.errors import EngineError
 from engine.goal import Goal, changed_keys, forced_replaces, keep_ignored
-from engine.providers import Diff, Provider, working
+from engine.providers import Diff, Live, Provider, working
 from engine.state import Entry, now
 from engine.values import (
     UNKNOWN,
@@ -127,11 +127,23 @@ def _create(
             context.journal.record(entry, old)
             return entry, entry["inputs"]
         with context.journal.step("creating", entry), working(entry, "create"):
-            live = provider.create(reveal(entry["inputs"]))
+            live = _made(context, provider, entry)
             entry["id"] = live.id
             entry["outputs"] = _marked(goal, entry["inputs"], live.outputs)
             context.journal.record(entry, old)
     return entry, entry["outputs"]
+
+
+def _made(context: Context, provider: Provider, entry: Entry) -> Live:
+    inputs = reveal(entry["inputs"])
+    try:
+        return provider.create(inputs)
+    except Exception:
+        # A server may do what a killed run had asked for after this one has looked.
+        late = provider.find(inputs) if entry["urn"] in context.unsettled else None
+        if late is None:
+            raise
+        return late
 
 
 def _update(

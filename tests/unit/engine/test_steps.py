@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine import deletion
+from engine import deletion, live, steps
+from engine.errors import EngineError
+from engine.providers import Live
 
 
 def test_up_creates_and_a_second_up_changes_nothing(stack):  # F20
@@ -305,3 +307,24 @@ def test_somebody_sees_the_plan_and_is_asked(stack, monkeypatch, answer, made):
     assert "a create planned" in result.out
     assert stack.files() == made
     assert result.code == (0 if made else 1)
+
+
+def test_what_a_killed_run_had_asked_for_may_come_after_the_look():  # F12
+    """As a network that Docker made once the next `up` had found none."""
+    late = Live(id="n1", outputs={})
+    there = iter([None, late, late])
+
+    def refuse(_inputs):
+        raise EngineError("the network already exists")
+
+    provider = SimpleNamespace(create=refuse, find=lambda _inputs: next(there))
+    context = SimpleNamespace(
+        unsettled=set(),
+        provider=lambda _type: provider,
+        journal=SimpleNamespace(old=lambda _urns: None),
+    )
+    entry = {"urn": "urn:network", "type": "t", "inputs": {}}
+    live._recover_create(context, entry)
+    assert steps._made(context, provider, entry) is late
+    with pytest.raises(EngineError, match="already exists"):  # somebody else's
+        steps._made(context, provider, entry | {"urn": "urn:other"})
