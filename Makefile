@@ -8,6 +8,8 @@ INSTALLED := .venv/.installed
 # Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
 unexport PYTHONDONTWRITEBYTECODE
 
+together = $(MAKE) --no-print-directory --jobs 2
+
 # One epoch, 30 s of processor time: then it knows two thirds of the digits that it has not seen.
 DEMO := --data digits --epochs 1 --batch-size 32
 
@@ -21,7 +23,7 @@ PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_
 REST_ONE := tests/integration/training
 REST_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 REST_TWO += $(addprefix --deselect ,$(PROMISES))
-# Of the two halves of the unit tests one is everything else.
+# Unit tests in two halves: those of training, and all others.
 UNIT_ONE := tests/unit/training
 UNIT_TWO := tests/unit --ignore $(UNIT_ONE)
 LOGS := .pytest_cache/logs
@@ -95,13 +97,13 @@ export PLAN
 
 demo: python
 	@echo "$$PLAN"
-	@$(MAKE) --no-print-directory -j 2 setup store
+	@$(together) setup store
 	$(BIN)/python -m engine.launch up -s $(STACK)
 	$(BIN)/train submit pytorch_distributed_training -s $(STACK) -- $(DEMO)
 	$(BIN)/train info -s $(STACK)
 
 course: python
-	@$(MAKE) --no-print-directory -j 2 setup store
+	@$(together) setup store
 	$(BIN)/python -m engine.launch up -s course
 	$(BIN)/train submit food11/train_lightning -s course --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 -- $(COURSE)
 	$(BIN)/train submit food11/train_ray -s course -- $(COURSE) --num-workers 2
@@ -111,8 +113,6 @@ course: python
 
 # The output of a part that runs beside another comes whole, at its end.
 beside = mkdir -p $(LOGS); status=0; $(BIN)/pytest --costs $(COSTS)/$@.tsv $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
-together = $(MAKE) --no-print-directory --jobs 2
-
 test: setup
 	@$(together) test-unit-whole test-promises
 	@echo 'Not run: jobs in depth, containers, other machines, a fake cloud, faults one by one. make test-all runs all that this machine can.'

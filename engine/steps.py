@@ -139,7 +139,7 @@ def _made(context: Context, provider: Provider, entry: Entry) -> Live:
     try:
         return provider.create(inputs)
     except Exception:
-        # A server may do what a killed run had asked for after this one has looked.
+        # The request of a run that was killed may still have been under way when this one looked.
         late = provider.find(inputs) if entry["urn"] in context.unsettled else None
         if late is None:
             raise

@@ -484,14 +484,14 @@ def _check_launcher(reader: Reader, hosts: Sequence[host_settings.Host]) -> None
 def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:
     # Another machine's own folders are looked at there.
     look = folders.is_reserved if elsewhere else folders.refused
-    reserved = []
+    reserved = False
     for key, folder in (("stateDir", state), ("dataDir", data)):
         # A path that is a fault already is not looked at: with a zero byte it would raise.
         whole = ".." not in folder.parts and str(folder).isprintable()
         if whole and (reason := look(folder)):
             bound = f"{reason}, and destroy removes what {key} names"
             reader.fault(key, str(folder), bound, folders.ADVICE)
-            reserved.append(key)
+            reserved = True
     text = str(state)
     if not STATE_DIR.fullmatch(text):
         bound = "must hold letters, digits and . _ / - only"
@@ -499,7 +499,7 @@ def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) 
     if len(text.encode()) > STATE_DIR_LIMIT:
         bound = f"must be at most {STATE_DIR_LIMIT} bytes long, or Ray's sockets do not fit"
         reader.fault("stateDir", text, bound, "choose a shorter path, such as /var/tmp/ty")
-    # A folder of the system holds most others: that it is one says enough.
+    # Of a reserved folder that is said; it holds most others, so a second fault would say nothing.
     if not reserved and (state == data or state in data.parents or data in state.parents):
         bound = f"must not be, hold or lie in dataDir ({data}): destroy removes all of it"
         reader.fault("stateDir", text, bound, "choose two separate folders")

@@ -18,7 +18,7 @@ def shorten() -> None:
 
 
 class LateAnswers(logging.Filter):
-    """Lets the first late answer pass as one line, and no other; all else as it is."""
+    """Makes one line of the first late answer and drops the others; passes on all else."""
 
     def __init__(self) -> None:
         super().__init__()

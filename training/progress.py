@@ -24,8 +24,8 @@ class Progress:
     """Prints how far an epoch is.
 
     For a bar `progress: TEXT batch 12/40 3.4 batches/s`, with the last batch too; for a log
-    `TEXT: batch 12 of 40, 3.4 batches/s`. Drills count batches by lines of the first kind only, for
-    those of the other are too old.
+    `TEXT: batch 12 of 40, 3.4 batches/s`. Drills count batches by the first kind only: a line
+    of the other kind is up to half a minute old.
     """
 
     def __init__(self, text: str, batches: int | None, interval_s: float) -> None:

@@ -7,11 +7,9 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider
-from infra.hosts.go_build import BuildError, is_whole, obtain
+from infra.hosts.go_build import is_whole, obtain
 from infra.hosts.go_programs import PROGRAMS, GoProgram
 from infra.provided import say
-
-__all__ = ["BuildError", "GoTool", "GoToolProvider", "properties"]
 
 
 class GoToolProvider(Provider):

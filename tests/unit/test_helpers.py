@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import socket
 from urllib.parse import quote
 
@@ -74,3 +75,8 @@ def test_a_wait_that_is_too_long_tells_what_was_there_last(said: object) -> None
 def test_an_error_of_the_test_itself_is_no_reason_to_wait() -> None:
     with pytest.raises(KeyError):
         wait_for("it", lambda: {}["it"])
+
+
+def test_tests_that_are_ended_clean_up() -> None:
+    with pytest.raises(KeyboardInterrupt):  # pytest ends all fixtures then
+        signal.raise_signal(signal.SIGTERM)

@@ -134,9 +134,9 @@ def outage(server: Server, endpoint: str) -> Iterator[None]:
 
 
 class _Signals:
-    """Signals end the body and nothing else; one that comes before or after it waits.
+    """A signal ends the body of `heard` and nothing else: one that comes at another time waits.
 
-    Python's handlers note them: a mask holds for one thread only, and any other takes the signal.
+    Handlers do it, and no mask: a mask is of one thread, and another thread takes the signal.
     """
 
     def __init__(self) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from infra.hosts import go_tool
+from infra.hosts.go_build import BuildError
 from infra.hosts.go_programs import GoProgram
-from infra.hosts.go_tool import BuildError, GoToolProvider
+from infra.hosts.go_tool import GoToolProvider
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]  # it compiles part of the library
 

@@ -56,6 +56,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("stateDir", {"stateDir": "/tmp/a b"}, "letters, digits"),
     ("stateDir", {"stateDir": "/srv/ty", "dataDir": "/srv/ty/data"}, "destroy removes"),
     ("stateDir", {"stateDir": "/tmp"}, "is a folder of the system"),
+    ("stateDir", {"stateDir": "/tmp", "dataDir": "/tmp/data"}, "is a folder of the system"),
     ("dataDir", {"dataDir": "/home/ada"}, "is all that a user has"),
     ("dataDir", {"dataDir": str(Path.home())}, "absent or empty"),
     ("dataDir", {"dataDir": "/a\0b"}, "must be an absolute path"),

@@ -33,6 +33,11 @@ def test_what_is_not_set_is_told_once() -> None:
     ]
 
 
+def test_blanks_around_a_text_mean_nothing() -> None:
+    assert Reader({"owner": " ", "bucket": " ray\n"}).text("owner") == ""
+    assert Reader({"bucket": " ray\n"}).text("bucket") == "ray"
+
+
 def test_digits_of_other_scripts_are_no_number() -> None:
     reader = Reader({"workers": "\u0663"})
     reader.integer("workers", 1, 64)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from infra.hosts import go_build, go_programs, go_tool
+from infra.hosts.go_build import BuildError
 from infra.hosts.go_programs import GoProgram
-from infra.hosts.go_tool import BuildError, GoToolProvider
+from infra.hosts.go_tool import GoToolProvider
 
 Put = Callable[[Path, str, str], Path]
 GO = """
