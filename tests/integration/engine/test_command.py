@@ -9,16 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_for
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
+SECONDS = 20  # in which what is waited for comes
 KINDS = pytest.mark.parametrize("kind", ["local", "remote"])
-
-
-def _wait_until(condition, what):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def _noting(stack, name="notes", **props):
@@ -249,7 +245,7 @@ def ssh_agent(tmp_path):
     process = subprocess.Popen(
         ["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    _wait_until(socket.exists, "no agent")
+    wait_for("the agent", socket.exists, SECONDS)
     yield socket
     process.kill()
     process.wait()
@@ -345,14 +341,14 @@ def _runs(path):
 def test_ctrl_c_ends_a_running_command_and_what_it_started(commands, sleeper, kind):  # F11
     commands.declare(c=_sleeping(sleeper, kind))
     process = commands.start("up", "--yes")
-    _wait_until(sleeper.exists, "it never ran")
+    wait_for("the command's start", sleeper.exists, SECONDS)
     begun = time.monotonic()
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=20)[0]
     assert process.returncode == 1
     assert time.monotonic() - begun < 5
     assert "canceled; what it had done" in output
-    _wait_until(lambda: not _runs(sleeper), "the command runs on")
+    wait_for("the command's end", lambda: not _runs(sleeper), SECONDS)
     assert [e for e in commands.resources() if e["urn"].endswith("::c")] == []
     commands.up(c={"kind": kind, "create": "true"})
 
@@ -361,13 +357,13 @@ def test_ctrl_c_ends_a_running_command_and_what_it_started(commands, sleeper, ki
 def test_custom_timeouts_bound_a_command(commands, sleeper, kind):
     output = commands.fails(c=_sleeping(sleeper, kind, timeouts={"create": "2s"}))
     assert "not done within 2 s" in output
-    _wait_until(lambda: not _runs(sleeper), "the command runs on")
+    wait_for("the command's end", lambda: not _runs(sleeper), SECONDS)
 
 
 def test_a_connection_that_is_cut_is_a_failure(commands, sleeper):
     commands.declare(c=_sleeping(sleeper, "remote"))
     process = commands.start("up", "--yes")
-    _wait_until(sleeper.exists, "it never ran")
+    wait_for("the command's start", sleeper.exists, SECONDS)
     commands.server.cut()
     output = process.communicate(timeout=20)[0]
     assert process.returncode == 1

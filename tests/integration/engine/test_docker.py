@@ -3,24 +3,19 @@
 import json
 import os
 import signal
-import time
 
 import pytest
+
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 NAMES = {"web", "plain", "once"}
+SECONDS = 20  # in which what is waited for comes
 
 
 def _resource(stack, name):
     return next(e for e in stack.resources() if e["urn"].endswith(f"::{name}"))
-
-
-def _wait_until(condition, what):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def test_up_makes_what_is_declared_and_destroy_leaves_nothing(stack):
@@ -162,7 +157,7 @@ def _is_running(stack, name):
 def test_killed_while_it_creates(stack, moment):  # F12
     stack.declare(test="sleep 0.5 && test -s /etc/test/token")
     process = stack.start("up", "--yes")
-    _wait_until(lambda: moment(stack), "something is made")
+    wait_for("something that is made", lambda: moment(stack), SECONDS)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -181,7 +176,7 @@ def test_killed_while_it_creates(stack, moment):  # F12
 def test_destroy_after_a_kill_takes_what_was_half_made(stack):  # F12
     stack.declare(test="false")  # it never becomes healthy
     process = stack.start("up", "--yes")
-    _wait_until(lambda: "web" in stack.ids(), "the container is made")
+    wait_for("the container", lambda: "web" in stack.ids(), SECONDS)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     stack.done("destroy", "--yes")

@@ -7,16 +7,15 @@ import time
 
 import pytest
 
+from tests.waiting import wait_for
+
 pytestmark = pytest.mark.integration
 
 
 def test_destroy_finds_what_a_killed_up_was_creating(engine):  # F12
     engine.declare(a={"text": "1"})
     process = engine.start("up", "--yes", delay=3)
-    deadline = time.monotonic() + 20
-    while not engine.files():  # the file is there, the create has not returned
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for("a file, whose create has not returned", engine.files, 20)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     code, output = engine.run("destroy", "--yes")
@@ -30,11 +29,9 @@ def test_a_name_given_twice_is_not_taken_for_what_was_replaced(engine):  # F12
     assert engine.run("up", "--yes")[0] == 0
     engine.declare(c={"kind": "exclusive-2", "text": "3"})
     process = engine.start("up", "--yes", delay=1)
-    deadline = time.monotonic() + 20
     # The old file is deleted first; the new one gets its name, and its create has not returned.
-    while "exclusive-2" not in "".join(p.read_text() for p in engine.folder.glob("c.0.json")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    files = engine.folder.glob
+    wait_for("it", lambda: "exclusive-2" in "".join(p.read_text() for p in files("c.0.json")), 20)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     code, output = engine.run("up", "--yes")
@@ -46,10 +43,7 @@ def test_a_name_given_twice_is_not_taken_for_what_was_replaced(engine):  # F12
 def test_a_signal_ends_after_the_step_in_hand(engine, number):  # F11
     engine.declare(a={"text": "1"}, b={"text_of": "a"})
     process = engine.start("up", "--yes", delay=1)
-    deadline = time.monotonic() + 20
-    while not engine.files():  # the file is there, the create has not returned
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for("a file, whose create has not returned", engine.files, 20)
     begun = time.monotonic()
     process.send_signal(number)
     output, _ = process.communicate(timeout=10)

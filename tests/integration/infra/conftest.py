@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pytest
 from engine import crypto
 from engine.state import Backend
 from engine.values import mask
-from tests import checkout, quick
+from tests import checkout, quick, waiting
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
 from training.client.outputs import StackOutputs
@@ -61,12 +60,7 @@ def _started_below(folder: Path) -> list[psutil.Process]:
 
 
 def _wait_for(check: Callable[[], Any], seconds: float = 30) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (result := check()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s")
-        time.sleep(0.05)
-    return result
+    return waiting.wait_for("what is checked", check, seconds)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -171,6 +165,13 @@ class Stack:
         outputs: dict[str, Any] = json.loads(text)
         return outputs
 
+    def write_outputs(self, folder: Path) -> Path:
+        """A file of the outputs that nobody else reads, as `train` wants it."""
+        file = folder / "outputs.json"
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(self.outputs()))
+        return file
+
     def kill(self) -> None:
         # Below the project: the program and the host of providers of a bench that was killed.
         for process in (*_started_below(self.folder), *_started_below(self.project)):
@@ -257,6 +258,12 @@ def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
         shutil.rmtree(base, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def outputs_file(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The outputs of the shared stack; tests of another stack have a fixture of that name."""
+    return stack.write_outputs(tmp_path_factory.mktemp("outputs"))
+
+
 @pytest.fixture(params=["bench", pytest.param("cli", marks=pytest.mark.pulumi)])
 def either(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Run a command of the CLI on a stack: with the bench, and with the CLI itself where it is."""
@@ -310,7 +317,7 @@ def settled() -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture
 def train(outputs_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start `train ARGUMENTS` on the stack whose outputs a module gives as `outputs_file`."""
+    """Start `train ARGUMENTS` on the stack of `outputs_file`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     started: list[subprocess.Popen[str]] = []
 

@@ -24,6 +24,7 @@ from ray.job_submission import JobSubmissionClient
 
 from cluster import dashboard, monitoring, ray_head
 from cluster.ray_head import GrafanaUrls
+from tests import waiting
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -285,10 +286,7 @@ def job(outputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> It
     yield
     assert jobs.get_job_status(job) == "RUNNING", jobs.get_job_logs(job)
     jobs.stop_job(job)
-    deadline = time.monotonic() + 30
-    while not jobs.get_job_status(job).is_terminal():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    waiting.wait_for("the job's end", lambda: jobs.get_job_status(job).is_terminal(), 30)
 
 
 def test_every_dashboard_is_looked_at(boards: dict[str, dict[str, Any]]) -> None:
@@ -329,7 +327,7 @@ def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]])
 
     try:
         wait_for(complete, DATA_SECONDS)
-    except AssertionError:
+    except TimeoutError:
         pytest.fail(f"without data: {sorted(found)}")
 
 

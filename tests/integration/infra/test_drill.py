@@ -23,14 +23,6 @@ STRUCK = ("killed ", "the object store does not answer", "the head and its")
 
 
 @pytest.fixture(scope="module")
-def outputs_file(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file: Path = tmp_path_factory.mktemp("outputs") / "outputs.json"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(stack.outputs()))
-    return file
-
-
-@pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for all tests: their runs have one configuration, and so one undisturbed run."""
     return tmp_path_factory.mktemp("go") / "go"

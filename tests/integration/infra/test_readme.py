@@ -27,14 +27,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 WORKER = "ray::RayTrainWorker"  # what Ray calls a process that trains
 
 
-@pytest.fixture(scope="module")
-def outputs_file(stack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file: Path = tmp_path_factory.mktemp("outputs") / "outputs.json"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(stack.outputs()))
-    return file
-
-
 def test_drift_is_seen_by_refresh_and_mended_by_up(stack: Any) -> None:  # F20
     stack.engine("preview", "--refresh", "--expect-no-changes")
     settings = stack.folder / "prometheus" / "files" / "prometheus.yml"

@@ -38,18 +38,15 @@ class Server:
 
     def ask(self, path: str, **body: Any) -> dict[str, Any]:
         """MLflow's API, without its client."""
-        reply = requests.post(
-            f"{self.url}/api/2.0/mlflow/{path}", json=body, auth=("admin", PASSWORD), timeout=30
-        )
-        reply.raise_for_status()
-        found: dict[str, Any] = reply.json()
-        return found
+        return self._call("POST", path, json=body)
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         """The same for requests that change nothing."""
-        reply = requests.get(
-            f"{self.url}/api/2.0/mlflow/{path}", params=query, auth=("admin", PASSWORD), timeout=30
-        )
+        return self._call("GET", path, params=query)
+
+    def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        url = f"{self.url}/api/2.0/mlflow/{path}"
+        reply = requests.request(method, url, auth=("admin", PASSWORD), timeout=30, **options)
         reply.raise_for_status()
         found: dict[str, Any] = reply.json()
         return found

@@ -19,7 +19,7 @@ import pytest
 import torch
 from torchvision.models import mobilenet_v2
 
-from tests.integration.training.conftest import wait_for
+from tests.waiting import wait_for
 from training import search_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import requests
 
-from tests.integration.training.conftest import ray_command, service, wait_for
+from tests.integration.training.conftest import ray_command, service
 from tests.ports import free_ports
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 

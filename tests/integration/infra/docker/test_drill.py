@@ -20,9 +20,7 @@ NODES = ("ray-worker-0", "ray-worker-1")
 
 @pytest.fixture
 def outputs_file(lab: Any, tmp_path: Path) -> Path:
-    file = tmp_path / "outputs.json"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(lab.stack.outputs()))
+    file: Path = lab.stack.write_outputs(tmp_path)
     return file
 
 

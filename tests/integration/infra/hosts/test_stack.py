@@ -3,7 +3,6 @@
 It comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli); the rest is the engine's.
 """
 
-import json
 import shutil
 import socket
 import subprocess
@@ -50,10 +49,8 @@ def on_hosts(
 
 @pytest.fixture
 def outputs_file(on_hosts: Any, tmp_path: Path) -> Path:
-    path = tmp_path / "outputs.json"
-    path.write_text(json.dumps(on_hosts.outputs()))
-    path.chmod(0o600)
-    return path
+    file: Path = on_hosts.write_outputs(tmp_path)
+    return file
 
 
 def test_a_second_up_and_a_refresh_change_nothing(on_hosts: Any) -> None:  # F20

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 import yaml
 
 from engine import cli
+from tests import waiting
 
 PROGRAM = Path(__file__).parents[3] / "projects" / "lambda"
 INSTANCE = "pulumi-python:dynamic/lambda:Instance"
@@ -69,10 +69,7 @@ class RentedStack:
 
     @staticmethod
     def wait_for(condition, seconds=60):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        waiting.wait_for("what is checked", condition, seconds)
 
     def kill(self, process):
         if process.poll() is None:

@@ -20,6 +20,7 @@ import pytest
 
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
+from tests.waiting import wait_for
 from training.client import outputs as contract
 from training.client.tunnel import Tunnel
 
@@ -166,15 +167,8 @@ def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:
     assert len(lambda_stack.cloud.journal.of("launch")) == launches
 
 
-def outputs_file(rented: Rented, folder: Path) -> Path:
-    path = folder / "outputs.json"
-    path.write_text(json.dumps(rented.stack.outputs()))
-    path.chmod(0o600)
-    return path
-
-
 def submit(rented: Rented, script: Path) -> str:
-    path = outputs_file(rented, script.parent)
+    path = rented.stack.write_outputs(script.parent)
     done = subprocess.run(
         [TRAIN, "submit", str(script), "--name", "run", "--outputs", str(path)],
         env=rented.stack.environment,
@@ -211,7 +205,7 @@ def test_a_vanished_instance_is_made_again_and_nothing_else(
     assert other.id != worker.id
     assert len(lambda_stack.cloud.journal.of("launch")) == 3
     stack.engine("up", "--yes", "--expect-no-changes")
-    outputs = contract.read(None, outputs_file(lambda_stack, tmp_path))
+    outputs = contract.read(None, stack.write_outputs(tmp_path))
     with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
         settled(tunnel.outputs, 3)
 
@@ -238,7 +232,4 @@ def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    deadline = time.monotonic() + 60
-    while worker in lambda_stack.instances():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for("the instance's end", lambda: worker not in lambda_stack.instances(), 60)
