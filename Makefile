@@ -19,10 +19,10 @@ COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 # One run by itself leaves a part of two cores idle, so two parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest. All that needs the Docker Engine is in one part, for a test restarts it.
-REST_ONE := tests/integration/training
+# The rest in two halves of like length. All that needs the Docker Engine is in one, for a test restarts it.
+REST_ONE := tests/integration/training $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
 REST_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
-REST_TWO += $(addprefix --deselect ,$(PROMISES))
+REST_TWO += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_ONE)))
 # Unit tests in two halves: those of training, and all others.
 UNIT_ONE := tests/unit/training
 UNIT_TWO := tests/unit --ignore $(UNIT_ONE)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,10 @@ class Stack:
         )
         self.said.append(done.stdout + done.stderr)
         if check and done.returncode:
-            said = done.stdout + done.stderr
-            raise AssertionError(f"{module} {' '.join(arguments)}:\n{said}")
+            # The error first: what is cut off a long report is its end.
+            raise AssertionError(
+                f"{module} {' '.join(arguments)}: {done.stderr[-2000:]}\n\n{done.stdout}"
+            )
         return done
 
     @property
@@ -238,15 +241,11 @@ def declare_stack() -> Iterator[Callable[..., Stack]]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
-    """A whole stack that all tests of the session share; it must leave nothing behind.
-
-    Its store is MinIO, the one that has figures for Prometheus; other stacks have the default.
-    """
-    build_store("minio")
+@contextmanager
+def _up(**changes: Any) -> Iterator[Stack]:
+    """A whole stack that is up; it must leave nothing behind."""
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
-    stack = _declare(base, objectStore="minio")
+    stack = _declare(base, **changes)
     try:
         stack.engine("up", "--yes")
         yield stack
@@ -256,6 +255,24 @@ def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
     finally:
         stack.kill()
         shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def stack(store_program: Path) -> Iterator[Stack]:
+    """A stack as `make up` has it, with the default store, that tests of the session share."""
+    with _up() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def stack_with_minio(build_store: Callable[[str], Path]) -> Iterator[Stack]:
+    """The stack of the tests that `make test` leaves to `make test-rest`.
+
+    Its store is MinIO, the one that has figures for Prometheus.
+    """
+    build_store("minio")
+    with _up(objectStore="minio") as stack:
+        yield stack
 
 
 @pytest.fixture(scope="module")

@@ -256,6 +256,11 @@ def _without_data(
 
 
 @pytest.fixture(scope="module")
+def stack(stack_with_minio: Any) -> Any:
+    return stack_with_minio
+
+
+@pytest.fixture(scope="module")
 def outputs(stack: Any) -> dict[str, Any]:
     result: dict[str, Any] = stack.outputs()
     return result

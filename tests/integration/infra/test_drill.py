@@ -23,6 +23,11 @@ STRUCK = ("killed ", "the object store does not answer", "the head and its")
 
 
 @pytest.fixture(scope="module")
+def stack(stack_with_minio: Any) -> Any:
+    return stack_with_minio
+
+
+@pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for all tests: their runs have one configuration, and so one undisturbed run."""
     return tmp_path_factory.mktemp("go") / "go"

@@ -13,6 +13,11 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 
+@pytest.fixture(scope="module")
+def stack(stack_with_minio: Any) -> Any:
+    return stack_with_minio
+
+
 def test_a_stack_from_nothing_changes_hands_without_a_change(
     declare_stack: Callable[..., Any],
     started_below: Callable[[Path], list[Any]],
