@@ -23,9 +23,9 @@ PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_
 REST_ONE := tests/integration/training $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
 REST_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 REST_TWO += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_ONE)))
-# Unit tests in two halves: those of training, and all others.
-UNIT_ONE := tests/unit/training
-UNIT_TWO := tests/unit --ignore $(UNIT_ONE)
+# Unit tests in two halves of like length.
+UNIT_ONE := tests/unit/training tests/unit/docker
+UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
 LOGS := .pytest_cache/logs
 # What each test cost; `python -m tests.cost` sums it by file.
 COSTS := .pytest_cache/costs
