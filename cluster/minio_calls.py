@@ -11,8 +11,10 @@ from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from cluster.s3_calls import patiently, pool, reached
+from cluster.s3_calls import NO_ANSWER, patiently, pool, reached
 from cluster.ssh import SshError
+
+NO_SUCH = "NoSuch"  # of the code of each answer about what is not there
 
 
 def write_user(props: dict[str, Any]) -> None:
@@ -26,12 +28,17 @@ def write_user(props: dict[str, Any]) -> None:
 
 
 def has_user(props: dict[str, Any]) -> bool:
-    """Return whether the user is there with its policy."""
+    """Return whether the user is there with its policy; a store that does not answer has none."""
     key = props["accessKey"]
     try:
         with reached(props) as there:
-            user = json.loads(_admin(there, retries=0).user_info(key))
-    except (urllib3.exceptions.HTTPError, MinioAdminException, SshError):
+            admin = _admin(there, retries=0)
+            user = json.loads(patiently(lambda: admin.user_info(key)))
+    except NO_ANSWER:
+        return False
+    except MinioAdminException as error:
+        if NO_SUCH not in str(error):
+            raise
         return False
     return bool(user.get("policyName") == key)
 
@@ -53,7 +60,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
                 try:
                     remove(key)
                 except MinioAdminException as error:
-                    if "NoSuch" not in str(error):
+                    if NO_SUCH not in str(error):
                         raise
     except (urllib3.exceptions.HTTPError, SshError):
         return False

@@ -14,11 +14,15 @@ from minio import Minio
 from minio.error import MinioAdminException, S3Error
 
 from cluster import store_proof
-from cluster.ssh import Connection, SshError, forwarded
+from cluster.ssh import Connection, HostKeyError, UnreachableError, forwarded
 
 STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
 RETRY_SECONDS = 0.2
 REQUEST_SECONDS = 10
+
+# The store is gone, or its machine is: another one may have its address by now. Whatever else is
+# said is an error, for a store that refuses still has its bucket and its users.
+NO_ANSWER = (urllib3.exceptions.HTTPError, UnreachableError, HostKeyError)
 
 T = TypeVar("T")
 
@@ -40,8 +44,9 @@ def has_bucket(props: dict[str, Any]) -> bool:
     """Return whether the bucket is there; a store that does not answer has none."""
     try:
         with reached(props) as there:
-            return client(there, retries=0).bucket_exists(bucket_name=props["bucket"])
-    except (urllib3.exceptions.HTTPError, S3Error, SshError):
+            s3 = client(there, retries=0)
+            return patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"]))
+    except NO_ANSWER:
         return False
 
 

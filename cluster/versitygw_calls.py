@@ -16,12 +16,13 @@ from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from minio.signer import sign_v4_s3
 
-from cluster.s3_calls import client, pool, reached
+from cluster.s3_calls import NO_ANSWER, client, pool, reached
 from cluster.ssh import SshError
 
 REGION = "us-east-1"
 ROLE = "user"  # the least: owns no bucket and makes none
-CREATED, EXISTS, NOT_FOUND = 201, 409, 404
+EXISTS, NOT_FOUND = 409, 404
+NO_POLICY = ("NoSuchBucket", "NoSuchBucketPolicy")
 
 
 class AdminError(Exception):
@@ -53,14 +54,23 @@ def write_user(props: dict[str, Any]) -> None:
 
 
 def has_user(props: dict[str, Any]) -> bool:
-    """Return whether the user is there, and the bucket's policy names it."""
+    """Return whether the user is there, and the bucket's policy names it.
+
+    A store that does not answer has no users.
+    """
     access = props["accessKey"]
     try:
         with reached(props) as there:
             users = _call(there, "list-users", retries=0)
             policy = client(there, retries=0).get_bucket_policy(bucket_name=props["bucket"])
-    except (urllib3.exceptions.HTTPError, S3Error, SshError):
+    except NO_ANSWER:
         return False
+    except S3Error as error:
+        if error.code not in NO_POLICY:
+            raise
+        return False
+    if users.status >= 300:
+        raise AdminError(f"versitygw does not list its users: {_said(users)}")
     return f"<Access>{access}</Access>".encode() in users.data and access in policy
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from minio import Minio
-from minio.error import S3Error
+from minio.error import MinioAdminException, S3Error
 
 from cluster import minio_admin, minio_store, object_store, versitygw_admin, versitygw_store
 from cluster.minio_admin import BucketProvider
+from cluster.versitygw_calls import AdminError
 from tests import stores
 from tests.stores import BareStore
 
@@ -54,6 +55,12 @@ def test_the_bucket_outlives_the_stack_and_the_user_does_not(
             user.create(mine)
         assert bucket.read("ray", root).id == "ray"
         assert user.read("x", mine).id == "x"
+        # A store that refuses is not gone: a refresh that said so would forget what is there.
+        locked_out = {"rootPassword": "r" * 40}
+        with pytest.raises(S3Error, match="403|Forbidden|Denied|Match"):
+            bucket.read("ray", {**root, **locked_out})
+        with pytest.raises((S3Error, MinioAdminException, AdminError), match="Denied|Match"):
+            user.read("x", {**mine, **locked_out})
         client = _client(root, KEY, SECRET)
         put = {"bucket_name": "ray", "object_name": "a", "length": 1}
         client.put_object(data=io.BytesIO(b"x"), **put)
