@@ -57,9 +57,9 @@ def test_the_bucket_outlives_the_stack_and_the_user_does_not(
         assert user.read("x", mine).id == "x"
         # A store that refuses is not gone: a refresh that said so would forget what is there.
         locked_out = {"rootPassword": "r" * 40}
-        with pytest.raises(S3Error, match="403|Forbidden|Denied|Match"):
+        with pytest.raises(S3Error, match=r"403|Forbidden|Denied|Match"):
             bucket.read("ray", {**root, **locked_out})
-        with pytest.raises((S3Error, MinioAdminException, AdminError), match="Denied|Match"):
+        with pytest.raises((S3Error, MinioAdminException, AdminError), match=r"Denied|Match"):
             user.read("x", {**mine, **locked_out})
         client = _client(root, KEY, SECRET)
         put = {"bucket_name": "ray", "object_name": "a", "length": 1}

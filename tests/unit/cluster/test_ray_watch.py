@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from cluster import ray_watch
 
+QUICK_SECONDS = 0.1  # instead of what a node waits
 # Like `ray start --block`: it goes on when the raylet has ended in order, and collects its status.
 START = """\
 import importlib, os, subprocess, sys, time
@@ -29,7 +31,9 @@ while True:
 
 @pytest.fixture
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    (tmp_path / ray_watch.FILE).write_text(ray_watch.text())
+    quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", ray_watch.text())
+    assert waits == 2
+    (tmp_path / ray_watch.FILE).write_text(quick)
     raylet = tmp_path / ray_watch.RAYLET
     shutil.copy(shutil.which("sleep") or "sleep", raylet)
     process = subprocess.Popen(
@@ -52,7 +56,7 @@ def test_a_node_ends_with_its_raylet(node: subprocess.Popen[str]) -> None:  # F2
     pid, left = node.stdout.readline().split(maxsplit=1)
     assert left.strip() == "[]"  # jobs have neither variable
     with pytest.raises(subprocess.TimeoutExpired):
-        node.wait(2 * ray_watch.POLL_SECONDS)
+        node.wait(2 * QUICK_SECONDS)
     os.kill(int(pid), signal.SIGTERM)
     assert node.wait(30) == 1
     assert node.stderr is not None

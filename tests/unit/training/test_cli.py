@@ -223,7 +223,7 @@ def head(
     outputs_file: Callable[..., Path], values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Head)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
     Path(values["storageUrl"].removeprefix("file://")).mkdir()
     yield str(outputs_file(values | {"dashboardUrl": url}))

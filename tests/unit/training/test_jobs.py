@@ -191,7 +191,7 @@ def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(  # F30
         if index == "nobody":
             server.server_close()
         else:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         begun = time.monotonic()
         try:
             asyncio.run(install(port))
