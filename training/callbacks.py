@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 from training.checkpoints import new_folder
 from training.data.food11 import EpochSampler
 from training.housekeeping import housekeeping
-from training.progress import Progress, interval
+from training.progress import LINE_INTERVAL_S, Progress, interval
 
 LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
 Records = Sequence[dict[str, Any]]
@@ -97,6 +97,18 @@ class EpochRecords(Callback):
         """Counts a batch."""
         if trainer.is_global_zero:
             self._progress.step()
+
+    def on_validation_epoch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Begins to count what is measured: its lines come each half minute, never as a bar."""
+        batches = sum(int(count) for count in trainer.num_val_batches)
+        self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
+
+    def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        """Counts a batch."""
+        if trainer.is_global_zero:
+            self._measuring.step()
 
     def on_train_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ray import tune
 
 from training import search_state
 from training.housekeeping import housekeeping
+from training.progress import LINE_INTERVAL_S
 from training.run_folder import CURVES
 from training.runs import Run
 
@@ -20,7 +22,10 @@ SEARCHED = ("batch_size", "dropout_probability")
 
 
 class TrialLines(tune.Callback):
-    """Prints each sampled configuration once, and a line for each epoch of a trial."""
+    """Prints each sampled configuration once, and a line for each epoch of a trial.
+
+    Where nothing was printed for half a minute, a line says how far the search is.
+    """
 
     def __init__(self, epochs: int) -> None:
         """Nothing is printed yet.
@@ -30,6 +35,7 @@ class TrialLines(tune.Callback):
         """
         self._epochs = epochs
         self._sampled: set[str] = set()
+        self._printed = time.monotonic()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Prints what was sampled since the last step."""
@@ -37,24 +43,34 @@ class TrialLines(tune.Callback):
             if trial.trial_id not in self._sampled:
                 self._sampled.add(trial.trial_id)
                 with housekeeping(f"what {_title(trial.trial_id)} tries is not shown"):
-                    print(f"{_title(trial.trial_id)}: {_searched(trial.config)}", flush=True)
+                    self._print(f"{_title(trial.trial_id)}: {_searched(trial.config)}")
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Says that the search goes on, when nobody else did so for a while."""
+        if time.monotonic() - self._printed >= LINE_INTERVAL_S:
+            ended = sum(trial.is_finished() for trial in trials)
+            running = sum(trial.status == trial.RUNNING for trial in trials)
+            self._print(f"search: {ended} of {len(trials)} trials have ended, {running} run")
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         """Prints an epoch."""
         with housekeeping(f"an epoch of {_title(trial.trial_id)} is not shown"):
-            print(
+            self._print(
                 f"{_title(trial.trial_id)} | "
                 f"Epoch: {result['training_iteration']:03d}/{self._epochs:03d} | "
                 f"Valid. Acc.: {result['val_accuracy']:.3%} | Loss: {result['val_loss']:.4f}"
-                f"{_mark(result)}",
-                flush=True,
+                f"{_mark(result)}"
             )
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Says that the search goes on."""
-        print(f"{_title(trial.trial_id)} failed; the others go on", flush=True)
+        self._print(f"{_title(trial.trial_id)} failed; the others go on")
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        print(line, flush=True)
 
 
 def finish(run: Run, found: tune.ResultGrid) -> str:

@@ -293,18 +293,25 @@ def test_records_that_cannot_be_written_end_no_training(
 def test_batches_of_an_epoch_are_counted_by_the_first_worker(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.progress.LINE_INTERVAL_S", 0.0)
+    for module in ("progress", "callbacks"):
+        monkeypatch.setattr(f"training.{module}.LINE_INTERVAL_S", 0.0)
     records = EpochRecords(3, generated=False)
     for first in (True, False):
         trainer: Any = SimpleNamespace(
-            num_training_batches=2, current_epoch=1, is_global_zero=first
+            num_training_batches=2, num_val_batches=[1], current_epoch=1, is_global_zero=first
         )
         model: Any = None
         records.on_train_epoch_start(trainer, model)
         for index in range(2):
             records.on_train_batch_end(trainer, model, None, None, index)
+        records.on_validation_epoch_start(trainer, model)
+        records.on_validation_batch_end(trainer, model, None, None, 0)
     said = [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()]
-    assert said == ["epoch 2/3: batch 1 of 2", "epoch 2/3: batch 2 of 2"]
+    assert said == [
+        "epoch 2/3: batch 1 of 2",
+        "epoch 2/3: batch 2 of 2",
+        "measuring: batch 1 of 1",
+    ]
 
 
 def test_a_resumed_training_ends_like_one_that_was_not_cut_off(

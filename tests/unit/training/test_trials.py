@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas
 import pytest
+from ray.tune.experiment import Trial
 
 from training import trials
 from training.runs import Run
@@ -64,3 +65,24 @@ def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
     assert "\n00000           -                    -       0          - | failed\n" in (
         capsys.readouterr().out
     )
+
+
+def test_a_long_silence_ends_with_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("training.trials.time.monotonic", lambda: now)
+    shown = trials.TrialLines(epochs=3)
+    tried = []
+    for number, status in enumerate((Trial.TERMINATED, Trial.RUNNING, Trial.PENDING)):
+        tried.append(Trial("tried", stub=True, trial_id=f"0f8a_{number:05d}"))
+        tried[-1].status = status
+    for step in (29.0, 0.5):
+        now += step
+        shown.on_step_end(1, tried)
+        assert capsys.readouterr().out == ""
+    now += 0.5
+    shown.on_step_end(2, tried)
+    assert capsys.readouterr().out == "search: 1 of 3 trials have ended, 1 run\n"
+    shown.on_step_end(3, tried)
+    assert capsys.readouterr().out == ""
