@@ -74,7 +74,7 @@ def _objects(names: dict[str, str]) -> tuple[Callable[[Any], Any], Callable[[Any
 
 
 @dataclass(frozen=True)
-class Place:
+class Field:
     """Where Docker keeps a property, in what it takes and in what it tells of a container."""
 
     path: str
@@ -91,42 +91,42 @@ MOUNT = {"type": "Type", "target": "Target", "source": "Source", "readOnly": "Re
 ULIMIT = {"name": "Name", "soft": "Soft", "hard": "Hard"}
 
 PLACES = {
-    "hostname": Place("Config.Hostname"),
-    "command": Place("Config.Cmd"),
-    "entrypoints": Place("Config.Entrypoint"),
-    "user": Place("Config.User"),
-    "workingDir": Place("Config.WorkingDir"),
-    "stopSignal": Place("Config.StopSignal"),
-    "stopTimeout": Place("Config.StopTimeout"),
-    "healthcheck": Place("Config.Healthcheck", _to_healthcheck, _from_healthcheck),
-    "init": Place("HostConfig.Init"),
-    "readOnly": Place("HostConfig.ReadonlyRootfs"),
-    "tmpfs": Place("HostConfig.Tmpfs"),
-    "networkMode": Place("HostConfig.NetworkMode"),
-    "dns": Place("HostConfig.Dns"),
-    "hosts": Place(
+    "hostname": Field("Config.Hostname"),
+    "command": Field("Config.Cmd"),
+    "entrypoints": Field("Config.Entrypoint"),
+    "user": Field("Config.User"),
+    "workingDir": Field("Config.WorkingDir"),
+    "stopSignal": Field("Config.StopSignal"),
+    "stopTimeout": Field("Config.StopTimeout"),
+    "healthcheck": Field("Config.Healthcheck", _to_healthcheck, _from_healthcheck),
+    "init": Field("HostConfig.Init"),
+    "readOnly": Field("HostConfig.ReadonlyRootfs"),
+    "tmpfs": Field("HostConfig.Tmpfs"),
+    "networkMode": Field("HostConfig.NetworkMode"),
+    "dns": Field("HostConfig.Dns"),
+    "hosts": Field(
         "HostConfig.ExtraHosts",
         lambda hosts: [f"{host['host']}:{host['ip']}" for host in hosts],
         lambda found: [
             dict(zip(("host", "ip"), host.split(":", 1), strict=True)) for host in found
         ],
     ),
-    "mounts": Place("HostConfig.Mounts", *_objects(MOUNT)),
-    "devices": Place("HostConfig.Devices", *_objects(DEVICE)),
-    "ulimits": Place("HostConfig.Ulimits", *_objects(ULIMIT)),
-    "gpus": Place("HostConfig.DeviceRequests", _to_gpus, _from_gpus),
-    "groupAdds": Place("HostConfig.GroupAdd"),
-    "securityOpts": Place("HostConfig.SecurityOpt"),
-    "shmSize": Place("HostConfig.ShmSize", _to_mib, _from_mib),
-    "memory": Place("HostConfig.Memory", _to_mib, _from_mib),
-    "memoryReservation": Place("HostConfig.MemoryReservation", _to_mib, _from_mib),
-    "memorySwap": Place("HostConfig.MemorySwap", _to_mib, _from_mib),
-    "cpuShares": Place("HostConfig.CpuShares"),
-    "cpuSet": Place("HostConfig.CpusetCpus"),
-    "logDriver": Place("HostConfig.LogConfig.Type"),
-    "logOpts": Place("HostConfig.LogConfig.Config"),
-    "restart": Place("HostConfig.RestartPolicy.Name"),
-    "maxRetryCount": Place("HostConfig.RestartPolicy.MaximumRetryCount"),
+    "mounts": Field("HostConfig.Mounts", *_objects(MOUNT)),
+    "devices": Field("HostConfig.Devices", *_objects(DEVICE)),
+    "ulimits": Field("HostConfig.Ulimits", *_objects(ULIMIT)),
+    "gpus": Field("HostConfig.DeviceRequests", _to_gpus, _from_gpus),
+    "groupAdds": Field("HostConfig.GroupAdd"),
+    "securityOpts": Field("HostConfig.SecurityOpt"),
+    "shmSize": Field("HostConfig.ShmSize", _to_mib, _from_mib),
+    "memory": Field("HostConfig.Memory", _to_mib, _from_mib),
+    "memoryReservation": Field("HostConfig.MemoryReservation", _to_mib, _from_mib),
+    "memorySwap": Field("HostConfig.MemorySwap", _to_mib, _from_mib),
+    "cpuShares": Field("HostConfig.CpuShares"),
+    "cpuSet": Field("HostConfig.CpusetCpus"),
+    "logDriver": Field("HostConfig.LogConfig.Type"),
+    "logOpts": Field("HostConfig.LogConfig.Config"),
+    "restart": Field("HostConfig.RestartPolicy.Name"),
+    "maxRetryCount": Field("HostConfig.RestartPolicy.MaximumRetryCount"),
 }
 # The plugin reads these back only where the program gives them.
 READ_WHERE_GIVEN = {"devices", "ulimits", "gpus", "logOpts"}

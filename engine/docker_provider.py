@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine import docker_schema
-from engine.docker_schema import Table, differing, essence, fill
+from engine.docker_schema import Table, canonical, differing, fill
 from engine.errors import UnsupportedError
 from engine.providers import Diff, Live, Say
 from engine.values import Properties
@@ -95,7 +95,7 @@ class DockerProvider:
         noted = {key: value for key, value in olds.items() if key not in PLUGIN_NOTES}
         found = live.outputs
         known = found.keys() | (noted.keys() & self._table.keys())
-        different = {key for key in known if essence(noted.get(key)) != essence(found.get(key))}
+        different = {key for key in known if canonical(noted.get(key)) != canonical(found.get(key))}
         if not different:
             return Live(id=live.id, outputs=olds)
         same = {key: value for key, value in noted.items() if key not in different}

@@ -258,8 +258,8 @@ def differing(table: Table, olds: Properties, news: Properties) -> list[str]:
         if (key in news or not known.computed)
         and (
             has_unknown(news.get(key))
-            or essence(olds.get(key), ordered=known.ordered)
-            != essence(news.get(key), ordered=known.ordered)
+            or canonical(olds.get(key), ordered=known.ordered)
+            != canonical(news.get(key), ordered=known.ordered)
         )
     ]
 
@@ -271,13 +271,13 @@ def without_notes(value: Any) -> Any:
     return [without_notes(item) for item in value] if isinstance(value, list) else value
 
 
-def essence(value: Any, *, ordered: bool = False) -> Any:
-    """The value without what says nothing: zeros, empty collections, the order of a set."""
+def canonical(value: Any, *, ordered: bool = False) -> Any:
+    """A value in the form in which it is compared: no zeros or empty collections, sets sorted."""
     if isinstance(value, dict):
-        fields = {k: essence(v, ordered=ordered) for k, v in value.items() if k != DEFAULTS}
+        fields = {k: canonical(v, ordered=ordered) for k, v in value.items() if k != DEFAULTS}
         return {k: v for k, v in fields.items() if v is not None} or None
     if isinstance(value, list):
-        items = [essence(item, ordered=ordered) for item in value]
+        items = [canonical(item, ordered=ordered) for item in value]
         return (
             items if ordered else sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
         ) or None

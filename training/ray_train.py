@@ -151,7 +151,7 @@ def open_run(job: str) -> Run:
     return run
 
 
-def agree(fault: str) -> str:
+def shared_fault(fault: str) -> str:
     """The fault of any worker, on all workers alike; "" where none has one. Each worker calls it.
 
     Raised, Ray Train would start the workers again, only to see the same; and the others would

@@ -176,7 +176,7 @@ def _reach_an_epoch(watch: Watch, store: Store) -> None:
         )
 
 
-def _strike(drill: Drill, watch: Watch, stack: Stack) -> drill_faults.Struck:
+def _strike(drill: Drill, watch: Watch, stack: Stack) -> drill_faults.InjectedFault:
     if drill.fault is Fault.WORKER_LOSS:
         return drill_faults.lose_worker(
             stack.client, stack.state, watch, whole_node=drill.whole_node

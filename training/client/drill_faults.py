@@ -31,7 +31,7 @@ CLOCKS_S = 60  # how far the cluster's clock may be from this machine's
 
 
 @dataclass(frozen=True)
-class Struck:
+class InjectedFault:
     """What was done, in words, and when, in seconds since 1970."""
 
     what: str
@@ -55,25 +55,25 @@ def check(fault: Fault, outputs: StackOutputs) -> None:
 
 def lose_worker(
     client: JobSubmissionClient, state: ClusterState, watch: Watch, *, whole_node: bool
-) -> Struck:
+) -> InjectedFault:
     """Kills one of the run's workers, or the raylet of its node, with all that runs there."""
     worker = next(iter(watch.workers.values()))
     addresses = {node.id: node.address for node in state.nodes()}
     where = f"node {addresses.get(worker.node, worker.node)}"
     if whole_node:
         at, pid = _kill(client, "node", worker.node)
-        return Struck(f"killed {where} (raylet, process {pid})", at)
+        return InjectedFault(f"killed {where} (raylet, process {pid})", at)
     at, pid = _kill(client, "worker", worker.node, str(worker.pid))
-    return Struck(f"killed the training worker (process {pid}) on {where}", at)
+    return InjectedFault(f"killed the training worker (process {pid}) on {where}", at)
 
 
-def lose_head(client: JobSubmissionClient) -> Struck:
+def lose_head(client: JobSubmissionClient) -> InjectedFault:
     """Kills the head's GCS; the head ends with it and comes back by policy."""
     at, pid = _kill(client, "head")
-    return Struck(f"killed the head (GCS, process {pid})", at)
+    return InjectedFault(f"killed the head (GCS, process {pid})", at)
 
 
-def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) -> Struck:
+def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) -> InjectedFault:
     """Stops the store for some seconds, then kills it, so that it comes back by policy.
 
     Args:
@@ -87,7 +87,9 @@ def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) 
         while time.time() < at + seconds:
             look()
             time.sleep(POLL_S)
-    return Struck(f"stopped the object store ({server.what}) for {seconds:g} s, then killed it", at)
+    return InjectedFault(
+        f"stopped the object store ({server.what}) for {seconds:g} s, then killed it", at
+    )
 
 
 def _kill(client: JobSubmissionClient, *arguments: str) -> tuple[float, int]:

@@ -136,7 +136,7 @@ def train_worker(config: dict[str, Any]) -> str:
     world = train.get_context().get_world_size()
     seed, epochs, processes = config["seed"], config["epochs"], config["loader_processes"]
     splits, fault = _load(config, IMAGE_SIZE)
-    fault = ray_train.agree(fault)
+    fault = ray_train.shared_fault(fault)
     if splits is None or fault:
         return fault
     per_worker = max(1, config["batch_size"] // world)

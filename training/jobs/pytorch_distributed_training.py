@@ -187,7 +187,7 @@ def _load(name: str) -> tuple[str, Splits | None, str]:
         splits = fashion_mnist.load()
     except DataError as error:
         fault = str(error)
-    fault = ray_train.agree(fault)
+    fault = ray_train.shared_fault(fault)
     if not fault:
         return "fashion-mnist", splits, ""
     if name == "auto":

@@ -77,7 +77,7 @@ class Pick:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class InstanceRequest:
     """What a stack asks for.
 
     Attributes:
@@ -101,14 +101,14 @@ class Wish:
     need_firewall: bool = False
 
     @classmethod
-    def of_props(cls, props: Mapping[str, Any]) -> "Wish":
+    def of_props(cls, props: Mapping[str, Any]) -> "InstanceRequest":
         """Return what the properties of a Choice ask for.
 
         Raises:
             ChoiceError: they contradict one another.
         """
         need = props.get("need") or {}
-        wish = cls(
+        request = cls(
             candidates=tuple((c["type"], c.get("region") or "") for c in props["candidates"] or ()),
             gpus=int(need.get("gpus", 0)),
             gpu_memory_gib=int(need.get("gpuMemoryGib", 0)),
@@ -118,21 +118,21 @@ class Wish:
             ttl_hours=float(props["ttlHours"] or 0),
             need_firewall=bool(props["needFirewall"]),
         )
-        if wish.count < 1:
-            raise ChoiceError("count", f"is {wish.count}; at least 1 instance is needed")
-        if bool(wish.candidates) == bool(need):
+        if request.count < 1:
+            raise ChoiceError("count", f"is {request.count}; at least 1 instance is needed")
+        if bool(request.candidates) == bool(need):
             raise ChoiceError(
                 "candidates", "name either types of instance or what is needed of the GPUs"
             )
-        if wish.budget and not wish.ttl_hours:
+        if request.budget and not request.ttl_hours:
             raise ChoiceError(
                 "budget",
-                f"{wish.budget:g} $ bounds nothing without a time to live; set ttlHours too",
+                f"{request.budget:g} $ bounds nothing without a time to live; set ttlHours too",
             )
-        return wish
+        return request
 
     def names(self, pick: Pick) -> bool:
-        """Return whether the wish itself is for this type and region, whatever the price."""
+        """Return whether this type and region was asked for, whatever the price."""
         if self.need_firewall and pick.region in UNFILTERED_REGIONS:
             return False
         if not self.candidates:
@@ -142,7 +142,7 @@ class Wish:
             for type_, region in self.candidates
         )
 
-    def too_dear(self, price: float) -> str:
+    def over_budget(self, price: float) -> str:
         """Return why so many instances at this price exceed a bound, "" when they do not."""
         hourly = price * self.count
         if self.max_hourly_cost and hourly > self.max_hourly_cost:
@@ -183,11 +183,11 @@ class Wish:
         return [(offer, "") for offer in by_price]
 
 
-def choose(wish: Wish, offers: Mapping[str, Offer]) -> tuple[list[Pick], list[str]]:
+def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[Pick], list[str]]:
     """Choose where launches are tried.
 
     Args:
-        wish: what is asked for.
+        request: what is asked for.
         offers: types of instance by name, as the API has them.
 
     Returns:
@@ -197,7 +197,7 @@ def choose(wish: Wish, offers: Mapping[str, Offer]) -> tuple[list[Pick], list[st
     Raises:
         ChoiceError: a type is unknown, or no candidate is left.
     """
-    for type_, _ in wish.candidates:
+    for type_, _ in request.candidates:
         if type_ not in offers:
             near = difflib.get_close_matches(type_, offers, n=3, cutoff=0.4) or sorted(offers)
             raise ChoiceError(
@@ -206,9 +206,9 @@ def choose(wish: Wish, offers: Mapping[str, Offer]) -> tuple[list[Pick], list[st
     picks: list[Pick] = []
     refused: list[str] = []
     refused_first: list[str] = []
-    wanted = wish.wanted(offers)
+    wanted = request.wanted(offers)
     for offer, region in wanted:
-        found, reason = _try(wish, offer, region)
+        found, reason = _try(request, offer, region)
         new = [pick for pick in found if pick not in picks]
         if new and not picks:
             refused_first = list(refused)
@@ -217,13 +217,13 @@ def choose(wish: Wish, offers: Mapping[str, Offer]) -> tuple[list[Pick], list[st
             refused.append(f"{offer.name} in {region or 'any region'}: {reason}")
     if picks:
         return picks, refused_first
-    raise _nothing_left(wish, offers, wanted, refused)
+    raise _nothing_left(request, offers, wanted, refused)
 
 
-def _try(wish: Wish, offer: Offer, region: str) -> tuple[list[Pick], str]:
+def _try(request: InstanceRequest, offer: Offer, region: str) -> tuple[list[Pick], str]:
     """Return the picks of one candidate, or the reason why there are none."""
     price = offer.price_cents_per_hour / 100
-    if reason := wish.too_dear(price):
+    if reason := request.over_budget(price):
         return [], reason
     regions = [each for each in offer.regions if region in ("", each)]
     if not regions:
@@ -240,12 +240,12 @@ def _try(wish: Wish, offer: Offer, region: str) -> tuple[list[Pick], str]:
         )
         for each in regions
     ]
-    allowed = [pick for pick in picks if wish.names(pick)]
+    allowed = [pick for pick in picks if request.names(pick)]
     return allowed, "" if allowed else "no firewall rules apply there"
 
 
 def _nothing_left(
-    wish: Wish,
+    request: InstanceRequest,
     offers: Mapping[str, Offer],
     wanted: Sequence[tuple[Offer, str]],
     refused: Iterable[str],
@@ -254,14 +254,14 @@ def _nothing_left(
         largest = max(offers.values(), key=lambda offer: (offer.gpus, offer.price_cents_per_hour))
         return ChoiceError(
             "need",
-            f"no type has {wish.gpus} GPUs of {wish.gpu_memory_gib} GB; the largest is "
+            f"no type has {request.gpus} GPUs of {request.gpu_memory_gib} GB; the largest is "
             f"{largest.name} ({largest.gpus} x {largest.gpu_description}): ask for less",
         )
     reasons = "; ".join(refused)
     prices = [offer.price_cents_per_hour / 100 for offer, _ in wanted]
-    if dear := [reason for reason in map(wish.too_dear, prices) if reason]:
-        setting = "budget" if "budget" in dear[0] else "maxHourlyCost"
-        if len(dear) == len(prices):
+    if above := [reason for reason in map(request.over_budget, prices) if reason]:
+        setting = "budget" if "budget" in above[0] else "maxHourlyCost"
+        if len(above) == len(prices):
             return ChoiceError(
                 setting, f"no candidate is cheap enough ({reasons}); raise it, or ask for less"
             )

@@ -22,7 +22,7 @@ from infra import backend
 from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
-from infra.hosts.lambda_cloud.choice import ChoiceError, Pick, Wish, choose
+from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
 from infra.hosts.lambda_cloud.errors import (
     AccountError,
     InUseError,
@@ -121,10 +121,10 @@ class ChoiceProvider(_Provider):
         if _unknown(news, *(key for key in news if key != "stackId")):
             return dynamic.CheckResult(news, [])
         try:
-            wish = Wish.of_props(news)
-            picks = self._kept(_olds, news, wish)
+            request = InstanceRequest.of_props(news)
+            picks = self._kept(_olds, news, request)
             if picks is None:
-                picks, refused = choose(wish, self._api.instance_types())
+                picks, refused = choose(request, self._api.instance_types())
                 for line in refused:
                     say(f"not {line}")
         except ChoiceError as error:
@@ -132,12 +132,12 @@ class ChoiceProvider(_Provider):
         except LambdaError as error:
             return dynamic.CheckResult(news, [_failure(error)])
         first = picks[0]
-        say(wish.describe(first))
+        say(request.describe(first))
         chosen = {
             **first.to_props(),
             "choices": [pick.to_props() for pick in picks],
             "regions": sorted({pick.region for pick in picks}),
-            "hourlyCost": round(first.price * wish.count, 2),
+            "hourlyCost": round(first.price * request.count, 2),
         }
         return dynamic.CheckResult({**news, **chosen}, [])
 
@@ -153,24 +153,26 @@ class ChoiceProvider(_Provider):
         """Note the choice."""
         return dynamic.UpdateResult(_news)
 
-    def _kept(self, olds: Props, news: Props, wish: Wish) -> list[Pick] | None:
+    def _kept(self, olds: Props, news: Props, request: InstanceRequest) -> list[Pick] | None:
         """Return the picks that hold since instances live at one of them, None if none does."""
         old = [Pick.of_props(each) for each in (olds or {}).get("choices") or ()]
         if not old or _unknown(news, "stackId"):
             return None
         live = machines.live(self._api.instances(), news["stackId"])
         here = [pick for pick in old if any(machines.is_at(m, pick) for m in live)]
-        named = [pick for pick in here if wish.names(pick)]
+        named = [pick for pick in here if request.names(pick)]
         if not named:
             return None
-        if reason := wish.too_dear(named[0].price):
+        if reason := request.over_budget(named[0].price):
             setting = "budget" if "budget" in reason else "maxHourlyCost"
             raise ChoiceError(
                 setting,
-                f"{wish.count} x {named[0]}, where the stack's instances are: {reason}; raise it, "
-                "ask for fewer instances, or destroy first",
+                f"{request.count} x {named[0]}, where the stack's instances are: {reason}; raise "
+                "it, ask for fewer instances, or destroy first",
             )
-        return [p for p in old if p in named or (wish.names(p) and not wish.too_dear(p.price))]
+        return [
+            p for p in old if p in named or (request.names(p) and not request.over_budget(p.price))
+        ]
 
 
 class SshKeyProvider(_Provider):

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.docker_provider import DockerProvider
-from engine.docker_schema import differing, essence
+from engine.docker_schema import canonical, differing
 from engine.durations import format_duration, parse_duration
 from engine.errors import UnsupportedError
 from engine.values import UNKNOWN
@@ -276,10 +276,10 @@ def test_two_of_one_name_cannot_be_except_images():
 
 
 def test_essence_leaves_what_says_something():
-    assert essence({"a": "", "b": 0, "c": [], "d": {"e": None}, "__defaults": ["x"]}) is None
-    assert essence([{"b": 1}, {"a": 1}]) == essence([{"a": 1, "c": ""}, {"b": 1}])
-    assert essence(["b", "a"], ordered=True) == ["b", "a"]
-    assert essence(-1) == -1
+    assert canonical({"a": "", "b": 0, "c": [], "d": {"e": None}, "__defaults": ["x"]}) is None
+    assert canonical([{"b": 1}, {"a": 1}]) == canonical([{"a": 1, "c": ""}, {"b": 1}])
+    assert canonical(["b", "a"], ordered=True) == ["b", "a"]
+    assert canonical(-1) == -1
 
 
 def test_differing_takes_what_docker_decides_as_it_is():

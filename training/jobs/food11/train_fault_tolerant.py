@@ -94,7 +94,7 @@ def train_func(config: dict[str, Any]) -> str:
         )
     except (DataError, WeightsError) as error:
         fault = str(error)
-    if fault := ray_train.agree(fault):
+    if fault := ray_train.shared_fault(fault):
         return fault
     stopping = EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min")
     records = EpochRecords(config["total_epochs"], generated=data.generated)

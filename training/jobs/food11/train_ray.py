@@ -86,7 +86,7 @@ def train_func(config: dict[str, Any]) -> str:
         )
     except (DataError, WeightsError) as error:
         fault = str(error)
-    if fault := ray_train.agree(fault):
+    if fault := ray_train.shared_fault(fault):
         return fault
     callbacks: list[L.Callback] = [
         EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min"),

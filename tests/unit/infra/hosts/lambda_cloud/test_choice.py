@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.hosts.lambda_cloud.choice import ChoiceError, Pick, Wish, choose
+from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
 from infra.hosts.lambda_cloud.model import Offer
 
 
@@ -42,22 +42,22 @@ PROPS = {
 }
 
 
-def _places(wish):
-    return [(pick.instance_type, pick.region) for pick in choose(wish, OFFERS)[0]]
+def _places(asked):
+    return [(pick.instance_type, pick.region) for pick in choose(asked, OFFERS)[0]]
 
 
 def test_candidates_are_tried_in_their_order():
-    wish = Wish(candidates=(("gpu_1x_h100_pcie", ""), ("gpu_1x_a10", "us-west-1")))
-    assert _places(wish) == [("gpu_1x_h100_pcie", "us-west-3"), ("gpu_1x_a10", "us-west-1")]
+    asked = InstanceRequest(candidates=(("gpu_1x_h100_pcie", ""), ("gpu_1x_a10", "us-west-1")))
+    assert _places(asked) == [("gpu_1x_h100_pcie", "us-west-3"), ("gpu_1x_a10", "us-west-1")]
 
 
 def test_any_region_is_all_that_have_capacity_once():
-    wish = Wish(candidates=(("gpu_1x_a10", "us-west-1"), ("gpu_1x_a10", "")))
-    assert _places(wish) == [("gpu_1x_a10", "us-west-1"), ("gpu_1x_a10", "us-east-1")]
+    asked = InstanceRequest(candidates=(("gpu_1x_a10", "us-west-1"), ("gpu_1x_a10", "")))
+    assert _places(asked) == [("gpu_1x_a10", "us-west-1"), ("gpu_1x_a10", "us-east-1")]
 
 
 def test_what_came_before_the_choice_is_told():  # F3
-    wish = Wish(
+    asked = InstanceRequest(
         candidates=(
             ("gpu_8x_h100_sxm5", "us-east-1"),
             ("gpu_1x_h100_pcie", ""),
@@ -65,26 +65,29 @@ def test_what_came_before_the_choice_is_told():  # F3
         ),
         max_hourly_cost=3,
     )
-    assert choose(wish, OFFERS)[1] == [
+    assert choose(asked, OFFERS)[1] == [
         "gpu_8x_h100_sxm5 in us-east-1: 31.92 $/h is above maxHourlyCost 3",
         "gpu_1x_h100_pcie in any region: 3.29 $/h is above maxHourlyCost 3",
     ]
 
 
 def test_a_need_is_met_at_the_least_price():
-    assert _places(Wish(gpus=1))[0] == ("gpu_1x_a10", "us-east-1")
+    assert _places(InstanceRequest(gpus=1))[0] == ("gpu_1x_a10", "us-east-1")
     # Not the GH200: its processor runs none of the images.
-    assert _places(Wish(gpus=1, gpu_memory_gib=40))[0] == ("gpu_1x_h100_pcie", "us-west-3")
+    assert _places(InstanceRequest(gpus=1, gpu_memory_gib=40))[0] == (
+        "gpu_1x_h100_pcie",
+        "us-west-3",
+    )
 
 
 def test_a_need_that_nothing_meets_names_the_largest():
     with pytest.raises(ChoiceError, match="the largest is gpu_8x_h100_sxm5") as caught:
-        choose(Wish(gpus=16), OFFERS)
+        choose(InstanceRequest(gpus=16), OFFERS)
     assert caught.value.setting == "need"
 
 
 @pytest.mark.parametrize(
-    ("wish", "setting", "told"),
+    ("asked", "setting", "told"),
     [
         ({"max_hourly_cost": 0.5}, "maxHourlyCost", "0.75 $/h is above maxHourlyCost 0.5"),
         (
@@ -96,26 +99,26 @@ def test_a_need_that_nothing_meets_names_the_largest():
         ({"candidates": (("gpu_8x_h100_sxm5", ""),)}, "candidates", "no capacity"),
     ],
 )
-def test_what_cannot_be_had(wish, setting, told):  # A20, F3
+def test_what_cannot_be_had(asked, setting, told):  # A20, F3
     with pytest.raises(ChoiceError) as caught:
-        choose(Wish(**{"candidates": (("gpu_1x_a10", ""),), **wish}), OFFERS)
+        choose(InstanceRequest(**{"candidates": (("gpu_1x_a10", ""),), **asked}), OFFERS)
     assert caught.value.setting == setting
     assert told in str(caught.value)
 
 
 def test_no_capacity_lists_where_there_is_some():  # A20
     with pytest.raises(ChoiceError) as caught:
-        choose(Wish(candidates=(("gpu_8x_h100_sxm5", "us-east-1"),)), OFFERS)
+        choose(InstanceRequest(candidates=(("gpu_8x_h100_sxm5", "us-east-1"),)), OFFERS)
     text = str(caught.value)
     assert "gpu_1x_a10 in us-east-1, us-west-1 (0.75 $/h); gpu_1x_gh200 in us-east-3" in text
     assert "Add one of them to the candidates, or run up again later" in text
 
 
 def test_regions_without_rules_are_left_out_when_rules_are_needed():
-    wish = Wish(candidates=(("gpu_1x_h100_sxm5", ""),))
-    assert _places(wish) == [("gpu_1x_h100_sxm5", "us-south-1")]
+    asked = InstanceRequest(candidates=(("gpu_1x_h100_sxm5", ""),))
+    assert _places(asked) == [("gpu_1x_h100_sxm5", "us-south-1")]
     with pytest.raises(ChoiceError, match="no firewall rules apply there"):
-        choose(Wish(candidates=wish.candidates, need_firewall=True), OFFERS)
+        choose(InstanceRequest(candidates=asked.candidates, need_firewall=True), OFFERS)
 
 
 @pytest.mark.parametrize(
@@ -129,19 +132,19 @@ def test_regions_without_rules_are_left_out_when_rules_are_needed():
 )
 def test_wishes_that_contradict_themselves(change, setting):  # F2
     with pytest.raises(ChoiceError) as caught:
-        Wish.of_props(PROPS | change)
+        InstanceRequest.of_props(PROPS | change)
     assert caught.value.setting == setting
 
 
 def test_what_it_costs():
-    wish = Wish(candidates=(("gpu_1x_a10", ""),), count=2, budget=20, ttl_hours=8)
-    (pick, *_), _ = choose(wish, OFFERS)
+    asked = InstanceRequest(candidates=(("gpu_1x_a10", ""),), count=2, budget=20, ttl_hours=8)
+    (pick, *_), _ = choose(asked, OFFERS)
     expected = "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h (budget 20 $)"
-    assert wish.describe(pick) == expected
+    assert asked.describe(pick) == expected
 
 
 def test_a_pick_survives_the_state():
-    pick = choose(Wish.of_props(PROPS), OFFERS)[0][0]
+    pick = choose(InstanceRequest.of_props(PROPS), OFFERS)[0][0]
     stored = {key: float(v) if isinstance(v, int) else v for key, v in pick.to_props().items()}
     assert Pick.of_props(stored) == pick
 
@@ -153,7 +156,7 @@ def test_a_pick_survives_the_state():
     names=st.lists(st.sampled_from(sorted(OFFERS)), min_size=1),
 )
 def test_no_choice_exceeds_a_bound(count, cap, budget, names):
-    wish = Wish(
+    asked = InstanceRequest(
         candidates=tuple((name, "") for name in names),
         count=count,
         max_hourly_cost=cap,
@@ -162,7 +165,7 @@ def test_no_choice_exceeds_a_bound(count, cap, budget, names):
         need_firewall=True,
     )
     try:
-        picks, _ = choose(wish, OFFERS)
+        picks, _ = choose(asked, OFFERS)
     except ChoiceError:
         return
     for pick in picks:
