@@ -46,13 +46,14 @@ make test-rest  what test-all has beside test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
 make lock       pin the requirements anew
+make docs       write the table of docs/configuration.md from Pulumi.yaml
 make digests    ask the registries for the digests of the images of others
 make audit      look for advisories on the locked packages
 endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store setup demo course up down preview refresh tunnel lint bench lock digests audit
+.PHONY: help python store setup demo course up down preview refresh tunnel lint bench lock docs digests audit
 .PHONY: test test-all test-rest test-unit
 
 help:
@@ -158,6 +159,9 @@ audit: setup
 
 digests: setup
 	$(BIN)/python -m infra.images
+
+docs: setup
+	$(BIN)/python -m infra.settings_page
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 

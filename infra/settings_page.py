@@ -1,0 +1,57 @@
+"""The table of docs/configuration.md, made of what Pulumi.yaml says of each setting.
+
+    python -m infra.settings_page
+
+replaces what is between two marks of the page and keeps everything else.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "configuration.md"
+BEGIN = "<!-- Written by `make docs` from Pulumi.yaml. -->\n"
+END = "<!-- End of the table. -->\n"
+HEADER = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
+REFERENCE = re.compile(r"docs/([\w-]+\.md)(#[\w-]+)?")  # as descriptions name pages
+
+Schema = Mapping[str, Mapping[str, Any]]
+
+
+def table(schema: Schema) -> str:
+    """Return the settings as a Markdown table."""
+    return HEADER + "".join(_row(key, entry) for key, entry in schema.items())
+
+
+def updated(page: str, schema: Schema) -> str:
+    """Return a page with the table of a schema; raises ValueError where a mark is missing."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page has no line {(END if begin else BEGIN).strip()}: restore it")
+    return before + begin + table(schema) + end + after
+
+
+def _row(key: str, entry: Mapping[str, Any]) -> str:
+    text, default = entry["description"].replace("|", "\\|"), entry["default"]
+    shown = default if isinstance(default, str) and default else json.dumps(default)
+    return f"| `{key}` | {entry['type']} | `{shown}` | {REFERENCE.sub(_link, text)} |\n"
+
+
+def _link(found: re.Match[str]) -> str:
+    page, anchor = found[1], found[2] or ""
+    return f"[below]({anchor})" if page == PAGE.name else f"[{page}]({page}{anchor})"
+
+
+if __name__ == "__main__":
+    try:
+        schema = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+        PAGE.write_text(updated(PAGE.read_text(), schema))
+    except ValueError as error:
+        sys.exit(f"error: {PAGE}: {error}")

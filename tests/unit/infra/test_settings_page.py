@@ -1,0 +1,43 @@
+"""The table of docs/configuration.md: that of Pulumi.yaml, with links that lead somewhere."""
+
+import re
+
+import pytest
+
+from infra import settings_page
+from infra.settings_page import BEGIN, END, PAGE, Schema
+
+
+def test_the_page_has_the_settings_of_the_schema(schema: Schema) -> None:
+    page = PAGE.read_text()
+    assert settings_page.updated(page, schema) == page, "run `make docs`"
+
+
+def test_a_reference_of_a_description_leads_to_a_section(schema: Schema) -> None:
+    table = settings_page.table(schema)
+    links = re.findall(r"\]\(([\w-]+\.md)?(?:#([\w-]+))?\)", table)
+    assert len(links) == table.count("](")
+    for page, section in links:
+        text = (PAGE.parent / (page or PAGE.name)).read_text()
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        assert section in {"", *(heading.lower().replace(" ", "-") for heading in headings)}
+
+
+def test_everything_beside_the_table_is_kept() -> None:
+    schema: Schema = {
+        "one": {"type": "string", "default": "", "description": "a | b"},
+        "two": {"type": "boolean", "default": True, "description": "See docs/serve.md"},
+    }
+    page = settings_page.updated(f"before\n{BEGIN}old\n{END}after\n", schema)
+    before, table, after = re.split(f"{re.escape(BEGIN)}|{re.escape(END)}", page)
+    assert (before, after) == ("before\n", "after\n")
+    assert table.splitlines()[2:] == [
+        '| `one` | string | `""` | a \\| b |',
+        "| `two` | boolean | `true` | See [serve.md](serve.md) |",
+    ]
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, END, END + BEGIN])
+def test_a_page_without_its_marks_is_refused(page: str) -> None:
+    with pytest.raises(ValueError, match="restore it"):
+        settings_page.updated(page, {})
