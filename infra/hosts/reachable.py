@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 from pulumi import dynamic
@@ -35,6 +35,8 @@ cloud-init status --long
 tail -n 12 {cloud_init.LOG}
 exit 1"""
 DEADLINE_MARGIN = 1.0
+
+T = TypeVar("T")
 
 
 class ReachableProvider(Provider):
@@ -89,34 +91,42 @@ class Reachable(dynamic.Resource, module="host", name="Reachable"):
 
 def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, int | str]:
     connection = Connection.of(props["host"])
-    started = time.monotonic()
+    started = said = time.monotonic()
     deadline = started + float(props["timeoutMinutes"]) * 60
-    said = started
-    while True:
-        try:
-            run(connection, "true", seconds=probe.PROBE_SECONDS)
-            break
-        # Its users come seconds after its sshd. All else is not mended by waiting, which is billed.
-        except (UnreachableError, LoginRefusedError) as error:
-            if time.monotonic() > deadline:
-                raise SshError(
-                    f"{props['machine']} is on, and billed, but within "
-                    f"{props['timeoutMinutes']:g} min: {error} Where a firewall keeps this machine "
-                    "out, add the address that it comes from to allowedCidrs and run up again"
-                ) from None
-        if time.monotonic() - said > SAY_SECONDS:
-            said = time.monotonic()
-            say(f"waiting for SSH of {connection.name}: {said - started:.0f} s")
-        sleep(POLL_SECONDS)
-    try:
+
+    def patiently(call: Callable[[], T]) -> T:
+        # Its users come seconds after its sshd, which the first boot restarts. All else is not
+        # mended by waiting, which is billed.
+        nonlocal said
+        while True:
+            try:
+                return call()
+            except (UnreachableError, LoginRefusedError) as error:
+                if time.monotonic() > deadline:
+                    raise SshError(
+                        f"{props['machine']} is on, and billed, but within "
+                        f"{props['timeoutMinutes']:g} min: {error} Where a firewall keeps this "
+                        "machine out, add the address that it comes from to allowedCidrs and run "
+                        "up again"
+                    ) from None
+            if time.monotonic() - said > SAY_SECONDS:
+                said = time.monotonic()
+                say(f"waiting for SSH of {connection.name}: {said - started:.0f} s")
+            sleep(POLL_SECONDS)
+
+    def finish() -> None:
         run(connection, FINISHED, seconds=max(DEADLINE_MARGIN, deadline - time.monotonic()))
+
+    patiently(lambda: run(connection, "true", seconds=probe.PROBE_SECONDS))
+    try:
+        patiently(finish)
     except CommandError as error:
         raise SshError(
             f"the first boot of {connection.name} ({props['machine']}) failed: {error}\n"
             "It runs on, and is billed: end it with destroy, or on the account's page, and then "
             "run up with --refresh"
         ) from None
-    facts = probe.probe(connection)
+    facts = patiently(lambda: probe.probe(connection))
     faults = probe.faults(facts, connection.name, gpus=None, makes_environment=True)
     if faults:
         raise SshError("; ".join(faults))

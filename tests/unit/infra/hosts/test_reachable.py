@@ -50,6 +50,7 @@ class Machine:
 
     def __init__(self):
         self.failures = []
+        self.restarts = []  # of its sshd, in its first boot
         self.boot = None
         self.now = 1000.0
         self.commands = []
@@ -59,6 +60,8 @@ class Machine:
         self.commands.append((command, seconds))
         if command == "true" and self.failures:
             raise self.failures.pop(0)
+        if command != "true" and self.restarts:
+            raise self.restarts.pop(0)
         if command != "true" and self.boot is not None:
             raise self.boot
         return ""
@@ -95,6 +98,22 @@ def test_a_machine_that_comes_up_is_looked_at(provider, machine):
     command, seconds = machine.commands[-1]
     assert "cloud-init status --wait" in command
     assert seconds == 30 * 60 - 8
+
+
+def test_a_first_boot_that_restarts_sshd_is_waited_for(provider, machine, monkeypatch):
+    machine.restarts = [REFUSED] * 3
+    looks = [REFUSED, FACTS]
+
+    def look(_connection):
+        found = looks.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(probe, "probe", look)
+    assert provider.create(PROPS).id == "i-1"
+    assert not machine.restarts
+    assert machine.now == 1004
 
 
 @pytest.mark.parametrize("failure", [OTHER, NO_KEY, OTHER_FAULT])
