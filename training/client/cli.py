@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -32,9 +34,8 @@ from training.client.errors import ClientError
 if TYPE_CHECKING:
     from ray.dashboard.modules.job.pydantic_models import JobDetails
 
-app = typer.Typer(
-    help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+PACKAGES = ("trainyard", "ray", "torch")  # whose versions a report of a fault needs
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
 
@@ -45,7 +46,7 @@ def main() -> None:
     So does a head that goes away, or restarts, while a command talks to it.
     """
     try:
-        app()
+        app(prog_name="train")  # else `python -m training` would install a completion of `python`
     except ClientError as error:
         _fail(error)
     except Exception as error:
@@ -60,6 +61,27 @@ def main() -> None:
 def _fail(error: ClientError) -> NoReturn:
     warn(f"error: {error}")
     sys.exit(1)
+
+
+def _print_versions(context: typer.Context, asked: bool) -> None:
+    if not asked or context.resilient_parsing:  # a shell asks how the line may go on
+        return
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            say(f"{name} {metadata.version(name)}")
+    raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_versions, is_eager=True, help="Print versions and exit."
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 @app.command()

@@ -383,7 +383,9 @@ def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]
     }
     for uid, framed in FRAMED.items():
         assert framed <= panels[uid], uid
-    assert set(dashboard.RAY_DASHBOARDS.values()) <= set(panels)
+    linked = {link["url"] for link in boards[OWN]["links"] if link["url"].startswith("/")}
+    assert linked
+    assert linked <= {f"/d/{uid}" for uid in panels}
 
 
 class Healthy(BaseHTTPRequestHandler):

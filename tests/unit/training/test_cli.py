@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,78 @@ def test_unknown_options_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> No
     assert call(monkeypatch, "submit", "alexnet", "--what") == 2
     assert call(monkeypatch, "drill", "disk-loss", "first") == 2
     assert call(monkeypatch, "drill", "store-loss", "first", "--seconds", "0") == 2
+
+
+def test_versions_are_printed_of_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = {"trainyard": "0.1.0", "ray": "2.60.0"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == "trainyard 0.1.0\nray 2.60.0\n"
+
+
+def test_versions_need_no_import_of_what_they_are_of() -> None:
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sorted({'ray', 'torch'} & set(sys.modules))))\n"
+        "sys.argv = ['train', '--version']\n"
+        "from training.client import cli\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    names = ("trainyard", "ray", "torch")
+    versions = [f"{name} {metadata.version(name)}" for name in names]
+    assert done.stdout.splitlines() == [*versions, ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("train st", ["status", "stop"]),
+        ("train --version st", ["status", "stop"]),  # and no versions
+        ("train drill ", ["worker-loss", "store-loss", "head-loss"]),
+        ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_choices(
+    words: str,
+    suggested: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert call(monkeypatch) == 0
+    assert capsys.readouterr().out.split() == suggested
+
+
+@pytest.mark.parametrize("program", ["train", "training/__main__.py"])  # as with `python -m`
+def test_the_completion_is_of_train_however_it_was_started(
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [program, "--show-completion", "bash"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    assert "_TRAIN_COMPLETE=complete_bash" in (script := capsys.readouterr().out)
+    monkeypatch.setattr(sys, "argv", [program, "--install-completion", "bash"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    assert (tmp_path / ".bash_completions" / "train.sh").read_text() == script.rstrip("\n")
+    assert ".bash_completions/train.sh" in (tmp_path / ".bashrc").read_text()
 
 
 def test_a_drill_asks_first(
