@@ -26,9 +26,9 @@ import yaml
 
 from bench.measure import Ratio, in_turn, seconds
 from bench.scratch import PASSPHRASE, ROOT
-from infra.hosts.lambda_cloud.client import Client
+from infra.hosts.lambda_cloud.client import Client, Network
 from infra.hosts.lambda_cloud.model import LaunchRequest
-from infra.hosts.lambda_cloud.pacing import Pace, Paced
+from infra.hosts.lambda_cloud.pacing import Pace, PacedTransport
 
 INSTANCES = 8
 ROUNDS = 3
@@ -161,8 +161,8 @@ def _stack(cloud: _Cloud) -> Iterator[_Stack]:
 
 def _launch_and_wait(cloud: _Cloud) -> float:
     """Seconds of launching and asking alone; the key is there, and the instances end afterwards."""
-    client = Client(cloud.environment["LAMBDA_API_KEY"], cloud.url)
-    api = Paced(client, Pace(scale=SCALE))
+    transport = PacedTransport(Network(cloud.url), Pace(scale=SCALE))
+    api = Client(cloud.environment["LAMBDA_API_KEY"], cloud.url, transport)
     key = api.add_ssh_key("plain")
     type_, region = PLACE
     begun = time.perf_counter()
@@ -181,5 +181,5 @@ def _launch_and_wait(cloud: _Cloud) -> float:
     while api.instances():
         pass
     api.delete_ssh_key(key.id)
-    client.close()
+    api.close()
     return took

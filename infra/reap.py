@@ -22,8 +22,8 @@ from infra import backend, states
 from infra.backend import Backend, BackendError
 from infra.hosts.lambda_cloud import identity, machines
 from infra.hosts.lambda_cloud.account import open_account
+from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import LambdaError
-from infra.hosts.lambda_cloud.pacing import Paced
 from infra.states import Stack, StateError
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def holdings(api: Paced) -> list[Finding]:
+def holdings(api: Client) -> list[Finding]:
     """Return what the account holds; whether a state knows it is not told yet."""
     found = [
         Finding(
@@ -235,7 +235,7 @@ def _ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
 
 
 def _end(
-    api: Paced,
+    api: Client,
     findings: Sequence[Finding],
     options: argparse.Namespace,
     place: Backend,

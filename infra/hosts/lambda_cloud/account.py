@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from infra.hosts.lambda_cloud.client import BASE_URL, Client, is_loopback
+from infra.hosts.lambda_cloud.client import BASE_URL, Client, Network, is_loopback
 from infra.hosts.lambda_cloud.errors import InvalidApiKeyError, LambdaError
-from infra.hosts.lambda_cloud.pacing import Paced
+from infra.hosts.lambda_cloud.pacing import PacedTransport
 
 KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY")  # the second as in Lambda's own examples
 URL_VARIABLE = "LAMBDA_API_URL"
 SETTING = "lambdaApiKey"
 
 
-def open_account(config_key: str | None, sleep: Callable[[float], None] = time.sleep) -> Paced:
-    """Return the account of this environment; nothing is sent yet.
+def open_account(config_key: str | None, sleep: Callable[[float], None] = time.sleep) -> Client:
+    """Return the account of this environment, at its pace; nothing is sent yet.
 
     Args:
         config_key: value of the secret setting lambdaApiKey, used if the environment has no key.
@@ -28,7 +28,8 @@ def open_account(config_key: str | None, sleep: Callable[[float], None] = time.s
         InvalidApiKeyError: there is no key, or one that cannot be a key.
         LambdaError: LAMBDA_API_URL is no address to send a key to.
     """
-    return Paced(Client(*credentials(config_key)), sleep=sleep)
+    key, url = credentials(config_key)
+    return Client(key, url, transport=PacedTransport(Network(url), sleep=sleep))
 
 
 def credentials(config_key: str | None) -> tuple[str, str]:

@@ -1,24 +1,22 @@
 """Lambda Cloud's API, version 1: one method an endpoint, and no policy.
 
-Nothing is repeated, paced or looked up here (see `pacing`). The API key goes into one header and
-nowhere else.
+Nothing is repeated, paced or looked up here: a transport may do that (see `pacing`). The API key
+goes into one header and nowhere else.
 """
 
-import email.utils
 import ipaddress
-import math
 import re
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
-from infra.hosts.lambda_cloud import decoding
+from infra.hosts.lambda_cloud import decoding, replies
 from infra.hosts.lambda_cloud.errors import (
     InvalidApiKeyError,
     InvalidParametersError,
+    LambdaError,
     LostReplyError,
     RateLimitedError,
     RedirectedError,
@@ -39,18 +37,14 @@ from infra.hosts.lambda_cloud.model import (
 
 BASE_URL = "https://cloud.lambda.ai"
 API = "/api/v1"
+LAUNCH = "/instance-operations/launch"
 TIMEOUT_SECONDS = 60.0  # a launch may take its time, and a reply that is lost costs a look-up
 CONNECT_SECONDS = 10.0
 TEXT_LIMIT = 400  # characters of the server's own words in an error
 API_KEY = re.compile(r"[\x21-\x7e]+")  # what a header can carry
-# Raised before anything of the request went out.
-NOT_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
+# Keys of httpx' extensions, by which client and transport tell each other what is not HTTP's:
+DECODE = "decode"  # of a request: takes the `data` of its success
+GIVEN_UP = "given_up"  # of a refusal: why it is not waited out any longer
 
 T = TypeVar("T")
 
@@ -73,7 +67,7 @@ class Client:
         Args:
             api_key: as the account's dashboard shows it.
             base_url: scheme, host and port.
-            transport: for tests without a network.
+            transport: sends the requests; None for the Network of that address.
             timeout: seconds without a byte after which an answer counts as lost.
 
         Raises:
@@ -91,9 +85,7 @@ class Client:
             headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json"},
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
             follow_redirects=False,
-            transport=transport,
-            # A proxy of the user's cannot reach this machine's loopback.
-            trust_env=not is_loopback(self._base_url),
+            transport=Network(self._base_url) if transport is None else transport,
         )
 
     def close(self) -> None:
@@ -132,7 +124,7 @@ class Client:
             "firewall_rulesets": [{"id": id_} for id_ in request.firewall_ruleset_ids],
         }
         given = {key: value for key, value in body.items() if value}
-        return self._call("POST", "/instance-operations/launch", decoding.launched, given)
+        return self._call("POST", LAUNCH, decoding.launched, given)
 
     def terminate(self, ids: Sequence[str]) -> list[Machine]:
         """Begin to end instances; they count as gone once the API no longer knows them."""
@@ -220,8 +212,10 @@ class Client:
     ) -> T:
         what = f"{method} {self._base_url}{API}{path}"
         try:
-            response = self._http.request(method, f"{API}{path}", json=body)
-        except NOT_SENT as error:
+            response = self._http.request(
+                method, f"{API}{path}", json=body, extensions={DECODE: decode}
+            )
+        except replies.NOT_SENT as error:
             raise UnreachableError(
                 f"{what}: no connection ({self._clean(str(error))}). Look at this machine's "
                 "network and proxy, then try again"
@@ -241,33 +235,30 @@ class Client:
         if response.status_code != 200:
             raise self._refusal(what, response)
         try:
-            content = response.json()
-            if not isinstance(content, dict) or "data" not in content:
-                raise decoding.UnexpectedError("no `data`")
-            return decode(content["data"])
-        # RecursionError: JSON that is nested too deeply.
-        except (decoding.UnexpectedError, ValueError, RecursionError) as error:
-            reason = str(error) if isinstance(error, decoding.UnexpectedError) else "no JSON"
+            return replies.decoded(response, decode)
+        except decoding.UnexpectedError as error:
             raise ServerError(
-                f"{what}: status 200 with an answer that is not of the API ({reason}): "
+                f"{what}: status 200 with an answer that is not of the API ({error}): "
                 f"{self._clean(response.text) or 'nothing'}. Look whether something stands between "
                 "this machine and the API, then try again",
                 status=200,
             ) from error
 
-    def _refusal(self, what: str, response: httpx.Response) -> Exception:
+    def _refusal(self, what: str, response: httpx.Response) -> LambdaError:
         """Return the error of an answer that is no success."""
         status = response.status_code
         if 300 <= status < 400:
             return self._redirection(what, response)
-        code, message, suggestion = (self._clean(text) for text in _problem(response))
+        code, message, suggestion = map(self._clean, replies.problem(response))
         words = " ".join(text for text in (message, suggestion) if text)
         text = f"{what}: {f'{status} {code}'.rstrip()}: {words or self._clean(response.text)}"
+        if GIVEN_UP in response.extensions:
+            text += f". {response.extensions[GIVEN_UP]}"
         error = error_class(status, code)(
             text, status=status, code=code, message=message, suggestion=suggestion
         )
         if isinstance(error, RateLimitedError):
-            error.retry_after = _seconds(response.headers.get("Retry-After", ""))
+            error.retry_after = replies.retry_after(response)
         return error
 
     def _redirection(self, what: str, response: httpx.Response) -> RedirectedError:
@@ -284,9 +275,28 @@ class Client:
 
     def _clean(self, text: str) -> str:
         """Return words of the other side fit for an error: one line, not long, without the key."""
-        line = " ".join(text.replace(self._secret, "***").split())
-        printable = "".join(each for each in line if each.isprintable())
-        return printable if len(printable) <= TEXT_LIMIT else f"{printable[:TEXT_LIMIT]}…"
+        line = replies.line(text.replace(self._secret, "***"))
+        return line if len(line) <= TEXT_LIMIT else f"{line[:TEXT_LIMIT]}…"
+
+
+class Network(httpx.BaseTransport):
+    """Sends through the proxies, and trusts the certificates, that the environment names.
+
+    httpx looks there only for a client that is given no transport: so one of those sends.
+    """
+
+    def __init__(self, base_url: str) -> None:
+        """Prepare for requests to an address; nothing is sent."""
+        # A proxy of the user's cannot reach this machine's loopback.
+        self._http = httpx.Client(trust_env=not is_loopback(base_url))
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request as it is."""
+        return self._http.send(request, stream=True)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
 
 def is_loopback(url: str) -> bool:
@@ -305,31 +315,6 @@ def _segment(id_: str) -> str:
             f"{id_!r} is no id of Lambda Cloud, which has letters, digits, _ and - only"
         )
     return id_
-
-
-def _problem(response: httpx.Response) -> tuple[str, str, str]:
-    """Return code, message and suggestion, "" for what the answer lacks."""
-    try:
-        error = response.json()["error"]
-        texts = [error.get(key) for key in ("code", "message", "suggestion")]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        texts = []
-    code, message, suggestion = (
-        text if isinstance(text, str) else "" for text in texts or ("", "", "")
-    )
-    return code, message, suggestion
-
-
-def _seconds(header: str) -> float | None:
-    """Return what a Retry-After header means, None if it means nothing."""
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 def _encoded(rules: Sequence[FirewallRule]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.choice import Pick, available
+from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
     AccountError,
     InsufficientCapacityError,
@@ -24,7 +25,7 @@ from infra.hosts.lambda_cloud.errors import (
     ServerError,
 )
 from infra.hosts.lambda_cloud.model import LaunchRequest, Machine
-from infra.hosts.lambda_cloud.pacing import PACE, Paced
+from infra.hosts.lambda_cloud.pacing import PACE
 from infra.provided import say
 
 ENDED = frozenset({"terminated", "terminating"})  # nothing more to do than wait
@@ -121,7 +122,7 @@ class Order:
 _LAUNCHING = threading.Lock()
 
 
-def launch(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick]:
+def launch(api: Client, order: Order, clock: Clock) -> tuple[str, Pick]:
     """Launch an instance, or take over the one that an interrupted launch made.
 
     The first instance of a stack goes to the first pick that has room; the others go where it is.
@@ -153,13 +154,13 @@ def launch(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick]:
         return placed
 
 
-def find(api: Paced, order: Order, clock: Clock) -> tuple[str, Pick] | None:
+def find(api: Client, order: Order, clock: Clock) -> tuple[str, Pick] | None:
     """Return the instance that an interrupted launch of this order made; end what does not fit."""
     with _LAUNCHING:
         return _take_over(api, order, api.instances(), clock)
 
 
-def terminate(api: Paced, ids: Collection[str], clock: Clock) -> None:
+def terminate(api: Client, ids: Collection[str], clock: Clock) -> None:
     """End instances, and wait until the API says that they have ended.
 
     Raises:
@@ -186,7 +187,7 @@ def terminate(api: Paced, ids: Collection[str], clock: Clock) -> None:
         clock.sleep(POLL_SECONDS * clock.scale)
 
 
-def terminate_strays(api: Paced, stack_id: str, clock: Clock, *, ruleset: str = "") -> None:
+def terminate_strays(api: Client, stack_id: str, clock: Clock, *, ruleset: str = "") -> None:
     """End instances of a stack that no state knows: of launches whose reply never came.
 
     Args:
@@ -208,7 +209,7 @@ def terminate_strays(api: Paced, stack_id: str, clock: Clock, *, ruleset: str = 
 
 
 def await_active(
-    api: Paced, ids: Sequence[str], limit_seconds: float, clock: Clock
+    api: Client, ids: Sequence[str], limit_seconds: float, clock: Clock
 ) -> dict[str, Machine]:
     """Wait until all instances are active and have an address.
 
@@ -262,7 +263,7 @@ def live(machines: Iterable[Machine], stack_id: str) -> list[Machine]:
 
 
 def _take_over(
-    api: Paced, order: Order, machines: Iterable[Machine], clock: Clock
+    api: Client, order: Order, machines: Iterable[Machine], clock: Clock
 ) -> tuple[str, Pick] | None:
     mine = [machine for machine in live(machines, order.stack_id) if _is_node(machine, order)]
     kept: tuple[str, Pick] | None = None
@@ -299,7 +300,7 @@ def _picks_of(machines: Sequence[Machine], order: Order) -> list[Pick]:
 
 
 def _launch_beside(
-    api: Paced, order: Order, beside: Sequence[Machine], clock: Clock
+    api: Client, order: Order, beside: Sequence[Machine], clock: Clock
 ) -> tuple[str, Pick] | None:
     """Launch where the stack's other instances are, or anywhere for the first; None: no room."""
     for pick in _picks_of(beside, order) or order.picks:
@@ -310,7 +311,7 @@ def _launch_beside(
     return None
 
 
-def _launch_at(api: Paced, order: Order, pick: Pick, clock: Clock) -> str:
+def _launch_at(api: Client, order: Order, pick: Pick, clock: Clock) -> str:
     say(f"Launching instance {order.name} ({pick}) with key {order.ssh_key_name}")
     request = order.request(pick)
     try:
@@ -324,7 +325,7 @@ def _launch_at(api: Paced, order: Order, pick: Pick, clock: Clock) -> str:
     return id_
 
 
-def _look(api: Paced, order: Order, clock: Clock) -> str | None:
+def _look(api: Client, order: Order, clock: Clock) -> str | None:
     for _ in range(LOOKS):
         clock.sleep(POLL_SECONDS * clock.scale)
         for machine in live(api.instances(), order.stack_id):
@@ -333,7 +334,7 @@ def _look(api: Paced, order: Order, clock: Clock) -> str | None:
     return None
 
 
-def _no_room(api: Paced, order: Order, tried: Sequence[Pick]) -> MachineError:
+def _no_room(api: Client, order: Order, tried: Sequence[Pick]) -> MachineError:
     if tried:
         return MachineError(
             f"not enough capacity for {order.name} where the stack's other instances are "
@@ -347,7 +348,7 @@ def _no_room(api: Paced, order: Order, tried: Sequence[Pick]) -> MachineError:
     )
 
 
-def _begin_to_end(api: Paced, id_: str, clock: Clock, began: float) -> None:
+def _begin_to_end(api: Client, id_: str, clock: Clock, began: float) -> None:
     while True:
         try:
             api.terminate([id_])
@@ -371,7 +372,7 @@ def _begin_to_end(api: Paced, id_: str, clock: Clock, began: float) -> None:
             return
 
 
-def has_ended(api: Paced, id_: str) -> bool:
+def has_ended(api: Client, id_: str) -> bool:
     """Return whether an instance is gone, and no longer billed, as far as the API can tell."""
     try:
         return api.instance(id_).status == "terminated"
@@ -381,7 +382,7 @@ def has_ended(api: Paced, id_: str) -> bool:
         return False
 
 
-def _status(api: Paced, id_: str, there: Mapping[str, Machine], age: float, clock: Clock) -> str:
+def _status(api: Client, id_: str, there: Mapping[str, Machine], age: float, clock: Clock) -> str:
     """Return the status, "booting" for an active instance without an address."""
     machine = there.get(id_)
     if machine is None:
@@ -392,7 +393,7 @@ def _status(api: Paced, id_: str, there: Mapping[str, Machine], age: float, cloc
     return "booting" if machine.status == "active" and not machine.ip else machine.status
 
 
-def _given_up(api: Paced, status: Mapping[str, str], when: str, clock: Clock) -> MachineError:
+def _given_up(api: Client, status: Mapping[str, str], when: str, clock: Clock) -> MachineError:
     names = ", ".join(f"{id_} ({text})" for id_, text in status.items())
     ending = [id_ for id_, text in status.items() if text not in ENDED]
     if ending:

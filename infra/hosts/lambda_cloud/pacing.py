@@ -5,6 +5,10 @@ people use the account as well: what the API refuses for that is asked again lat
 
 A launch is repeated only when the API said that it was refused. After a lost answer there may be an
 instance: whoever launches looks for it, by name and tags, before launching again.
+
+Two things of a call are no transport's, and stay in the client. What an answer has to hold is the
+endpoint's: a request brings its decoder along, and by it one that is not of the API is told. And
+errors have the client's words: a refusal comes back with why it is not waited out any longer.
 """
 
 import contextlib
@@ -13,26 +17,18 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
-from infra.hosts.lambda_cloud.client import Client
+import httpx
+
+from infra.hosts.lambda_cloud import replies
+from infra.hosts.lambda_cloud.client import DECODE, GIVEN_UP, LAUNCH
 from infra.hosts.lambda_cloud.errors import (
     LambdaError,
     LostReplyError,
     RateLimitedError,
     ServerError,
     UnreachableError,
-)
-from infra.hosts.lambda_cloud.model import (
-    FileSystem,
-    FirewallRule,
-    FirewallRuleset,
-    Image,
-    LaunchRequest,
-    Machine,
-    Offer,
-    SshKey,
 )
 
 # The API's bounds are 1 s and 12 s: what leaves here that far apart may arrive closer together.
@@ -43,8 +39,6 @@ BACK_OFF_SECONDS = 1.0  # before the first repetition; doubles
 BACK_OFF_LIMIT_SECONDS = 30.0
 REPETITIONS = 3  # of a call that changes nothing
 SCALE = "TRAINYARD_LAMBDA_PACE"
-
-T = TypeVar("T")
 
 
 class _Gate:
@@ -143,158 +137,85 @@ class Pace:
 PACE = Pace()
 
 
-class Paced:
-    """A client whose calls keep the pace; the same methods.
+class PacedTransport(httpx.BaseTransport):
+    """Another transport whose requests keep the pace.
 
-    Calls that change nothing are repeated a few times after a fault of the other side; every call
-    is repeated while it is refused for its pace, or cannot be sent.
+    What changes nothing is repeated a few times after a fault of the other side; every request is
+    repeated while it is refused for its pace, or cannot be sent.
     """
 
     def __init__(
         self,
-        client: Client,
+        transport: httpx.BaseTransport,
         pace: Pace = PACE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Pace a client.
+        """Pace a transport.
 
         Args:
-            client: makes the calls.
+            transport: sends the requests.
             pace: shared with all who use the account.
-            sleep: waits seconds; what it raises ends the call that waits.
+            sleep: waits seconds; what it raises ends the request that waits.
         """
-        self._client = client
+        self._transport = transport
         self._pace = pace
         self._sleep = sleep
 
-    def instance_types(self) -> dict[str, Offer]:
-        """Return all types of instance by name."""
-        return self._read(self._client.instance_types)
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request of the client, again where it may be; return the last answer, read.
 
-    def instances(self) -> list[Machine]:
-        """Return the instances of the account."""
-        return self._read(self._client.instances)
-
-    def instance(self, id_: str) -> Machine:
-        """Return one instance."""
-        return self._read(lambda: self._client.instance(id_))
-
-    def launch(self, request: LaunchRequest) -> str:
-        """Launch one instance and return its id.
-
-        After a ServerError or a LostReplyError there may be an instance all the same.
-        """
-        return self._call(lambda: self._client.launch(request), launch=True)
-
-    def terminate(self, ids: Sequence[str]) -> list[Machine]:
-        """Begin to end instances."""
-        return self._call(lambda: self._client.terminate(ids))
-
-    def restart(self, ids: Sequence[str]) -> list[Machine]:
-        """Restart instances."""
-        return self._call(lambda: self._client.restart(ids))
-
-    def rename(self, id_: str, name: str) -> Machine:
-        """Give an instance another name."""
-        return self._call(lambda: self._client.rename(id_, name))
-
-    def ssh_keys(self) -> list[SshKey]:
-        """Return the account's SSH keys."""
-        return self._read(self._client.ssh_keys)
-
-    def add_ssh_key(self, name: str, public_key: str | None = None) -> SshKey:
-        """Add an SSH key; without a public key the API makes a pair."""
-        return self._call(lambda: self._client.add_ssh_key(name, public_key))
-
-    def delete_ssh_key(self, id_: str) -> None:
-        """Delete an SSH key."""
-        self._call(lambda: self._client.delete_ssh_key(id_))
-
-    def file_systems(self) -> list[FileSystem]:
-        """Return the account's file systems."""
-        return self._read(self._client.file_systems)
-
-    def create_file_system(self, name: str, region: str) -> FileSystem:
-        """Make a file system."""
-        return self._call(lambda: self._client.create_file_system(name, region))
-
-    def delete_file_system(self, id_: str) -> None:
-        """Delete a file system with all that is in it."""
-        self._call(lambda: self._client.delete_file_system(id_))
-
-    def firewall_rulesets(self) -> list[FirewallRuleset]:
-        """Return the account's firewall rulesets, without the global one."""
-        return self._read(self._client.firewall_rulesets)
-
-    def firewall_ruleset(self, id_: str) -> FirewallRuleset:
-        """Return one firewall ruleset."""
-        return self._read(lambda: self._client.firewall_ruleset(id_))
-
-    def create_firewall_ruleset(
-        self, name: str, region: str, rules: Sequence[FirewallRule]
-    ) -> FirewallRuleset:
-        """Make a firewall ruleset."""
-        return self._call(lambda: self._client.create_firewall_ruleset(name, region, rules))
-
-    def update_firewall_ruleset(
-        self, id_: str, rules: Sequence[FirewallRule], name: str
-    ) -> FirewallRuleset:
-        """Replace all rules and the name of a firewall ruleset."""
-        return self._call(lambda: self._client.update_firewall_ruleset(id_, rules, name))
-
-    def delete_firewall_ruleset(self, id_: str) -> None:
-        """Delete a firewall ruleset that no instance uses."""
-        self._call(lambda: self._client.delete_firewall_ruleset(id_))
-
-    def images(self) -> list[Image]:
-        """Return the images that instances can start from."""
-        return self._read(self._client.images)
-
-    def _read(self, call: Callable[[], T]) -> T:
-        """Make a call that changes nothing; repeat it after a fault of the other side."""
-        for attempt in range(REPETITIONS):
-            try:
-                return self._call(call)
-            except (ServerError, LostReplyError):
-                self._sleep(self._pace.back_off(attempt))
-        return self._call(call)
-
-    def _call(self, call: Callable[[], T], *, launch: bool = False) -> T:
-        """Make a call; repeat it while the API refuses it for its pace, or it cannot be sent.
-
-        Raises:
-            RateLimitedError: it was refused for longer than BUDGET_SECONDS.
+        A refusal that lasted for longer than BUDGET_SECONDS says so in its extension GIVEN_UP.
         """
         pace, budget = self._pace, BUDGET_SECONDS * self._pace.scale
+        launch = request.method == "POST" and request.url.path.endswith(LAUNCH)
         waited = 0.0  # for refusals only: a launch may have queued for minutes before its first
-        refused = unsent = 0
+        refused = unsent = failed = 0
         while True:
             pace.wait(self._sleep, launch=launch)
-            try:
-                return call()
-            except UnreachableError:
-                if unsent == REPETITIONS:
-                    raise
-                self._sleep(pace.back_off(unsent))
-                unsent += 1
-            except RateLimitedError as error:
-                delay = (error.retry_after or 0.0) + pace.back_off(refused)
+            outcome = self._send(request)
+            fault = replies.fault(outcome, request.extensions[DECODE])
+            if fault is RateLimitedError and isinstance(outcome, httpx.Response):
+                delay = (replies.retry_after(outcome) or 0.0) + pace.back_off(refused)
                 if waited + delay > budget:
-                    raise _over_budget(error, waited, delay, budget) from error
+                    outcome.extensions[GIVEN_UP] = _given_up(waited, delay, budget)
+                    return outcome
                 pace.hold(delay, launch=launch)
                 waited += delay
                 refused += 1
+            elif fault is UnreachableError and unsent < REPETITIONS:
+                self._sleep(pace.back_off(unsent))
+                unsent += 1
+            elif (
+                fault in (ServerError, LostReplyError)
+                and request.method == "GET"
+                and failed < REPETITIONS
+            ):
+                self._sleep(pace.back_off(failed))
+                failed += 1
+                waited, refused, unsent = 0.0, 0, 0  # each repetition is a request of its own
+            elif isinstance(outcome, httpx.HTTPError):
+                raise outcome
+            else:
+                return outcome
+
+    def close(self) -> None:
+        """Close the other transport."""
+        self._transport.close()
+
+    def _send(self, request: httpx.Request) -> httpx.Response | httpx.HTTPError:
+        """Send once, and read the answer: it may be lost half-way."""
+        try:
+            response = self._transport.handle_request(request)
+            with contextlib.closing(response):
+                response.read()
+        except httpx.HTTPError as error:
+            return error
+        return response
 
 
-def _over_budget(
-    error: RateLimitedError, waited: float, delay: float, budget: float
-) -> RateLimitedError:
-    return RateLimitedError(
-        f"{error}. Waited {waited:.0f} s and would have to wait {delay:.0f} s more, the limit is "
+def _given_up(waited: float, delay: float, budget: float) -> str:
+    return (
+        f"Waited {waited:.0f} s and would have to wait {delay:.0f} s more, the limit is "
         f"{budget:.0f} s: something else uses the account (another stack, a script, the "
-        "dashboard). End that or try again later",
-        status=error.status,
-        code=error.code,
-        message=error.message,
-        suggestion=error.suggestion,
+        "dashboard). End that or try again later"
     )

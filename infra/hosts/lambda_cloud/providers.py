@@ -23,6 +23,7 @@ from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
 from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
+from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
     AccountError,
     InUseError,
@@ -33,7 +34,6 @@ from infra.hosts.lambda_cloud.errors import (
     ServerError,
 )
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
-from infra.hosts.lambda_cloud.pacing import Paced
 from infra.provided import say
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -57,7 +57,7 @@ class _Provider(Provider):
         """Take the API key from the stack's config, where the environment may have none."""
         self._key = req.config.get(SETTING)
         self._cancellation = Cancellation()
-        self._opened: Paced | None = None
+        self._opened: Client | None = None
         super().configure(req)
 
     def cancel(self) -> None:
@@ -65,7 +65,7 @@ class _Provider(Provider):
         self._cancellation.cancel()
 
     @property
-    def _api(self) -> Paced:
+    def _api(self) -> Client:
         if self._opened is None:
             self._opened = open_account(self._key, self._cancellation.sleep)
         return self._opened

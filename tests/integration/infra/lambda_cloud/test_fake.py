@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from infra.hosts.lambda_cloud.account import open_account
-from infra.hosts.lambda_cloud.client import Client
+from infra.hosts.lambda_cloud.client import Client, Network
 from infra.hosts.lambda_cloud.errors import (
     AccountError,
     DuplicateError,
@@ -29,7 +29,7 @@ from infra.hosts.lambda_cloud.errors import (
     UnreachableError,
 )
 from infra.hosts.lambda_cloud.model import FirewallRule, LaunchRequest
-from infra.hosts.lambda_cloud.pacing import Pace, Paced
+from infra.hosts.lambda_cloud.pacing import Pace, PacedTransport
 from tests.fakes.lambda_cloud import Boot, FakeCloud, Fault, cloud_process
 
 pytestmark = pytest.mark.integration
@@ -63,6 +63,11 @@ def request_(client):
         user_data="#cloud-config\n# canary-data",
         tags={"trainyard:node": "0", "trainyard:id": "abc"},
     )
+
+
+def paced(cloud, scale):
+    transport = PacedTransport(Network(cloud.url), Pace(scale=scale))
+    return Client(cloud.api_key, cloud.url, transport)
 
 
 def until(check):
@@ -291,7 +296,7 @@ def test_basic_authentication_is_taken_as_well(cloud):
 def test_the_account_keeps_its_bounds_and_the_process_keeps_within_them(monkeypatch):  # F4
     scale = 0.1
     with FakeCloud(pace=scale) as cloud:
-        account = Paced(Client(cloud.api_key, cloud.url), Pace(scale=scale))
+        account = paced(cloud, scale)
         account.add_ssh_key("key")
         request = LaunchRequest(
             region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="n"
@@ -314,7 +319,7 @@ def test_who_is_too_fast_is_told_how_long_to_wait():  # F4
             client.ssh_keys()
         assert 0 < caught.value.retry_after <= 0.2
         # As the other user of the account, whose requests this process does not know of.
-        assert Paced(client, Pace(scale=0.2)).ssh_keys() == []
+        assert paced(cloud, 0.2).ssh_keys() == []
         assert "global/rate-limited" in codes(cloud, "ssh_keys")
 
 
@@ -357,11 +362,11 @@ def test_half_an_answer_is_an_error(cloud, client, request_):  # F6
     assert len(cloud.account.instances) == 1
 
 
-def test_reads_outlast_faults(cloud, client):  # F6
+def test_reads_outlast_faults(cloud):  # F6
     cloud.faults.respond("instances", 502)
     cloud.faults.truncate("instances")
     cloud.faults.drop("instances", commit=False)
-    assert Paced(client, Pace(scale=0.001)).instances() == []
+    assert paced(cloud, 0.001).instances() == []
     assert len(cloud.journal.of("instances")) == 4
 
 

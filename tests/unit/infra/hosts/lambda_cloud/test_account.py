@@ -15,9 +15,9 @@ def opened(monkeypatch):
     made = []
 
     class Recording(client.Client):
-        def __init__(self, *arguments):
+        def __init__(self, *arguments, transport):
             made.append(arguments)
-            super().__init__(*arguments)
+            super().__init__(*arguments, transport=transport)
 
     monkeypatch.setattr(account, "Client", Recording)
     return made

@@ -4,6 +4,7 @@ import contextlib
 import email.utils
 import json
 import logging
+import socket
 import time
 import traceback
 
@@ -313,6 +314,40 @@ def test_an_error_is_one_short_line():
     assert str(caught.value).isprintable()
     assert "first second" in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    """A proxy of the environment, which takes connections and answers none."""
+    for name in ("all_proxy", "no_proxy", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield server
+
+
+def test_the_proxy_of_the_environment_is_used(proxy):
+    client = Client(KEY, "https://cloud.lambda.invalid", timeout=0.2)
+    with pytest.raises(LambdaError):
+        client.instances()
+    connection, _ = proxy.accept()
+    with connection:
+        sent = connection.recv(1000)
+    assert sent.startswith(b"CONNECT cloud.lambda.invalid:443 ")
+    assert KEY.encode() not in sent
+
+
+def test_no_proxy_stands_before_the_loopback(proxy):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = Client(KEY, f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.2)
+        with pytest.raises(LostReplyError):
+            client.instances()
+        connection, _ = server.accept()
+        connection.close()
+    with pytest.raises(BlockingIOError):
+        proxy.accept()
 
 
 def test_secrets_of_requests_and_answers_are_in_no_repr():

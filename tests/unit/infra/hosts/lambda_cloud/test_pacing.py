@@ -1,6 +1,8 @@
 """Pacing on a clock that only tests move: no test here waits."""
 
+import contextlib
 import itertools
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,18 +16,45 @@ from infra.hosts.lambda_cloud.errors import (
     InvalidApiKeyError,
     LambdaError,
     LostReplyError,
+    NotFoundError,
     RateLimitedError,
+    RedirectedError,
     ServerError,
     UnreachableError,
 )
-from infra.hosts.lambda_cloud.model import LaunchRequest
-from infra.hosts.lambda_cloud.pacing import Pace, Paced
+from infra.hosts.lambda_cloud.model import FirewallRule, LaunchRequest
+from infra.hosts.lambda_cloud.pacing import Pace, PacedTransport
 
 REQUEST = LaunchRequest(
     region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="node-0"
 )
 LAUNCH = "/api/v1/instance-operations/launch"
 OK = {"data": []}
+RULE = FirewallRule(protocol="tcp", source_network="10.0.0.0/8", description="", port_range=(1, 2))
+# Every method of the client, apart by what may be repeated after a fault.
+READS = {
+    "instance_types": lambda api: api.instance_types(),
+    "instances": lambda api: api.instances(),
+    "instance": lambda api: api.instance("i"),
+    "ssh_keys": lambda api: api.ssh_keys(),
+    "file_systems": lambda api: api.file_systems(),
+    "firewall_rulesets": lambda api: api.firewall_rulesets(),
+    "firewall_ruleset": lambda api: api.firewall_ruleset("i"),
+    "images": lambda api: api.images(),
+}
+CHANGES = {
+    "launch": lambda api: api.launch(REQUEST),
+    "terminate": lambda api: api.terminate(["i"]),
+    "restart": lambda api: api.restart(["i"]),
+    "rename": lambda api: api.rename("i", "n"),
+    "add_ssh_key": lambda api: api.add_ssh_key("n"),
+    "delete_ssh_key": lambda api: api.delete_ssh_key("i"),
+    "create_file_system": lambda api: api.create_file_system("n", "r"),
+    "delete_file_system": lambda api: api.delete_file_system("i"),
+    "create_firewall_ruleset": lambda api: api.create_firewall_ruleset("n", "r", [RULE]),
+    "update_firewall_ruleset": lambda api: api.update_firewall_ruleset("i", [RULE], "n"),
+    "delete_firewall_ruleset": lambda api: api.delete_firewall_ruleset("i"),
+}
 RATE_LIMITED = {"error": {"code": "global/rate-limited", "message": "Slow down."}}
 
 
@@ -59,7 +88,7 @@ class Clock:
 
 
 class Cloud:
-    """An API by script of statuses, (status, headers) and exceptions; after it all is well."""
+    """An API by script of statuses, (status, headers), responses, errors; after it all is well."""
 
     def __init__(self, *script, jitter=0.0, scale=1.0):
         self.clock = Clock()
@@ -67,8 +96,12 @@ class Cloud:
         self._script = list(script)
         self._lock = threading.Lock()
         self.pace = Pace(scale=scale, clock=self.clock, jitter=lambda: jitter)
-        self.client = Client("key", transport=httpx.MockTransport(self._answer))
-        self.account = Paced(self.client, self.pace, self.clock.sleep)
+        self.account = self.opened(self.clock.sleep)
+
+    def opened(self, sleep):
+        """The account for one who waits in another way."""
+        network = httpx.MockTransport(self._answer)
+        return Client("key", transport=PacedTransport(network, self.pace, sleep))
 
     def _answer(self, request):
         with self._lock:
@@ -76,6 +109,8 @@ class Cloud:
             step = self._script.pop(0) if self._script else 200
         if isinstance(step, Exception):
             raise step
+        if isinstance(step, httpx.Response):
+            return step
         status, headers = step if isinstance(step, tuple) else (step, {})
         if status == 429:
             return httpx.Response(429, json=RATE_LIMITED, headers=headers)
@@ -168,6 +203,12 @@ def test_after_the_budget_it_gives_up_and_says_why():  # F4
         cloud.account.instances()
     assert caught.value.status == 429
     assert caught.value.code == "global/rate-limited"
+    assert re.fullmatch(
+        r"GET https://cloud\.lambda\.ai/api/v1/instances: 429 global/rate-limited: Slow down\.\. "
+        r"Waited \d+ s and would have to wait \d+ s more, the limit is 180 s: something else .* "
+        r"End that or try again later",
+        str(caught.value),
+    )
     assert sum(cloud.gaps()) <= pacing.BUDGET_SECONDS
     assert len(cloud.journal) < 20
 
@@ -196,17 +237,68 @@ def test_reads_are_repeated_after_a_fault_a_few_times(fault):  # F6
 
 
 @pytest.mark.parametrize("fault", [500, 502, httpx.ReadError("reset"), httpx.ReadTimeout("slow")])
-def test_what_changes_something_is_never_repeated_after_a_fault(fault):  # F5
-    for call in (
-        lambda account: account.launch(REQUEST),
-        lambda account: account.terminate(["i"]),
-        lambda account: account.add_ssh_key("n"),
-        lambda account: account.create_file_system("n", "r"),
+@pytest.mark.parametrize("call", CHANGES.values(), ids=CHANGES)
+def test_what_changes_something_is_never_repeated_after_a_fault(call, fault):  # F5
+    cloud = Cloud(fault)
+    with pytest.raises((ServerError, LostReplyError)):
+        call(cloud.account)
+    assert len(cloud.journal) == 1
+
+
+class _Torn(httpx.SyncByteStream):
+    """Half an answer."""
+
+    def __iter__(self):
+        yield b'{"data": ['
+        raise httpx.RemoteProtocolError("peer closed connection")
+
+
+NOT_WHOLE = {
+    "torn": (lambda: httpx.Response(200, stream=_Torn()), LostReplyError),
+    "another encoding": (
+        lambda: httpx.Response(
+            200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip")
+        ),
+        ServerError,
+    ),
+    "no JSON": (lambda: httpx.Response(200, text="<html>"), ServerError),
+    "of another endpoint": (lambda: httpx.Response(200, json={"data": 7}), ServerError),
+    "a fault behind the API": (
+        lambda: httpx.Response(400, json={"error": {"code": "provider/x"}}),
+        ServerError,
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "error"), NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_an_answer_that_is_not_whole_is_a_fault(answer, error):  # F5, F6
+    cloud = Cloud(*[answer() for _ in range(3)])
+    assert cloud.account.instances() == []
+    assert len(cloud.journal) == 4
+    for call, requests in ((READS["instances"], 4), (CHANGES["launch"], 1)):
+        cloud = Cloud(*[answer() for _ in range(9)])
+        with pytest.raises(error):
+            call(cloud.account)
+        assert len(cloud.journal) == requests
+
+
+@pytest.mark.parametrize("call", [*READS.values(), *CHANGES.values()], ids=[*READS, *CHANGES])
+def test_a_redirect_and_a_refusal_are_not_repeated(call):
+    refusal = {"error": {"code": "global/object-does-not-exist", "message": "Gone."}}
+    for answer, error in (
+        (httpx.Response(301, headers={"Location": "https://x/"}), RedirectedError),
+        (httpx.Response(404, json=refusal), NotFoundError),
     ):
-        cloud = Cloud(fault)
-        with pytest.raises((ServerError, LostReplyError)):
+        cloud = Cloud(answer)
+        with pytest.raises(error):
             call(cloud.account)
         assert len(cloud.journal) == 1
+
+
+def test_a_refusal_for_the_pace_is_told_by_its_code_too():
+    cloud = Cloud(httpx.Response(400, json=RATE_LIMITED))
+    assert cloud.account.launch(REQUEST) == "i"
+    assert len(cloud.journal) == 2
 
 
 def test_what_was_never_sent_is_sent_again():
@@ -226,20 +318,30 @@ def test_a_refused_key_is_not_tried_again(status):  # F1
     assert len(cloud.journal) == 1
 
 
-def test_every_method_of_the_client_is_paced():
-    def public(kind):
-        return {name for name in vars(kind) if not name.startswith("_")}
+@pytest.mark.parametrize("call", READS.values(), ids=READS)
+def test_every_method_that_reads_is_repeated_after_a_fault(call):  # F6
+    cloud = Cloud(*[502] * 9)
+    with pytest.raises(ServerError):
+        call(cloud.account)
+    assert len(cloud.journal) == 4
 
-    assert public(Client) - {"close"} == public(Paced)
+
+@pytest.mark.parametrize("call", [*READS.values(), *CHANGES.values()], ids=[*READS, *CHANGES])
+def test_every_method_of_the_client_is_paced(call):
+    public = {name for name in vars(Client) if not name.startswith("_")}
+    assert public - {"close"} == READS.keys() | CHANGES.keys()
+    cloud = Cloud(200, 429)
+    cloud.account.instances()
+    with contextlib.suppress(ServerError):  # a success of another endpoint
+        call(cloud.account)
+    assert len(cloud.journal) >= 3
+    assert min(cloud.gaps()) >= 1.0
 
 
 def test_the_scale_comes_from_the_environment_when_a_request_goes_out(monkeypatch):
     clock = Clock()
-    account = Paced(
-        Client("key", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=OK))),
-        Pace(clock=clock),
-        clock.sleep,
-    )
+    network = httpx.MockTransport(lambda _: httpx.Response(200, json=OK))
+    account = Client("key", transport=PacedTransport(network, Pace(clock=clock), clock.sleep))
     monkeypatch.setenv("TRAINYARD_LAMBDA_PACE", "0.01")
     account.instances()
     account.instances()
@@ -258,7 +360,7 @@ def test_a_scale_that_is_none_is_refused(monkeypatch, value):
 
 def test_the_key_error_of_a_call_is_the_clients_own():
     with pytest.raises(InvalidApiKeyError):
-        Paced(Client(""), Pace(scale=1.0))
+        Client("", transport=PacedTransport(httpx.MockTransport(httpx.Response), Pace(scale=1.0)))
 
 
 @pytest.mark.parametrize("call", [lambda api: api.launch(REQUEST), lambda api: api.instances()])
@@ -272,7 +374,7 @@ def test_a_wait_that_is_canceled_sends_nothing_and_lets_others_go_on(call):  # F
     cloud = Cloud()
     cloud.account.launch(REQUEST)
     with pytest.raises(CanceledError):
-        call(Paced(cloud.client, cloud.pace, canceled))
+        call(cloud.opened(canceled))
     assert len(cloud.journal) == 1
     cloud.account.launch(REQUEST)
     assert min(cloud.gaps()) >= 12
