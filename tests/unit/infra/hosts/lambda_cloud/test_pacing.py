@@ -310,6 +310,13 @@ def test_what_was_never_sent_is_sent_again():
     assert len(cloud.journal) == 4
 
 
+def test_a_read_that_is_repeated_has_all_its_tries_anew():
+    unsent, refused = [httpx.ConnectError("refused")] * 3, (429, {"Retry-After": "100"})
+    cloud = Cloud(*unsent, refused, 502, *unsent, refused)
+    assert cloud.account.instances() == []
+    assert len(cloud.journal) == 10
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_is_not_tried_again(status):  # F1
     cloud = Cloud(*[status] * 9)
