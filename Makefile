@@ -108,7 +108,7 @@ course: python
 	@$(together) setup store
 	$(BIN)/python -m engine.launch up -s course
 	$(BIN)/train submit food11/train_lightning -s course --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 -- $(COURSE)
-	$(BIN)/train submit food11/train_ray -s course -- $(COURSE) --num-workers 2
+	$(BIN)/train submit food11/train_ray -s course -- $(COURSE) --num-workers 2 --batch-size 16
 	$(BIN)/train submit food11/train_fault_tolerant -s course -- $(COURSE)
 	$(BIN)/train submit food11/train_tune -s course -- $(COURSE) --num-samples 4
 	$(BIN)/train runs -s course

@@ -87,6 +87,7 @@ class RayWorker(pulumi.ComponentResource):
                         args.tracking,
                         has_dataset=args.has_dataset,
                     ),
+                    **ray_node.threads(args.resources),
                     **ray_watch.environment(runtime.file(service_name, ray_watch.FILE)),
                 },
                 files={ray_watch.FILE: ray_watch.text()},

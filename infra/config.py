@@ -537,8 +537,9 @@ def _head(node: dict[str, Any]) -> NodeResources:
 
 def _worker(node: Mapping[str, Any], host: LocalHost, count: int, devices: int) -> NodeResources:
     share = int(host.memory_mib * WORKERS_OBJECT_STORE_SHARE / count)
+    cpus = max(1, host.cpus // count)
     return NodeResources(
-        cpus=node.get("cpus", max(1, host.cpus // count)),
+        cpus=node.get("cpus", cpus),
         gpus=node.get("gpus", devices),
         memory_mib=node.get(
             "memoryMib", max(1, int(host.memory_mib * WORKERS_MEMORY_SHARE / count))
@@ -547,6 +548,7 @@ def _worker(node: Mapping[str, Any], host: LocalHost, count: int, devices: int) 
             "objectStoreMib", min(max(share, OBJECT_STORE_MIN_MIB), WORKER_OBJECT_STORE_MAX_MIB)
         ),
         resources=node.get("resources", {}),
+        threads=cpus if node.get("cpus", cpus) > cpus else None,
     )
 
 

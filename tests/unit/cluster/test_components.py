@@ -1,6 +1,7 @@
 """What the components declare, under mocks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,15 @@ def test_workers_join_at_the_runtimes_address_of_the_head(runtime: Any, deploy: 
     assert url == "http://host.example:8265"
     assert "--address=ray-head.internal:6379" in runtime.placed["ray-worker-1"].arguments
     assert "--dashboard-host=0.0.0.0" in runtime.placed["ray-head"].arguments
+
+
+def test_threads_are_rays_own_business_unless_cpus_are_only_counted(
+    runtime: Any, deploy: Deploy
+) -> None:
+    counted = replace(WORKER, threads=3)
+    deploy(lambda: _cluster(runtime, workers=(WORKER, counted)).dashboard_url)
+    placed = [runtime.placed[f"ray-worker-{index}"].environment for index in range(2)]
+    assert [variables.get("OMP_NUM_THREADS") for variables in placed] == [None, "3"]
 
 
 def test_the_heads_proxy_is_published_and_nobody_waits_for_it(  # A46

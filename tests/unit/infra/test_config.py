@@ -214,6 +214,14 @@ def test_every_worker_gets_a_cpu_on_any_machine(
     assert all(node.cpus >= 1 and node.object_store_mib >= 80 for node in parsed.workers)
 
 
+@pytest.mark.parametrize(("cpus", "threads"), [(4, None), (5, 4), (64, 4)])
+def test_threads_are_bounded_where_cpus_are_only_counted(
+    settings: Settings, host: LocalHost, cpus: int, threads: int | None
+) -> None:
+    parsed = config.parse(settings(workers=2, worker={"cpus": cpus}), host, "dev")
+    assert [node.threads for node in parsed.workers] == [threads] * 2  # a half of 8 cores each
+
+
 @pytest.mark.parametrize(("key", "changes", "bound"), BAD)
 def test_a_bad_setting_is_named_with_value_bound_and_action(  # F2
     settings: Settings, host: LocalHost, key: str, changes: dict[str, Any], bound: str
