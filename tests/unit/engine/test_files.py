@@ -1,8 +1,10 @@
 """Files written whole or not at all; what else is shown on the state and the passphrase."""
 
 import errno
+import fcntl
 import os
 import stat
+from pathlib import Path
 
 import psutil
 import pytest
@@ -48,3 +50,74 @@ def test_a_write_that_fails_leaves_the_former_file(tmp_path, monkeypatch, what):
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         files.replace(path, b"new", tmp_path / "temporary")
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_what_a_kill_left_is_no_obstacle(tmp_path):
+    (tmp_path / "temporary").write_bytes(b"half of it")
+    files.replace(tmp_path / "file", b"new", tmp_path / "temporary")
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"new"}
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_nothing_is_written_through_a_link_that_somebody_put_there(tmp_path, monkeypatch, dangling):
+    foreign = tmp_path / "foreign"
+    if not dangling:
+        foreign.write_bytes(b"theirs")
+    (tmp_path / "temporary").symlink_to(foreign)
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # it came just after that
+    with pytest.raises(FileExistsError):
+        files.replace(tmp_path / "file", b"new", tmp_path / "temporary")
+    assert foreign.exists() is not dangling
+    assert dangling or foreign.read_bytes() == b"theirs"
+
+
+def _is_locked(path):
+    with path.open() as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_lock_is_held_from_before_the_file_is_seen(tmp_path, monkeypatch, locked):
+    seen = []
+    real = Path.replace
+
+    def replace(temporary, path):
+        seen.append(_is_locked(temporary))
+        return real(temporary, path)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    descriptor = files.begin(tmp_path / "file", b"new", tmp_path / "temporary", locked=locked)
+    assert [*seen, _is_locked(tmp_path / "file")] == [locked, locked]
+    assert not os.get_inheritable(descriptor)
+    os.close(descriptor)
+    assert not _is_locked(tmp_path / "file")
+
+
+def test_a_folder_is_made_durably(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    files.make_folder(tmp_path / "a" / "b", 0o700)
+    assert synced == [tmp_path, tmp_path / "a"]
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+    files.make_folder(tmp_path / "a" / "b")  # as it is
+    assert len(synced) == 2
+
+
+def test_one_at_a_time_works_on_a_folder(tmp_path):
+    def is_held():
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    with files.exclusive(tmp_path):
+        assert is_held()
+    assert not is_held()

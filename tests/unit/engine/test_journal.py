@@ -106,6 +106,35 @@ def test_references_follow_what_is_renamed_and_gone(journal, written):
     assert written[-1].resources[0]["dependencies"] == []
 
 
+def test_a_change_that_waits_for_the_next_flush_is_not_forgotten(journal, written):
+    journal.drop(journal.old(["urn:b"]), changed=False)
+    old = journal.old(["urn:a"])
+    journal.record(dict(old), old, changed=False)
+    assert written == []
+    journal.flush()
+    assert _urns(written[-1]) == ["urn:a"]
+
+
+def test_the_end_of_an_old_half_is_not_the_end_of_its_name(written):
+    child = _entry("c", parent="urn:a", deletedWith="urn:a")
+    journal = Journal(State(resources=[_entry("a"), child]), written.append)
+    old = journal.old(["urn:a"])
+    journal.record(_entry("a") | {"id": "new"})
+    journal.mark(old, delete=True)
+    journal.drop(old)
+    assert [entry["id"] for entry in written[-1].resources] == ["new", "c"]
+    assert written[-1].resources[1] == child
+
+
+def test_a_name_that_was_gone_and_is_back_is_referred_to(written):
+    child = _entry("c", parent="urn:a", deletedWith="urn:a")
+    stack = _entry("s::pulumi:pulumi:Stack::p-dev")
+    journal = Journal(State(resources=[stack, _entry("a"), child]), written.append)
+    journal.drop(journal.old(["urn:a"]))
+    journal.record(_entry("a"))
+    assert child in written[-1].resources
+
+
 def test_references_to_what_is_gone_are_left_out(written):
     stack = _entry("s::pulumi:pulumi:Stack::p-dev")
     child = _entry("c", parent="urn:a", deletedWith="urn:a", dependencies=["urn:a"])

@@ -195,6 +195,18 @@ def test_on_a_network_file_system_an_flock_is_not_enough(processes, monkeypatch,
     assert path.exists()
 
 
+def test_on_a_network_file_system_a_process_that_is_hidden_may_live(processes, monkeypatch):  # F14
+    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+    processes.write(**_marks(processStart=1))
+
+    def hidden(pid):
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(lock, "_status", hidden)
+    with pytest.raises(EngineError, match="cancel -s dev"):
+        processes.take()
+
+
 def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes, monkeypatch):  # F13
     monkeypatch.setattr(lock, "_is_local", lambda _: False)
     path = processes.write(**_marks(), pid=_gone_pid())
@@ -317,6 +329,9 @@ def test_a_lock_that_goes_while_it_is_read_is_no_dead_one(processes, monkeypatch
     assert lock._judge(path)[0] is lock.Verdict.GONE
     monkeypatch.undo()
     assert processes.take() == []
+    processes.write(**_marks())
+    monkeypatch.setattr(lock, "_judge", lambda path: (path.unlink(), (lock.Verdict.GONE, ""))[1])
+    assert lock._clear(processes.folder) == []
 
 
 def test_a_cli_that_came_at_the_same_moment_wins(processes, monkeypatch):  # F14

@@ -29,6 +29,16 @@ def test_preview_plans_and_touches_nothing(stack):
     assert stack.run("preview", "--expect-no-changes").code == 1
 
 
+def test_preview_of_a_delete_deletes_nothing(stack):
+    stack.declare(a={}, b={"text_of": "a"})
+    stack.up()
+    stack.declare(a={})
+    before = stack.state_file.read_bytes()
+    assert stack.summary("preview") == {"delete": 1}
+    assert list(stack.files()) == ["a.0.json", "b.0.json"]
+    assert stack.state_file.read_bytes() == before
+
+
 def test_update_keeps_the_resource(stack):
     stack.declare(a={"text": "one"})
     stack.up()
@@ -127,6 +137,14 @@ def test_deleted_with_skips_the_provider(stack):
     assert stack.files() == {"b.0.json": ""}
 
 
+def test_a_replaced_host_keeps_what_is_deleted_with_it(stack):
+    stack.declare(a={"kind": "plain"}, b={"deleted_with": "a"})
+    stack.up()
+    stack.declare(a={"kind": "other"}, b={"deleted_with": "a"})
+    assert stack.summary("up") == {"replace": 1, "delete-replaced": 1}
+    assert stack.resource("b")["deletedWith"] == stack.resource("a")["urn"]
+
+
 def test_an_alias_renames_without_replacing(stack):
     stack.declare(a={"text": "one"}, b={"text_of": "a"}, g={"group": True})
     stack.up()
@@ -221,6 +239,18 @@ def test_a_replacement_whose_create_fails_keeps_its_place(stack):  # F17
     stack.up()
     assert stack.files() == {"a.0.json": "", "b.0.json": f"{stack.folder}/a.0.json"}
     assert "pendingReplacement" not in stack.resource("a")
+
+
+def test_what_a_replacement_has_deleted_already_is_only_forgotten(stack):  # F17
+    stack.declare(a={"kind": "exclusive-1"})
+    stack.up()
+    stack.declare(a={"kind": "exclusive-2", "text": "fail"})
+    assert stack.run("up").code == 1
+    deleted = stack.journal()
+    stack.declare()
+    stack.up()
+    assert stack.journal() == deleted
+    assert not any(entry["urn"].endswith("::a") for entry in stack.resources())
 
 
 def test_resources_that_depend_on_one_another_are_told_and_left():
