@@ -444,3 +444,25 @@ def test_the_login_of_the_pulumi_cli_is_followed(tmp_path, monkeypatch):
 def test_a_folder_without_a_project(tmp_path):
     with pytest.raises(EngineError, match=r"no Pulumi.yaml in"):
         Project.find(tmp_path)
+
+
+def test_what_the_state_was_before_an_operation_lies_beside_it(stack):  # F15
+    stack.declare(a={"text": "one"})
+    stack.up()
+    before = stack.state_file.read_bytes()
+    stack.declare(a={"text": "two"})
+    stack.up()
+    assert stack.state_file.with_suffix(".json.bak").read_bytes() == before
+    assert stack.state_file.read_bytes() != before
+
+
+def test_a_project_names_its_backend_unless_the_environment_does(stack, monkeypatch, tmp_path):
+    project = stack.project / "Pulumi.yaml"
+    project.write_text(f"{project.read_text()}\nbackend: {{url: 'file://{tmp_path}/own'}}\n")
+    stack.declare(a={})
+    stack.up()
+    assert not (tmp_path / "own").exists()
+    monkeypatch.delenv("PULUMI_BACKEND_URL")
+    assert stack.summary("preview") == {"create": 2}
+    stack.up()
+    assert (tmp_path / "own/.pulumi/stacks/files/dev.json").exists()
