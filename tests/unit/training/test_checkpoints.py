@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -148,7 +149,7 @@ def test_other_ranks_report_and_store_nothing(
 ) -> None:
     (tmp_path / "run").mkdir()
     worker = Worker(tmp_path / "run", 1, monkeypatch)
-    checkpoints.report({"value": 1})
+    worker.save(1)
     assert worker.reports == [({"value": 1}, None)]
     assert not list(worker.folder.iterdir())
 
@@ -204,6 +205,18 @@ def test_who_waits_finds_it_stored(worker: Worker) -> None:  # D46
 
     worker.save(1, stored=stored, wait=True)
     assert told == [1]
+    (manifest,) = worker.folder.glob("*/manifest.json")
+    assert json.loads(manifest.read_text())["model"] == MODEL
+
+
+def test_what_was_cut_off_is_removed_when_the_run_goes_on(worker: Worker) -> None:  # F16
+    worker.save(1, wait=True)
+    cut = worker.folder / "checkpoint_000002-half"  # its worker was killed before the manifest
+    cut.mkdir()
+    (cut / "checkpoint.pt").write_bytes(b"half of it")
+    with checkpoints.restored() as folder:
+        assert value(folder) == 1
+    assert not (cut / "checkpoint.pt").exists()
 
 
 def test_another_rank_takes_what_the_first_has_chosen(
