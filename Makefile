@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 # Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
 unexport PYTHONDONTWRITEBYTECODE
 
-together = $(MAKE) --no-print-directory --jobs 3
+together = $(MAKE) --no-print-directory --jobs 2
 
 # One epoch, 30 s of processor time: then it knows two thirds of the digits that it has not seen.
 DEMO := --data digits --epochs 1 --batch-size 32
@@ -16,14 +16,13 @@ DEMO := --data digits --epochs 1 --batch-size 32
 # Of the Food-11 course, what a machine without a GPU does in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 
-# One run by itself leaves a part of two cores idle, and so do two with real services: parts run side by side.
+# One run by itself leaves a part of two cores idle, so two parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest in three parts: jobs; services of this machine, where a test restarts the Docker Engine; other machines.
-OTHERS := $(addprefix tests/integration/,infra/hosts infra/lambda_cloud machines)
-REST_JOBS := tests/integration/training
-REST_SERVICES := tests/integration/docker tests/integration/engine tests/integration/infra
-REST_SERVICES += $(addprefix --ignore ,$(filter tests/integration/infra/%,$(OTHERS))) $(addprefix --deselect ,$(PROMISES))
+# The rest in two halves of like length. All that needs the Docker Engine is in one, for a test restarts it.
+REST_ONE := tests/integration/training $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
+REST_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
+REST_TWO += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_ONE)))
 # Unit tests in two halves of like length.
 UNIT_ONE := tests/unit/training tests/unit/docker
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
@@ -125,7 +124,7 @@ test-unit: setup
 test-all: test test-rest
 
 test-rest: setup
-	@$(together) test-rest-jobs test-rest-services test-rest-others
+	@$(together) test-rest-one test-rest-two
 
 test-unit-whole:
 	@$(BIN)/pytest --costs $(COSTS)/$@.tsv tests/unit
@@ -139,14 +138,11 @@ test-unit-one:
 test-unit-two:
 	@$(call beside,$(UNIT_TWO))
 
-test-rest-jobs:
-	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(REST_JOBS)
+test-rest-one:
+	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(REST_ONE)
 
-test-rest-services:
-	@$(call beside,$(REST_SERVICES))
-
-test-rest-others:
-	@$(call beside,$(OTHERS))
+test-rest-two:
+	@$(call beside,$(REST_TWO))
 
 lint: setup
 	$(BIN)/ruff check
