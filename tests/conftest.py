@@ -3,6 +3,8 @@
 import os
 import signal
 
+from hypothesis import HealthCheck, settings
+
 pytest_plugins = ["tests.cost"]
 
 # Before PyTorch is loaded. Its threads wait by spinning: two of them beside other work on two
@@ -11,3 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # `timeout` and CI end tests with SIGTERM: like Ctrl-C it lets fixtures end what they started.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+# An example that takes long on a busy machine is no fault.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")

@@ -197,7 +197,6 @@ def test_whatever_happens_the_state_is_what_is_there(engines, monkeypatch):  # F
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
             derandomize=False,
             database=None,
             print_blob=True,

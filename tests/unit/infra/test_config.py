@@ -287,9 +287,7 @@ JSON = st.recursive(
 
 
 @given(data=st.data())
-@hypothesis_settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
     settings: Settings, host: LocalHost, data: st.DataObject
 ) -> None:

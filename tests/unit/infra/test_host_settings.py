@@ -490,9 +490,7 @@ CLOUD = st.dictionaries(
 
 
 @given(hosts=st.lists(HOST, max_size=3), cloud=CLOUD)
-@hypothesis_settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_accepted_can_be_put_on_a_command_line(  # F39
     settings: Settings, hosts: list[dict[str, Any]], cloud: dict[str, Any]
 ) -> None:

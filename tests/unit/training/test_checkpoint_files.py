@@ -233,9 +233,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["version", "files", "model"]), VALUES, min_size=1))
 def test_no_manifest_raises(run: Any, tmp_path: Path, change: dict[str, Any]) -> None:  # F23
     if not (tmp_path / "run/checkpoint_000001-abcd").exists():

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -54,14 +54,12 @@ def refused(*parts: tuple[str, str, bytes]) -> tuple[int, str]:
     return caught.value.status, str(caught.value)
 
 
-@settings(deadline=None)  # a loaded machine may take long
 @given(st.lists(AWKWARD))
 def test_a_form_comes_out_as_it_went_in(contents: list[bytes]) -> None:
     parts = [("images", f"{i}.jpg", content) for i, content in enumerate(contents)]
     assert uploads.form(TYPE, form(*parts)) == [uploads.Part(*part) for part in parts]
 
 
-@settings(deadline=None)  # a loaded machine may take long
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_a_form_that_is_cut_off_is_refused(content: bytes, length: int) -> None:
     whole = form(("images", "a.jpg", content))
@@ -69,7 +67,6 @@ def test_a_form_that_is_cut_off_is_refused(content: bytes, length: int) -> None:
         uploads.form(TYPE, whole[: min(length, len(whole) - 4)])
 
 
-@settings(deadline=None)  # a loaded machine may take long
 @given(st.binary(max_size=300))
 def test_bytes_that_are_no_form_are_refused(body: bytes) -> None:
     for kind in (TYPE, "multipart/form-data", "image/jpeg", "", "multipart/form-data; boundary="):
@@ -102,7 +99,6 @@ HEADERS = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)  # a loaded machine may take long
 @given(HEADERS)
 def test_headers_that_are_malformed_are_read_or_refused(headers: str) -> None:
     body = f"--{BOUNDARY}\r\n{headers}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
@@ -154,7 +150,6 @@ def test_images_of_any_mode_become_rgb(kind: str, mode: str) -> None:
     assert (found.mode, found.size) == ("RGB", (5, 4))
 
 
-@settings(deadline=None)  # a loaded machine may take long
 @given(st.binary(max_size=400), st.sampled_from(["PNG", "JPEG", "WEBP"]), st.integers(0, 200))
 def test_a_damaged_image_is_an_image_or_refused(noise: bytes, kind: str, at: int) -> None:
     content = image(kind)

@@ -269,7 +269,6 @@ def test_no_sequence_of_edits_faults_and_kills_leaks(engines, monkeypatch):  # F
             max_examples=12,
             stateful_step_count=8,
             phases=[Phase.generate],  # each step takes a second: nobody waits for fewer of them
-            deadline=None,
             database=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),

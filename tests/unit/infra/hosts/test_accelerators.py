@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from infra.hosts import accelerators
@@ -214,7 +213,6 @@ def test_names_that_cannot_be_read_are_left_out(text: str) -> None:
 
 
 @given(text=st.text(max_size=200), listing=st.text(max_size=200))
-@hypothesis_settings(deadline=None)
 def test_no_output_of_a_tool_ends_the_reading(text: str, listing: str) -> None:
     accelerators.parse_nvidia(text, listing)
     accelerators.parse_amd(

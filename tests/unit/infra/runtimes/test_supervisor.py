@@ -29,9 +29,7 @@ def _definition(**changes: object) -> Definition:
 
 
 @given(arguments=st.lists(TEXT, max_size=4), value=TEXT)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_argument_and_variable_reaches_the_program(  # F39
     tmp_path: Path, arguments: list[str], value: str
 ) -> None:
