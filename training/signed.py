@@ -82,7 +82,8 @@ def content_of(stored: bytes, name: str, key: bytes) -> bytes | None:
     content = stored[HEADER_BYTES:]
     if len(content) < int(found[1]):
         return None
-    if not hmac.compare_digest(found[2], _mac(content, name, key)):
+    right = hmac.compare_digest(found[2], _mac(content, name, key))
+    if not right or len(content) > int(found[1]):
         raise SignatureError("its signature is not that of this cluster for this file")
     return content
 

@@ -31,6 +31,12 @@ def test_one_changed_byte_and_every_cut_show(content: bytes, data: st.DataObject
         signed.content_of(stored + b"\0", NAME, KEY)
 
 
+def test_a_length_that_shrank_shows() -> None:
+    stored = signed.signed(b"0123456789", NAME, KEY)
+    with pytest.raises(signed.SignatureError, match="signature is not that of this cluster"):
+        signed.content_of(stored.replace(b" 00000000000010 ", b" 00000000000000 "), NAME, KEY)
+
+
 @pytest.mark.parametrize("stored", [b"\x80\x05.", b"{}", b"trainyard-signed-2 " + b"0" * 200])
 def test_what_is_not_signed_is_refused(stored: bytes) -> None:
     with pytest.raises(signed.SignatureError, match="it is not signed"):
