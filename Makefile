@@ -114,6 +114,7 @@ course: python
 
 # The output of a part that runs beside another comes whole, at its end.
 beside = mkdir -p $(LOGS); status=0; $(BIN)/pytest --costs $(COSTS)/$@.tsv $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
+
 test: setup
 	@$(together) test-unit-whole test-promises
 	@echo 'Not run: jobs in depth, containers, other machines, a fake cloud, faults one by one. make test-all runs all that this machine can.'

@@ -188,11 +188,11 @@ def environment(
 
 
 def threads(resources: pulumi.Input[NodeResources]) -> dict[str, pulumi.Input[str]]:
-    """Return the environment that bounds the threads of processes on a node of counted CPUs.
+    """Return what limits PyTorch's threads on a node that offers more CPUs than it has.
 
-    Threads that share a core wait for each other at each operation: an epoch with 4 threads on one
-    core took 3.5 times the processor time of one with a single thread. Other machines are left to
-    Ray, because what they have is not known yet.
+    Threads that share a core wait for each other in every operation: on two busy cores an epoch
+    with 4 threads took 3.5 times the processor time of one with a single thread. Other machines
+    keep Ray's number, because their cores are not known before they are reached.
     """
     if isinstance(resources, NodeResources) and resources.threads is not None:
         return {"OMP_NUM_THREADS": str(resources.threads)}

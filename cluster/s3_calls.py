@@ -20,8 +20,8 @@ STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its u
 RETRY_SECONDS = 0.2
 REQUEST_SECONDS = 10
 
-# The store is gone, or its machine is: another one may have its address by now. Whatever else is
-# said is an error, for a store that refuses still has its bucket and its users.
+# The store or its machine is gone; another machine may have the address by now. Any other failure
+# is an error: a store that refuses a call still has its bucket and its users.
 NO_ANSWER = (urllib3.exceptions.HTTPError, UnreachableError, HostKeyError)
 
 T = TypeVar("T")

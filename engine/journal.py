@@ -100,7 +100,7 @@ class Journal:
         """Forget an entry whose resource is gone; written at once unless nothing else changed."""
         with self.lock:
             self._remove(old)
-            # The old half of a replacement goes, and its name stays.
+            # After a replacement the new resource still has this URN.
             if all(entry["urn"] != old["urn"] for entry in (*self._olds, *self._news)):
                 self._vanished.add(old["urn"])
             self._dirty = True

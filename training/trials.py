@@ -47,7 +47,10 @@ class TrialLines(tune.Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Says that the search goes on, when nobody else did so for a while."""
-        if time.monotonic() - self._printed >= LINE_INTERVAL_S:
+        if time.monotonic() - self._printed < LINE_INTERVAL_S:
+            return
+        self._printed = time.monotonic()  # also where nothing can be shown: it is tried again later
+        with housekeeping("how far the search is, is not shown"):
             ended = sum(trial.is_finished() for trial in trials)
             running = sum(trial.status == trial.RUNNING for trial in trials)
             self._print(f"search: {ended} of {len(trials)} trials have ended, {running} run")

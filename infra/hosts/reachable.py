@@ -95,8 +95,8 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
     deadline = started + float(props["timeoutMinutes"]) * 60
 
     def patiently(call: Callable[[], T]) -> T:
-        # Its users come seconds after its sshd, which the first boot restarts. All else is not
-        # mended by waiting, which is billed.
+        # The first boot makes users after it has started sshd, and may restart sshd. Waiting mends
+        # no other failure, and it is billed.
         nonlocal said
         while True:
             try:

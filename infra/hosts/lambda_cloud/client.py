@@ -42,9 +42,9 @@ TIMEOUT_SECONDS = 60.0  # a launch may take its time, and a reply that is lost c
 CONNECT_SECONDS = 10.0
 TEXT_LIMIT = 400  # characters of the server's own words in an error
 API_KEY = re.compile(r"[\x21-\x7e]+")  # what a header can carry
-# Keys of httpx' extensions, by which client and transport tell each other what is not HTTP's:
-DECODE = "decode"  # of a request: takes the `data` of its success
-GIVEN_UP = "given_up"  # of a refusal: why it is not waited out any longer
+# Keys of httpx's extensions, which pass what HTTP has no place for between client and transport:
+DECODE = "decode"  # of a request: decodes the `data` of a success
+GIVEN_UP = "given_up"  # of a refusal: how long the transport has waited before it gave up
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Client:
         Args:
             api_key: as the account's dashboard shows it.
             base_url: scheme, host and port.
-            transport: sends the requests; None for the Network of that address.
+            transport: sends the requests; by default a Network.
             timeout: seconds without a byte after which an answer counts as lost.
 
         Raises:
@@ -280,9 +280,9 @@ class Client:
 
 
 class Network(httpx.BaseTransport):
-    """Sends through the proxies, and trusts the certificates, that the environment names.
+    """Sends requests by the proxies and certificates that the environment names.
 
-    httpx looks there only for a client that is given no transport: so one of those sends.
+    httpx reads the environment only for a client without a transport: this one has such a client.
     """
 
     def __init__(self, base_url: str) -> None:

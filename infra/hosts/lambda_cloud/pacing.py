@@ -6,9 +6,9 @@ people use the account as well: what the API refuses for that is asked again lat
 A launch is repeated only when the API said that it was refused. After a lost answer there may be an
 instance: whoever launches looks for it, by name and tags, before launching again.
 
-Two things of a call are no transport's, and stay in the client. What an answer has to hold is the
-endpoint's: a request brings its decoder along, and by it one that is not of the API is told. And
-errors have the client's words: a refusal comes back with why it is not waited out any longer.
+The client keeps two things that a transport cannot know. Each request carries the decoder of its
+endpoint, so that an answer that is not the API's counts as a fault. The client also words all
+errors: of a refusal that lasted too long it learns from the transport how long that waited.
 """
 
 import contextlib

@@ -1,6 +1,7 @@
-"""What a reply of Lambda Cloud's API, or the lack of one, means; no words for people here.
+"""The meaning of a reply of Lambda Cloud's API, or of none: which error it is, if it is one.
 
-The client makes an error of it, and pacing decides by it what is sent again: both read it alike.
+The client words the error, and pacing decides whether the request is sent again. Both decide by
+the same functions.
 """
 
 import email.utils

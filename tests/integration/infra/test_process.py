@@ -1,7 +1,6 @@
 """The process runtime on a real supervisord."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -25,6 +24,7 @@ from infra.runtimes.ports import PortsInUseError
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import ProgramError
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
+from tests.flocks import is_locked
 
 pytestmark = pytest.mark.integration
 
@@ -131,18 +131,6 @@ def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
     wait_for(answers)
 
 
-def _is_locked(folder: str) -> bool:
-    """Ask as systemd-tmpfiles does before it cleans a folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     program: Any, daemon: dict[str, Any], started_below: Any
 ) -> None:
@@ -150,12 +138,12 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     ProgramProvider().create(props)
     orphan = _pid(props)
     folders = [daemon["folder"], daemon["data"]]
-    assert [_is_locked(folder) for folder in folders] == [True, True]  # F42
+    assert [is_locked(folder) for folder in folders] == [True, True]  # F42
     supervisord = psutil.Process(int((Path(daemon["folder"]) / "supervisord.pid").read_text()))
     supervisord.kill()
     supervisord.wait(10)
     assert psutil.pid_exists(orphan)
-    assert [_is_locked(folder) for folder in folders] == [False, False], "held by what it started"
+    assert [is_locked(folder) for folder in folders] == [False, False], "held by what it started"
     assert DaemonProvider().read("x", daemon).id == ""
     assert ProgramProvider().read("web", props).id == ""
     assert orphan in [process.pid for process in started_below(Path(daemon["folder"]))]

@@ -1,7 +1,6 @@
 """Files written whole or not at all; what else is shown on the state and the passphrase."""
 
 import errno
-import fcntl
 import os
 import stat
 from pathlib import Path
@@ -10,6 +9,7 @@ import psutil
 import pytest
 
 from engine import files
+from tests.flocks import is_locked
 
 
 def _folders_cannot_be_synced(monkeypatch, code):
@@ -71,30 +71,21 @@ def test_nothing_is_written_through_a_link_that_somebody_put_there(tmp_path, mon
     assert dangling or foreign.read_bytes() == b"theirs"
 
 
-def _is_locked(path):
-    with path.open() as other:
-        try:
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 @pytest.mark.parametrize("locked", [True, False])
 def test_a_lock_is_held_from_before_the_file_is_seen(tmp_path, monkeypatch, locked):
     seen = []
     real = Path.replace
 
     def replace(temporary, path):
-        seen.append(_is_locked(temporary))
+        seen.append(is_locked(temporary))
         return real(temporary, path)
 
     monkeypatch.setattr(Path, "replace", replace)
     descriptor = files.begin(tmp_path / "file", b"new", tmp_path / "temporary", locked=locked)
-    assert [*seen, _is_locked(tmp_path / "file")] == [locked, locked]
+    assert [*seen, is_locked(tmp_path / "file")] == [locked, locked]
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
-    assert not _is_locked(tmp_path / "file")
+    assert not is_locked(tmp_path / "file")
 
 
 def test_a_folder_is_made_durably(tmp_path, monkeypatch):
@@ -108,16 +99,6 @@ def test_a_folder_is_made_durably(tmp_path, monkeypatch):
 
 
 def test_one_at_a_time_works_on_a_folder(tmp_path):
-    def is_held():
-        descriptor = os.open(tmp_path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
-
     with files.exclusive(tmp_path):
-        assert is_held()
-    assert not is_held()
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)

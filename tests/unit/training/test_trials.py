@@ -86,3 +86,16 @@ def test_a_long_silence_ends_with_a_line(
     assert capsys.readouterr().out == "search: 1 of 3 trials have ended, 1 run\n"
     shown.on_step_end(3, tried)
     assert capsys.readouterr().out == ""
+
+
+def test_trials_that_cannot_be_counted_end_no_search(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("training.trials.time.monotonic", lambda: now)
+    shown = trials.TrialLines(epochs=3)
+    now += 30
+    for _ in range(2):
+        shown.on_step_end(1, [SimpleNamespace(status="RUNNING")])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("warning: how far the search is, is not shown: ")

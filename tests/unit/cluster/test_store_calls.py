@@ -1,0 +1,132 @@
+"""What a refresh takes for a store that is gone, and what for one that refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from minio.error import MinioAdminException, S3Error
+
+from cluster import minio_calls, s3_calls, versitygw_calls
+from cluster.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
+
+PROPS = {
+    "endpoint": "127.0.0.1:9",
+    "rootUser": "root",
+    "rootPassword": "secret",
+    "bucket": "ray",
+    "accessKey": "key",
+}
+FAR = PROPS | {
+    "via": {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22},
+}
+LOOKS = [s3_calls.has_bucket, minio_calls.has_user, versitygw_calls.has_user]
+
+
+def _s3_error(code: str) -> S3Error:
+    return S3Error(
+        response=None,  # type: ignore[arg-type]
+        code=code,
+        message=None,
+        resource=None,
+        request_id=None,
+        host_id=None,
+    )
+
+
+def _here(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, made: Any) -> None:
+    monkeypatch.setattr(module, name, lambda *_, **__: made)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (UnreachableError, True),
+        (HostKeyError, True),
+        (LoginRefusedError, False),
+        (NoKeyError, False),
+    ],
+)
+def test_a_machine_that_is_gone_has_nothing(
+    look: Callable[..., bool],
+    error: type[SshError],
+    gone: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def forwarded(*_: Any) -> Any:
+        raise error("said so")
+        yield
+
+    monkeypatch.setattr(s3_calls, "forwarded", forwarded)
+    if gone:
+        assert look(FAR) is False
+        return
+    with pytest.raises(error):
+        look(FAR)
+
+
+def test_a_store_that_starts_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [_s3_error("XMinioServerNotInitialized"), True]
+
+    def ask(**_: Any) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    _here(monkeypatch, s3_calls, "client", SimpleNamespace(bucket_exists=ask))
+    monkeypatch.setattr(s3_calls, "RETRY_SECONDS", 0)
+    assert s3_calls.has_bucket(PROPS)
+    assert not answers
+
+
+@pytest.mark.parametrize(
+    ("code", "gone"), [("XMinioAdminNoSuchUser", True), ("AccessDenied", False)]
+)
+def test_minio_says_whether_a_user_is_there(
+    code: str, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_key: str) -> str:
+        raise MinioAdminException("404", code)
+
+    _here(monkeypatch, minio_calls, "_admin", SimpleNamespace(user_info=refuse))
+    if gone:
+        assert minio_calls.has_user(PROPS) is False
+        return
+    with pytest.raises(MinioAdminException):
+        minio_calls.has_user(PROPS)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (200, "NoSuchBucketPolicy", None),
+        (200, "NoSuchBucket", None),
+        (200, "AccessDenied", S3Error),
+        (403, "", versitygw_calls.AdminError),
+    ],
+)
+def test_versitygw_says_whether_a_user_is_there(
+    status: int,
+    code: str,
+    expected: type[Exception] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def policy(**_: Any) -> str:
+        if code:
+            raise _s3_error(code)
+        return "key"
+
+    _here(monkeypatch, versitygw_calls, "client", SimpleNamespace(get_bucket_policy=policy))
+    listed = SimpleNamespace(status=status, data=b"<Access>key</Access>")
+    _here(monkeypatch, versitygw_calls, "_call", listed)
+    if expected is None:
+        assert versitygw_calls.has_user(PROPS) is False
+        return
+    with pytest.raises(expected):
+        versitygw_calls.has_user(PROPS)
