@@ -23,8 +23,8 @@ PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_
 REST_ONE := tests/integration/training $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
 REST_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 REST_TWO += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_ONE)))
-# Unit tests in two halves of like length.
-UNIT_ONE := tests/unit/training tests/unit/docker
+# Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
+UNIT_ONE := tests/unit/training tests/unit/client
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
 LOGS := .pytest_cache/logs
 # What each test cost; `python -m tests.cost` sums it by file.
@@ -46,7 +46,7 @@ make test-rest  what test-all has beside test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
 make lock       pin the requirements anew
-make docs       write the table of docs/configuration.md from Pulumi.yaml
+make docs       write the tables of docs/configuration.md and docs/engine.md
 make digests    ask the registries for the digests of the images of others
 make audit      look for advisories on the locked packages
 endef
@@ -83,6 +83,7 @@ up preview refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
 
 down: setup
+	@$(BIN)/python -m client.pull.unpulled -s $(STACK)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
 
 tunnel: setup
@@ -163,6 +164,7 @@ digests: setup
 
 docs: setup
 	$(BIN)/python -m infra.settings_page
+	$(BIN)/python -m engine.resources_page
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 

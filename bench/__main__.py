@@ -27,6 +27,10 @@ MODULES = (
     "p9_stall",
     "p10_resume",
     "p11_data_feeding",
+    "p17_dev",
+    "p19_pull",
+    "p20_chargpt",
+    "p21_sweep",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -28,7 +28,7 @@ CASES = {
 def main() -> None:
     """Runs the rounds in a worker of Ray Train."""
     from ray.train import ScalingConfig
-    from ray.train.torch import TorchTrainer
+    from ray.train.torch import TorchConfig, TorchTrainer
 
     from training import ray_train
 
@@ -38,7 +38,7 @@ def main() -> None:
         TorchTrainer(
             measure,
             train_loop_config={"rounds": int(sys.argv[1])},
-            torch_config=ray_train.torch_config(use_gpu=False),
+            torch_config=TorchConfig(backend="gloo"),
             scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
             run_config=ray_train.run_config(storage, run, 0),
         )

@@ -47,7 +47,7 @@ def measure(prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
         share = slice(first + rank, first + BATCH_SIZE, world)
         loss = nn.functional.cross_entropy(model(images[share]), labels[share])
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         return loss.detach()
 

@@ -46,13 +46,14 @@ def run() -> list[Ratio]:
         token_free.write_text("token\n")
         figures = in_turn(
             ROUNDS,
-            lambda: _until_line(ours, stack.environment, stack.project),
-            lambda: _until_line(plain, ray_environment, Path(folder)),
+            lambda: until_line(ours, stack.environment, stack.project),
+            lambda: until_line(plain, ray_environment, Path(folder)),
         )
     return [Ratio(name="P5 submit", ours=figures[0], plain=figures[1], unit="s", goal=1.1)]
 
 
-def _until_line(command: list[str], environment: dict[str, str], folder: Path) -> float:
+def until_line(command: list[str], environment: dict[str, str], folder: Path) -> float:
+    """Seconds from the start of a command to the job's line in its output."""
     begun = time.perf_counter()
     process = subprocess.Popen(
         command,

@@ -87,13 +87,13 @@ def under_ray_train() -> None:
 
     ray_train.connect()
     from ray.train import ScalingConfig
-    from ray.train.torch import TorchTrainer
+    from ray.train.torch import TorchConfig, TorchTrainer
 
     storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
     ray_train.fit(
         TorchTrainer(
             worker,
-            torch_config=ray_train.torch_config(use_gpu=False),
+            torch_config=TorchConfig(backend="gloo"),
             scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
             run_config=ray_train.run_config(storage, run, 1),
         )

@@ -16,24 +16,13 @@ from typing import Any
 
 import yaml
 
+from cluster import services
 from engine.project import Project
 from engine.state import Backend, State
 from infra.hosts import docker_engine
 
 ROOT = Path(__file__).parents[1]
-PORTS = (
-    "dashboardPort",
-    "gcsPort",
-    "rayClientPort",
-    "autoscalerMetricsPort",
-    "dashboardMetricsPort",
-    "objectStorePort",
-    "objectStoreConsolePort",
-    "prometheusPort",
-    "trackingPort",
-    "servePort",
-)
-DOCKER_PORTS = ("grafanaPort", "notebookPort")
+PORTS = [key for key, port in services.PORTS.items() if not port.each_node]
 AGENT_PORTS = 4  # the head's and up to three workers', one after another
 PASSPHRASE = "benchmark"  # noqa: S105 of a stack that lives for a minute
 # A variable that says that a registry is reached: images are then those of a stack by default.
@@ -68,10 +57,9 @@ class ScratchStack:
         self.project.mkdir()
         for entry in ("Pulumi.yaml", "infra", ".venv"):
             (self.project / entry).symlink_to(ROOT / entry)
-        ports = PORTS if runtime == "process" else PORTS + DOCKER_PORTS
-        first = _free_row(len(ports) + AGENT_PORTS)
-        config: dict[str, Any] = {"runtime": runtime, "agentPort": first + len(ports)}
-        config |= {port: first + offset for offset, port in enumerate(ports)}
+        first = _free_row(len(PORTS) + AGENT_PORTS)
+        config: dict[str, Any] = {"runtime": runtime, "agentPort": first + len(PORTS)}
+        config |= {port: first + offset for offset, port in enumerate(PORTS)}
         if runtime == "process":
             config |= {"stateDir": str(folder / "s"), "dataDir": str(folder / "data")}
         else:

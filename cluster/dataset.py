@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import pulumi
 
+from access.variables import FOOD11_FOLDER
+from cluster.descriptor import Descriptor, Limit, Source
+from cluster.ray_node import NodeAddition
 from cluster.service import Runtime, Service, Volume
+from cluster.stack import Stack
 
 SERVICE = "dataset"
-VOLUME = Volume(name="food11", keep=True, shared=True)
-READ_ONLY = Volume(name="food11", keep=True, shared=True, read_only=True)
+MOUNT = "/mnt"  # where course material expects it
+VOLUME = Volume(name="food11", keep=True, shared=True, mount=MOUNT)
+READ_ONLY = Volume(name="food11", keep=True, shared=True, read_only=True, mount=MOUNT)
 FOLDER = "Food-11"  # within the volume; holds training, validation and evaluation
-DATA_VARIABLE = "FOOD11_DATA_DIR"
 ARCHIVE_FILE = "archive"
 
 
@@ -83,3 +87,33 @@ class Dataset(pulumi.ComponentResource):
 def folder(runtime: Runtime, service: str) -> str:
     """Return where a service that has the volume finds the data set."""
     return f"{runtime.volume(service, READ_ONLY)}/{FOLDER}"
+
+
+def declare(stack: Stack) -> None:
+    """Declare the data set of a stack, and let the Ray nodes read it."""
+    source = stack.settings.dataset
+    Dataset(
+        "dataset",
+        DatasetArgs(
+            runtime=stack.runtime,
+            generate=source.generate,
+            url=source.url,
+            archive=str(source.archive or ""),
+            sha256=source.sha256,
+        ),
+    )
+    stack.additions.append(
+        NodeAddition(
+            environment=lambda runtime, service: {FOOD11_FOLDER: folder(runtime, service)},
+            volumes=[READ_ONLY],
+        )
+    )
+
+
+DESCRIPTOR = Descriptor(
+    program=SERVICE,
+    declare=declare,
+    source=Source.CHECKOUT,
+    limit=Limit(memory_mib=4096, processes=1024),
+    wanted=lambda settings: settings.dataset is not None,
+)

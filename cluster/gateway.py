@@ -12,10 +12,14 @@ from itertools import count
 
 import pulumi
 
+from cluster.descriptor import Descriptor, Limit
 from cluster.secret import Secret
-from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.service import HealthCheck, Port, Probe, Runtime, Service
+from cluster.stack import Stack
 
 SERVICE = "gateway"
+# renovate: datasource=docker depName=haproxy
+IMAGE = "haproxy:3.4.4"  # 3.4 has long-term support
 USER = "trainyard"
 PASSWORD_BYTES = 20
 HEALTH_PORT = 8404  # or the next that no route takes
@@ -100,6 +104,7 @@ class Gateway(pulumi.ComponentResource):
                     for route in args.routes
                 ],
                 health=[HealthCheck(port=health_port(args.routes), path=HEALTH_PATH)],
+                probe=Probe.BASH,
             ),
             child,
         )
@@ -227,3 +232,44 @@ def _route(args: GatewayArgs, route: Route) -> str:
         ]
     address = args.runtime.address(route.service, route.port)
     return "\n".join([*lines, f"    server {route.service} {address}", ""])
+
+
+def declare(stack: Stack) -> None:
+    """Declare the gateway to all published ports of a stack."""
+    settings = stack.settings
+    gateway = Gateway(
+        "gateway",
+        GatewayArgs(
+            runtime=stack.runtime,
+            routes=[
+                Route(
+                    service=service.name,
+                    port=stack.port(port.key),
+                    setting=port.key,
+                    password=port.password,
+                )
+                for service in stack.services
+                for port in service.ports
+                if port.published
+            ],
+            # This machine as well: what the outputs name is what its own users connect to.
+            cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
+            connections=settings.connections_per_address,
+        ),
+    )
+    # What it asks for in the place of services.
+    stack.outputs |= {
+        endpoint.login: gateway.password
+        for service in stack.services
+        if any(port.password for port in service.ports)
+        for endpoint in service.endpoints
+    }
+
+
+DESCRIPTOR = Descriptor(
+    program=SERVICE,
+    declare=declare,
+    image=IMAGE,
+    limit=Limit(memory_mib=512, processes=256),
+    wanted=lambda settings: bool(settings.allowed_cidrs),
+)

@@ -13,12 +13,18 @@ import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_head
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting
 from cluster.inputs import join, lift
-from cluster.ray_head import GrafanaUrls
+from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
-from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
+from cluster.stack import Stack
 
 SERVICE = "grafana"
+# renovate: datasource=docker depName=grafana/grafana
+IMAGE = "grafana/grafana:13.2.0"
+PORT = "grafanaPort"
+ANONYMOUS = "grafanaAnonymousViewer"
 ADMIN = "admin"
 PASSWORD_BYTES = 20
 PASSWORD_FILE = "admin-password"  # noqa: S105 (a file's name)
@@ -28,6 +34,10 @@ DATASOURCES_FILE = f"{PROVISIONING}/datasources/prometheus.yaml"
 PROVIDERS_FILE = f"{PROVISIONING}/dashboards/trainyard.yaml"
 DASHBOARD_FILE = "dashboards/trainyard.json"
 DATASOURCE_UID = "prometheus"
+# Where the Ray head writes dashboards, and how Grafana has the same folder.
+DASHBOARDS = Volume(name="dashboards", shared=True)
+DASHBOARDS_READ_ONLY = Volume(name="dashboards", shared=True, read_only=True)
+DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask for
 RESCAN_SECONDS = 30  # the head may write its dashboards after Grafana has started
 
 
@@ -60,12 +70,12 @@ class Grafana(pulumi.ComponentResource):
     Attributes:
         url: its URL, for browsers.
         password: of the user `admin`; a secret.
-        urls: its URLs, for the Ray head.
+        for_nodes: what the Ray head is told of it.
     """
 
     url: pulumi.Output[str]
     password: pulumi.Output[str]
-    urls: GrafanaUrls
+    for_nodes: NodeAddition
 
     def __init__(
         self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None
@@ -88,16 +98,15 @@ class Grafana(pulumi.ComponentResource):
                     DASHBOARD_FILE: json.dumps(own, indent=1),
                 },
                 secrets={PASSWORD_FILE: pulumi.Output.secret(password)},
-                volumes=[ray_head.DASHBOARDS_READ_ONLY],
-                ports=[Port(number=args.port, setting="grafanaPort", published=True)],
+                volumes=[DASHBOARDS_READ_ONLY],
+                ports=[Port(number=args.port, setting=PORT, published=True)],
                 health=[HealthCheck(port=args.port, path="/api/health")],
+                probe=Probe.WGET,
             ),
             child,
         )
-        self.urls = GrafanaUrls(
-            inside=join("http://", args.runtime.address(SERVICE, args.port)),
-            outside=args.public_url,
-        )
+        inside = join("http://", args.runtime.address(SERVICE, args.port))
+        self.for_nodes = for_head(inside, args.public_url)
         self.url = pulumi.Output.from_input(args.public_url)
         self.password = pulumi.Output.secret(password)
         self.register_outputs({"url": self.url, "password": self.password})
@@ -147,7 +156,7 @@ def datasources(prometheus: str) -> dict[str, Any]:
         "apiVersion": 1,
         "datasources": [
             {
-                "name": ray_head.DATASOURCE,
+                "name": DATASOURCE,
                 "uid": DATASOURCE_UID,
                 "type": "prometheus",
                 "access": "proxy",
@@ -166,7 +175,7 @@ def datasources(prometheus: str) -> dict[str, Any]:
 def providers(runtime: Runtime) -> dict[str, Any]:
     """Return where Grafana finds dashboards: the stack's own, and those that the head writes."""
     own = str(PurePosixPath(runtime.file(SERVICE, DASHBOARD_FILE)).parent)
-    ray = runtime.volume(SERVICE, ray_head.DASHBOARDS_READ_ONLY)
+    ray = runtime.volume(SERVICE, DASHBOARDS_READ_ONLY)
     return {
         "apiVersion": 1,
         "providers": [
@@ -182,3 +191,57 @@ def providers(runtime: Runtime) -> dict[str, Any]:
             for name, path in (("Trainyard", own), ("Ray", ray))
         ],
     }
+
+
+def for_head(inside: pulumi.Input[str], outside: str) -> NodeAddition:
+    """Return what tells the Ray head where Grafana is, and where to write dashboards for it.
+
+    Args:
+        inside: URL of Grafana, for other services.
+        outside: URL of Grafana, for browsers: Ray's dashboard shows its panels.
+    """
+    return NodeAddition(
+        environment=lambda runtime, service: {
+            "RAY_GRAFANA_HOST": inside,
+            "RAY_GRAFANA_IFRAME_HOST": outside,
+            "RAY_PROMETHEUS_NAME": DATASOURCE,
+            "RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": runtime.volume(service, DASHBOARDS),
+        },
+        volumes=[DASHBOARDS],
+        head_only=True,
+    )
+
+
+def declare(stack: Stack) -> None:
+    """Declare Grafana in a stack with Prometheus."""
+    if stack.prometheus is None:
+        return
+    runtime, port = stack.runtime, stack.port(PORT)
+    grafana = Grafana(
+        "grafana",
+        GrafanaArgs(
+            runtime=runtime,
+            port=port,
+            prometheus=stack.prometheus,
+            public_url=f"http://{runtime.public(SERVICE, port)}",
+            ray_dashboard_url="http://"
+            f"{runtime.public(ray_head.SERVICE, stack.port('dashboardPort'))}",
+            of_store=bool(stack.storage.metrics),
+            anonymous=stack.settings.of_services[ANONYMOUS],
+        ),
+    )
+    stack.additions.append(grafana.for_nodes)
+    stack.outputs |= {ENDPOINT.url: grafana.url, ENDPOINT.login: grafana.password}
+
+
+ENDPOINT = Endpoint(title="Grafana", url="grafanaUrl", login="grafanaPassword", user=ADMIN)
+DESCRIPTOR = Descriptor(
+    program=SERVICE,
+    declare=declare,
+    image=IMAGE,
+    ports=(PortSetting(key=PORT),),
+    limit=Limit(memory_mib=1024, processes=1024),
+    settings={"grafana": bool, ANONYMOUS: bool},
+    wanted=lambda settings: bool(settings.of_services["grafana"]),
+    endpoints=(ENDPOINT,),
+)

@@ -11,8 +11,8 @@ from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
+from access.ssh import SshError
 from cluster.s3_calls import NO_ANSWER, patiently, pool, reached
-from cluster.ssh import SshError
 
 NO_SUCH = "NoSuch"  # of the code of each answer about what is not there
 

@@ -10,15 +10,22 @@ from typing import Any
 import pulumi
 import yaml
 
-from cluster import ray_head
+from cluster import alerting, gateway, ray_head
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import join, lift
-from cluster.object_store import Storage
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.ray_node import NodeAddition
+from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
+from cluster.stack import Stack
+from cluster.storage import Storage
 
 SERVICE = "prometheus"
-DATA = Volume(name="data", keep=True)
+# renovate: datasource=docker depName=prom/prometheus
+IMAGE = "prom/prometheus:v3.14.0"
+PORT = "prometheusPort"
+DATA = Volume(name="data", keep=True, mount="/prometheus")
 RAY_TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 STORE_TOKEN_FILE = "object-store-token"  # noqa: S105 (a file's name)
+RULES_FILE = "rules.yml"
 RETENTION = "15d"
 SCRAPE_INTERVAL = "10s"  # Ray's nodes report every 10 s by default
 
@@ -33,6 +40,8 @@ class MonitoringArgs:
         dashboard_port: TCP port of the Ray head's dashboard.
         ray_token: bearer token of every Ray endpoint.
         storage: the object store to scrape, if it has figures.
+        alertmanager: host:port of Alertmanager, "" without one.
+        nodes: how many Ray nodes the cluster has.
     """
 
     runtime: Runtime
@@ -40,6 +49,8 @@ class MonitoringArgs:
     dashboard_port: int
     ray_token: pulumi.Input[str]
     storage: Storage
+    alertmanager: pulumi.Input[str]
+    nodes: int
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -75,15 +86,18 @@ class Monitoring(pulumi.ComponentResource):
                 ],
                 files={
                     "prometheus.yml": lift(
-                        lambda ray, store: yaml.safe_dump(scrape_config(args, ray, store)),
+                        lambda *known: yaml.safe_dump(configuration(args, *known)),
                         runtime.address(ray_head.SERVICE, args.dashboard_port),
                         args.storage.internal,
-                    )
+                        args.alertmanager,
+                    ),
+                    RULES_FILE: alerting.rules(args.nodes),
                 },
                 secrets=secrets,
                 volumes=[DATA],
-                ports=[Port(number=args.port, setting="prometheusPort", published=True)],
+                ports=[Port(number=args.port, setting=PORT, published=True)],
                 health=[HealthCheck(port=args.port, path="/-/ready")],
+                probe=Probe.WGET,
             ),
             pulumi.ResourceOptions(parent=self),
         )
@@ -92,13 +106,16 @@ class Monitoring(pulumi.ComponentResource):
         self.register_outputs({"url": self.url})
 
 
-def scrape_config(args: MonitoringArgs, dashboard: str, store: str) -> dict[str, Any]:
+def configuration(
+    args: MonitoringArgs, dashboard: str, store: str, alertmanager: str
+) -> dict[str, Any]:
     """Return Prometheus' configuration; tokens are named by file, never written into it.
 
     Args:
         args: of the component.
         dashboard: host:port of the Ray dashboard.
         store: host:port of the object store, "" without one.
+        alertmanager: host:port of Alertmanager, "" without one.
     """
     runtime = args.runtime
     jobs: list[dict[str, Any]] = [
@@ -126,4 +143,48 @@ def scrape_config(args: MonitoringArgs, dashboard: str, store: str) -> dict[str,
         }
         for name, path in args.storage.metrics.items()
     ]
-    return {"global": {"scrape_interval": SCRAPE_INTERVAL}, "scrape_configs": jobs}
+    found: dict[str, Any] = {
+        "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
+        "rule_files": [runtime.file(SERVICE, RULES_FILE)],
+        "scrape_configs": jobs,
+    }
+    if alertmanager:
+        targets = [{"static_configs": [{"targets": [alertmanager]}]}]
+        found["alerting"] = {"alertmanagers": targets}
+    return found
+
+
+def declare(stack: Stack) -> None:
+    """Declare Prometheus in a stack."""
+    monitoring = Monitoring(
+        "monitoring",
+        MonitoringArgs(
+            runtime=stack.runtime,
+            port=stack.port(PORT),
+            dashboard_port=stack.port("dashboardPort"),
+            ray_token=stack.token,
+            storage=stack.storage,
+            alertmanager=alerting.address(stack),
+            nodes=stack.nodes,
+        ),
+    )
+    stack.prometheus = url = monitoring.internal_url
+    stack.additions.append(
+        NodeAddition(environment=lambda *_: {"RAY_PROMETHEUS_HOST": url}, head_only=True)
+    )
+    stack.outputs[ENDPOINT.url] = monitoring.url
+
+
+# It asks for no password: the gateway does, and exports it.
+ENDPOINT = Endpoint(
+    title="Prometheus", url="prometheusUrl", login="prometheusPassword", user=gateway.USER
+)
+DESCRIPTOR = Descriptor(
+    program=SERVICE,
+    declare=declare,
+    image=IMAGE,
+    source=Source.MACHINE,
+    ports=(PortSetting(key=PORT, password=True),),
+    limit=Limit(memory_mib=2048, processes=1024),
+    endpoints=(ENDPOINT,),
+)

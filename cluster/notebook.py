@@ -5,12 +5,15 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import ray_head
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting
 from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.stack import Stack
 
 SERVICE = "jupyter"
+PORT = "notebookPort"
 WORKSPACE = Volume(name="workspace", keep=True)
 JUPYTER_TOKEN_FILE = "jupyter-token"  # noqa: S105 (a file's name)
 TOKEN_BYTES = 24
@@ -69,7 +72,7 @@ class Notebook(pulumi.ComponentResource):
                     JUPYTER_TOKEN_FILE: token.value,
                 },
                 volumes=[WORKSPACE],
-                ports=[Port(number=args.port, setting="notebookPort", published=True)],
+                ports=[Port(number=args.port, setting=PORT, published=True)],
                 health=[HealthCheck(port=args.port, path="/api")],
             ),
             child,
@@ -78,3 +81,29 @@ class Notebook(pulumi.ComponentResource):
             "http://", runtime.public(SERVICE, args.port), "/lab?token=", token.value
         )
         self.register_outputs({"url": self.url})
+
+
+def declare(stack: Stack) -> None:
+    """Declare the notebook of a stack."""
+    notebook = Notebook(
+        "notebook",
+        NotebookArgs(
+            runtime=stack.runtime,
+            port=stack.port(PORT),
+            dashboard_port=stack.port("dashboardPort"),
+            ray_token=stack.token,
+        ),
+    )
+    stack.outputs[ENDPOINT.url] = notebook.url
+
+
+ENDPOINT = Endpoint(title="notebook", url="notebookUrl", secret=True)
+DESCRIPTOR = Descriptor(
+    program=SERVICE,
+    declare=declare,
+    ports=(PortSetting(key=PORT),),
+    limit=Limit(memory_mib=8192, processes=4096),
+    settings={"notebook": bool},
+    wanted=lambda settings: bool(settings.of_services["notebook"]),
+    endpoints=(ENDPOINT,),
+)

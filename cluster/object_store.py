@@ -1,45 +1,23 @@
 """The object store: one program, one bucket, and a user that may touch only that bucket."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
+from access import outputs
 from cluster import minio_store, versitygw_store
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import join
 from cluster.secret import Secret
 from cluster.service import Runtime
+from cluster.stack import Stack
+from cluster.storage import Storage
 from cluster.store_kind import Keys, StoreKind
 
 STORES = {kind.name: kind for kind in (versitygw_store.KIND, minio_store.KIND)}
-REGION = "us-east-1"  # the default of all of them
 KEY_BYTES, SECRET_BYTES = 10, 20  # MinIO takes at most 20 and 40 characters
-
-
-@dataclass(frozen=True, kw_only=True)
-class Storage:
-    """Where jobs keep their results: a bucket, or a folder of this machine.
-
-    Attributes:
-        url: s3://<bucket> or file:///<folder>.
-        endpoint: URL of the S3 API for users, "" for a folder.
-        internal: host:port of the S3 API for other services, "" for a folder.
-        bucket: name of the bucket, "" for a folder.
-        access_key: of the user that may touch only that bucket; a secret, "" for a folder.
-        secret_key: its secret, "" for a folder.
-        metrics: path of the store's figures for Prometheus, by the name of its job; may be empty.
-        metrics_token: bearer token that these ask for; a secret.
-    """
-
-    url: str
-    endpoint: pulumi.Input[str] = ""
-    internal: pulumi.Input[str] = ""
-    bucket: str = ""
-    access_key: pulumi.Input[str] = ""
-    secret_key: pulumi.Input[str] = ""
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    metrics_token: pulumi.Input[str] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,35 +98,40 @@ class ObjectStore(pulumi.ComponentResource):
         self.register_outputs({"url": self.url})
 
 
-def environment(storage: Storage, credentials_file: str) -> dict[str, pulumi.Input[str]]:
-    """Return what S3 clients of a service find the bucket by; nothing for a folder.
-
-    Args:
-        storage: the bucket.
-        credentials_file: path of a file with `credentials`.
-    """
-    if not storage.bucket:
-        return {}
-    return {
-        "AWS_SHARED_CREDENTIALS_FILE": credentials_file,
-        "AWS_ENDPOINT_URL": join("http://", storage.internal),
-        "AWS_REGION": REGION,
-    }
-
-
-def credentials(storage: Storage) -> pulumi.Output[str]:
-    """Return the file of S3 clients that holds the keys to the bucket."""
-    return pulumi.Output.secret(
-        pulumi.Output.format(
-            "[default]\naws_access_key_id = {0}\naws_secret_access_key = {1}\n",
-            storage.access_key,
-            storage.secret_key,
-        )
-    )
-
-
 def _keys(name: str, opts: pulumi.ResourceOptions) -> Keys:
     return Keys(
         access=Secret(f"{name}-key", KEY_BYTES, opts).value,
         secret=Secret(name, SECRET_BYTES, opts).value,
     )
+
+
+def _declared(kind: StoreKind) -> Callable[[Stack], None]:
+    def declare(stack: Stack) -> None:
+        stack.storage = ObjectStore(
+            "object-store",
+            ObjectStoreArgs(
+                kind=kind,
+                runtime=stack.runtime,
+                bucket=stack.settings.bucket,
+                port=stack.port("objectStorePort"),
+                console_port=stack.port("objectStoreConsolePort"),
+            ),
+        ).storage
+        stack.outputs[ENDPOINT.url] = stack.storage.endpoint
+
+    return declare
+
+
+ENDPOINT = Endpoint(title="object store", url=outputs.OBJECT_STORE_ENDPOINT)
+DESCRIPTORS = {
+    kind.name: Descriptor(
+        program=kind.name,
+        declare=_declared(kind),
+        source=Source.BUILT,
+        ports=(PortSetting(key="objectStorePort"), PortSetting(key="objectStoreConsolePort")),
+        limit=Limit(memory_mib=4096, processes=2048),
+        shared=True,
+        endpoints=(ENDPOINT,),
+    )
+    for kind in STORES.values()
+}

@@ -7,14 +7,16 @@ from typing import Any
 
 import pulumi
 
+from access import outputs
 from cluster import ray_head, ray_worker
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import lift
-from cluster.object_store import Storage
-from cluster.ray_head import GrafanaUrls, RayHead, RayHeadArgs
-from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_head import RayHead, RayHeadArgs
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.ray_worker import RayWorker, RayWorkerArgs
 from cluster.service import Runtime
-from cluster.tracking import TrackingAccess
+from cluster.stack import Stack
+from cluster.storage import Storage
 
 TOKEN_BYTES = 32
 
@@ -31,11 +33,8 @@ class RayClusterArgs:
         token: bearer token of every Ray endpoint.
         serve_token: bearer token of every served model.
         storage: where jobs keep their results.
-        tracking: the tracking server that jobs log to; None without one.
-        prometheus_url: of Prometheus, for other services; None without one.
-        grafana: of Grafana, whose panels the dashboard shows; None without one.
+        additions: what other services add to the nodes.
         gpus: indexes of the host's accelerators that each worker may use.
-        has_dataset: whether the nodes have the volume of the data set.
     """
 
     runtime: Runtime
@@ -45,11 +44,8 @@ class RayClusterArgs:
     token: pulumi.Input[str]
     serve_token: pulumi.Input[str]
     storage: Storage
-    tracking: TrackingAccess | None
-    prometheus_url: pulumi.Input[str] | None
-    grafana: GrafanaUrls | None
+    additions: Sequence[NodeAddition]
     gpus: Sequence[Sequence[int]]
-    has_dataset: bool
 
     def __post_init__(self) -> None:
         if len(self.gpus) != len(self.workers):
@@ -84,13 +80,11 @@ class RayCluster(pulumi.ComponentResource):
                 token=args.token,
                 serve_token=args.serve_token,
                 storage=args.storage,
-                tracking=args.tracking,
-                prometheus_url=args.prometheus_url,
-                grafana=args.grafana,
-                has_dataset=args.has_dataset,
+                additions=args.additions,
             ),
             pulumi.ResourceOptions(parent=self),
         )
+        on_workers = [addition for addition in args.additions if not addition.head_only]
         for index, resources in enumerate(args.workers):
             RayWorker(
                 f"{name}-worker-{index}",
@@ -102,9 +96,8 @@ class RayCluster(pulumi.ComponentResource):
                     token=args.token,
                     serve_token=args.serve_token,
                     storage=args.storage,
-                    tracking=args.tracking,
+                    additions=on_workers,
                     gpus=args.gpus[index],
-                    has_dataset=args.has_dataset,
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
@@ -132,3 +125,53 @@ def described(name: str, node: NodeResources) -> dict[str, Any]:
         "objectStoreMib": node.object_store_mib,
         "resources": dict(node.resources),
     }
+
+
+def declare(stack: Stack) -> None:
+    """Declare the cluster of a stack."""
+    ray = RayCluster(
+        "ray",
+        RayClusterArgs(
+            runtime=stack.runtime,
+            head=stack.head,
+            workers=stack.workers,
+            ports=RayPorts.of(stack.settings.ports),
+            token=stack.token,
+            serve_token=stack.serve_token,
+            storage=stack.storage,
+            additions=stack.additions,
+            gpus=stack.gpus,
+        ),
+    )
+    stack.outputs |= {
+        DASHBOARD.url: ray.dashboard_url,
+        DASHBOARD.login: stack.token,
+        SERVE.url: ray.serve_url,
+        SERVE.login: stack.serve_token,
+        outputs.NODES: ray.nodes,
+    }
+
+
+DASHBOARD = Endpoint(title="Ray dashboard", url=outputs.DASHBOARD_URL, login=outputs.RAY_TOKEN)
+# Nothing answers there before something is served.
+SERVE = Endpoint(title="Ray Serve", url=outputs.SERVE_URL, login=outputs.SERVE_TOKEN)
+DESCRIPTOR = Descriptor(
+    program="ray",
+    declare=declare,
+    service=ray_head.SERVICE,
+    more=lambda workers: tuple(ray_worker.service(index) for index in range(workers)),
+    source=Source.ENVIRONMENT,
+    ports=(
+        PortSetting(key="dashboardPort"),
+        PortSetting(key="gcsPort", published=False),
+        PortSetting(key="rayClientPort", published=False),
+        PortSetting(key="servePort"),
+        PortSetting(key="autoscalerMetricsPort", published=False),
+        PortSetting(key="dashboardMetricsPort", published=False),
+        PortSetting(key="agentPort", published=False, each_node=True),
+    ),
+    # Memory follows from what a node offers. Three nodes together have fewer processes than a
+    # kernel allows by default (32768).
+    limit=Limit(memory_mib=0, processes=8192),
+    endpoints=(DASHBOARD, SERVE),
+)

@@ -1,38 +1,21 @@
 """The head of a Ray cluster: global control service, dashboard and job server."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 
-from cluster import ray_node, ray_watch
+from cluster import ray_node, ray_start
 from cluster.inputs import join, lift
-from cluster.object_store import Storage
-from cluster.ray_node import NodeResources, RayPorts
-from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.tracking import TrackingAccess
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.storage import Storage
 
 SERVICE = ray_node.HEAD
-# Where the head writes its Grafana dashboards, and how Grafana has the same folder.
-DASHBOARDS = Volume(name="dashboards", shared=True)
-DASHBOARDS_READ_ONLY = Volume(name="dashboards", shared=True, read_only=True)
-DATASOURCE = "Prometheus"  # name of the data source that these dashboards ask for
 
 # A node whose machine or container is gone says nothing any more. By Ray's own defaults the head
 # gives it up after a minute or more; with these, after 20 s: five checks of 3 s, one each second.
 HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrafanaUrls:
-    """Where Grafana answers.
-
-    Attributes:
-        inside: for other services.
-        outside: for browsers.
-    """
-
-    inside: pulumi.Input[str]
-    outside: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +29,7 @@ class RayHeadArgs:
         token: bearer token of every Ray endpoint.
         serve_token: bearer token of every served model.
         storage: where jobs keep their results.
-        tracking: the tracking server that jobs log to; None without one.
-        prometheus_url: of Prometheus, for other services; None without one.
-        grafana: of Grafana, whose panels the dashboard shows; None without one.
-        has_dataset: whether it has the volume of the data set.
+        additions: what other services add to it.
     """
 
     runtime: Runtime
@@ -58,10 +38,7 @@ class RayHeadArgs:
     token: pulumi.Input[str]
     serve_token: pulumi.Input[str]
     storage: Storage
-    tracking: TrackingAccess | None
-    prometheus_url: pulumi.Input[str] | None
-    grafana: GrafanaUrls | None
-    has_dataset: bool
+    additions: Sequence[NodeAddition]
 
 
 class RayHead(pulumi.ComponentResource):
@@ -80,18 +57,11 @@ class RayHead(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:cluster:RayHead", name, None, opts)
         runtime, ports = args.runtime, args.ports
+        on_workers = [addition for addition in args.additions if not addition.head_only]
         environment = {
-            **ray_node.environment(
-                SERVICE,
-                runtime,
-                ports,
-                args.storage,
-                args.tracking,
-                has_dataset=args.has_dataset,
-            ),
-            **head_environment(ports, args.prometheus_url),
-            **grafana_environment(runtime, args.grafana),
-            **ray_watch.environment(runtime.file(SERVICE, ray_watch.FILE)),
+            **ray_node.environment(SERVICE, runtime, ports, args.storage, on_workers),
+            **head_environment(SERVICE, runtime, ports, args.additions),
+            **ray_start.environment(runtime.file(SERVICE, ray_start.FILE)),
         }
         service = Service(
             name=SERVICE,
@@ -101,14 +71,11 @@ class RayHead(pulumi.ComponentResource):
                 *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
             ],
             environment=environment,
-            files={ray_watch.FILE: ray_watch.text()},
+            files={ray_start.FILE: ray_start.text()},
             secrets=ray_node.secret_files(
-                args.token, args.storage, args.tracking, serve_token=args.serve_token
+                args.token, args.storage, args.additions, serve_token=args.serve_token
             ),
-            volumes=[
-                *ray_node.volumes(has_dataset=args.has_dataset),
-                *([DASHBOARDS] if args.grafana else []),
-            ],
+            volumes=ray_node.volumes(args.additions),
             shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
             memory_mib=lift(_memory_limit_mib, args.resources),
             stop_seconds=ray_node.STOP_SECONDS,
@@ -154,7 +121,7 @@ def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:
 
 
 def head_environment(
-    ports: RayPorts, prometheus_url: pulumi.Input[str] | None
+    service: str, runtime: Runtime, ports: RayPorts, additions: Sequence[NodeAddition]
 ) -> dict[str, pulumi.Input[str]]:
     """Return the variables that only a head has."""
     variables: dict[str, pulumi.Input[str]] = {
@@ -162,18 +129,9 @@ def head_environment(
         "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
         **HEALTH_CHECKS,
     }
-    if prometheus_url is not None:
-        variables["RAY_PROMETHEUS_HOST"] = prometheus_url
+    for addition in additions:
+        if addition.head_only:
+            variables |= addition.environment(runtime, service)
+    # Hides the tab whose charts need a Grafana.
+    variables.setdefault("RAY_GRAFANA_HOST", "DISABLED")
     return variables
-
-
-def grafana_environment(runtime: Runtime, urls: GrafanaUrls | None) -> dict[str, pulumi.Input[str]]:
-    """Return what tells the head where Grafana is, and where to write its dashboards."""
-    if urls is None:
-        return {"RAY_GRAFANA_HOST": "DISABLED"}  # hides the tab whose charts need a Grafana
-    return {
-        "RAY_GRAFANA_HOST": urls.inside,
-        "RAY_GRAFANA_IFRAME_HOST": urls.outside,
-        "RAY_PROMETHEUS_NAME": DATASOURCE,
-        "RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": runtime.volume(SERVICE, DASHBOARDS),
-    }

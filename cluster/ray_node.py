@@ -1,16 +1,17 @@
 """Flags, environment and files of a Ray node: pure functions, shared by head and workers."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pulumi
 
-from cluster import dataset, object_store, tracking
+from access.variables import SERVE_HOST, SERVE_PORT, STORAGE_URL
+from access.variables import SERVE_TOKEN_FILE as SERVE_TOKEN_VARIABLE
+from cluster import storage as stored
 from cluster.inputs import join, lift
-from cluster.object_store import Storage
 from cluster.service import Runtime, Volume
-from cluster.tracking import TrackingAccess
+from cluster.storage import Storage
 
 MIB = 1024 * 1024  # bytes
 OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB
@@ -36,7 +37,6 @@ CREDENTIALS_FILE = "aws-credentials"
 # default a minute, for which a head of the same machine does not start: it takes what still runs
 # for its own cluster. The head gives a silent node up as late (ray_head.py).
 HEAD_LOST_SECONDS = 20
-TRACKING_FILE = "mlflow-credentials"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,36 @@ class RayPorts:
     agent: int
     autoscaler_metrics: int
     dashboard_metrics: int
+
+    @classmethod
+    def of(cls, ports: Mapping[str, int]) -> "RayPorts":
+        """Return the ports from numbers by setting."""
+        return cls(
+            dashboard=ports["dashboardPort"],
+            gcs=ports["gcsPort"],
+            client=ports["rayClientPort"],
+            serve=ports["servePort"],
+            agent=ports["agentPort"],
+            autoscaler_metrics=ports["autoscalerMetricsPort"],
+            dashboard_metrics=ports["dashboardMetricsPort"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAddition:
+    """What a service adds to Ray nodes, so that jobs find it.
+
+    Attributes:
+        environment: variables, by the runtime and the name of a node's service.
+        secrets: content of secret files by name.
+        volumes: folders.
+        head_only: whether workers do without.
+    """
+
+    environment: Callable[[Runtime, str], Mapping[str, pulumi.Input[str]]]
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    volumes: Sequence[Volume] = ()
+    head_only: bool = False
 
 
 def common_flags(
@@ -144,9 +174,9 @@ def memory_limit_mib(resources: NodeResources) -> int:
     return resources.memory_mib + resources.object_store_mib + own
 
 
-def volumes(*, has_dataset: bool) -> list[Volume]:
+def volumes(additions: Sequence[NodeAddition]) -> list[Volume]:
     """Return the volumes of a node."""
-    return [TEMP, dataset.READ_ONLY] if has_dataset else [TEMP]
+    return [TEMP, *(volume for addition in additions for volume in addition.volumes)]
 
 
 def environment(
@@ -154,9 +184,7 @@ def environment(
     runtime: Runtime,
     ports: RayPorts,
     storage: Storage,
-    tracked: TrackingAccess | None,
-    *,
-    has_dataset: bool,
+    additions: Sequence[NodeAddition],
 ) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
@@ -170,20 +198,14 @@ def environment(
         "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_LOST_SECONDS),
-        "TRAINYARD_STORAGE_URL": storage.url,
-        "TRAINYARD_SERVE_HOST": runtime.listen_address(HEAD),
-        "TRAINYARD_SERVE_PORT": str(ports.serve),
-        "TRAINYARD_SERVE_TOKEN_FILE": runtime.file(service, SERVE_TOKEN_FILE),
-        **object_store.environment(storage, runtime.file(service, CREDENTIALS_FILE)),
+        STORAGE_URL: storage.url,
+        SERVE_HOST: runtime.listen_address(HEAD),
+        SERVE_PORT: str(ports.serve),
+        SERVE_TOKEN_VARIABLE: runtime.file(service, SERVE_TOKEN_FILE),
+        **stored.environment(storage, runtime.file(service, CREDENTIALS_FILE)),
     }
-    if has_dataset:
-        variables[dataset.DATA_VARIABLE] = dataset.folder(runtime, service)
-    if tracked is not None:
-        variables |= {
-            "MLFLOW_TRACKING_URI": tracked.url,
-            "TRAINYARD_TRACKING_CREDENTIALS_FILE": runtime.file(service, TRACKING_FILE),
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-        }
+    for addition in additions:
+        variables |= addition.environment(runtime, service)
     return variables
 
 
@@ -202,7 +224,7 @@ def threads(resources: pulumi.Input[NodeResources]) -> dict[str, pulumi.Input[st
 def secret_files(
     token: pulumi.Input[str],
     storage: Storage,
-    tracked: TrackingAccess | None,
+    additions: Sequence[NodeAddition],
     *,
     serve_token: pulumi.Input[str],
 ) -> dict[str, pulumi.Input[str]]:
@@ -212,7 +234,7 @@ def secret_files(
         SERVE_TOKEN_FILE: pulumi.Output.secret(serve_token),
     }
     if storage.bucket:
-        files[CREDENTIALS_FILE] = object_store.credentials(storage)
-    if tracked is not None:
-        files[TRACKING_FILE] = tracking.client_credentials(tracked)
+        files[CREDENTIALS_FILE] = stored.credentials(storage)
+    for addition in additions:
+        files |= addition.secrets
     return files

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster import ray_head, ray_node, ray_watch
+from cluster import ray_head, ray_node, ray_start
 from cluster.inputs import join, lift
-from cluster.object_store import Storage
-from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service
-from cluster.tracking import TrackingAccess
+from cluster.storage import Storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +24,8 @@ class RayWorkerArgs:
         token: bearer token of every Ray endpoint.
         serve_token: bearer token of every served model.
         storage: where jobs keep their results.
-        tracking: the tracking server that jobs log to; None without one.
+        additions: what other services add to it.
         gpus: indexes of the host's accelerators that it may use.
-        has_dataset: whether it has the volume of the data set.
     """
 
     runtime: Runtime
@@ -37,9 +35,8 @@ class RayWorkerArgs:
     token: pulumi.Input[str]
     serve_token: pulumi.Input[str]
     storage: Storage
-    tracking: TrackingAccess | None
+    additions: Sequence[NodeAddition]
     gpus: Sequence[int]
-    has_dataset: bool
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -84,17 +81,16 @@ class RayWorker(pulumi.ComponentResource):
                         runtime,
                         args.ports,
                         args.storage,
-                        args.tracking,
-                        has_dataset=args.has_dataset,
+                        args.additions,
                     ),
                     **ray_node.threads(args.resources),
-                    **ray_watch.environment(runtime.file(service_name, ray_watch.FILE)),
+                    **ray_start.environment(runtime.file(service_name, ray_start.FILE)),
                 },
-                files={ray_watch.FILE: ray_watch.text()},
+                files={ray_start.FILE: ray_start.text()},
                 secrets=ray_node.secret_files(
-                    args.token, args.storage, args.tracking, serve_token=args.serve_token
+                    args.token, args.storage, args.additions, serve_token=args.serve_token
                 ),
-                volumes=ray_node.volumes(has_dataset=args.has_dataset),
+                volumes=ray_node.volumes(args.additions),
                 gpus=args.gpus,
                 shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
                 memory_mib=lift(ray_node.memory_limit_mib, args.resources),

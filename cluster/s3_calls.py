@@ -1,7 +1,7 @@
 """Calls that every object store answers, from the properties that its resources hold.
 
 Properties: endpoint (host:port), rootUser, rootPassword; bucket; via (of another machine that
-reaches the endpoint, as `cluster.ssh.Connection.of` takes it).
+reaches the endpoint, as `access.ssh.Connection.of` takes it).
 """
 
 import time
@@ -13,8 +13,9 @@ import urllib3
 from minio import Minio
 from minio.error import MinioAdminException, S3Error
 
+from access.ssh import Connection, HostKeyError, UnreachableError
 from cluster import store_proof
-from cluster.ssh import Connection, HostKeyError, UnreachableError, forwarded
+from cluster.ssh import forwarded
 
 STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
 RETRY_SECONDS = 0.2

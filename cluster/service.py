@@ -7,6 +7,7 @@ paths and addresses and hands it a Service; it never asks which runtime it has.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Protocol
 
 import pulumi
@@ -58,12 +59,22 @@ class Volume:
         keep: whether its content outlives a destroy of the stack.
         shared: whether every service of the stack that names it has the same folder.
         read_only: whether the service only reads it, where the runtime can see to that.
+        mount: where its image expects it; "" for any place.
     """
 
     name: str
     keep: bool = False
     shared: bool = False
     read_only: bool = False
+    mount: str = ""
+
+
+class Probe(Enum):
+    """What an image has to send an HTTP request with."""
+
+    CURL = auto()
+    WGET = auto()  # as BusyBox has it
+    BASH = auto()  # its /dev/tcp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +83,7 @@ class Service:
 
     Attributes:
         name: unique within the stack; lowercase words joined by hyphens.
-        program: which program, by the name that runtimes know it by: "ray", "versitygw", "minio",
-            "prometheus", "grafana", "jupyter", "dataset", "gateway".
+        program: which program, by the name that its descriptor has.
         arguments: its command line after the program; never holds a secret.
         environment: variables beyond those that the runtime sets; never holds a secret.
         files: content of its configuration files by name.
@@ -82,13 +92,14 @@ class Service:
         volumes: its folders.
         ports: every fixed port that it listens on.
         health: it is up when all of these answer; none for one that runs once.
+        probe: what its image has to ask them with.
         once: whether it runs to its end, which has to be a good one, instead of staying.
         gpus: indexes of the host's accelerators that it may use; it sees no other.
         shared_memory_mib: shared memory that it needs, in MiB; 0 for the runtime's own default.
         memory_mib: memory that it may use, in MiB, where the runtime bounds it; 0 for the runtime's
             own bound.
         stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
-            once, for what has nothing to bring to an end.
+            once, for what needs no graceful shutdown.
     """
 
     name: str
@@ -101,6 +112,7 @@ class Service:
     volumes: Sequence[Volume] = ()
     ports: Sequence[Port] = ()
     health: Sequence[HealthCheck] = ()
+    probe: Probe = Probe.CURL
     once: bool = False
     gpus: Sequence[int] = ()
     shared_memory_mib: pulumi.Input[int] = 0
@@ -124,7 +136,7 @@ class Runtime(Protocol):
     def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
         """How this Pulumi program reaches published ports: None directly, else by a machine.
 
-        Of that, what `cluster.ssh.Connection.of` takes.
+        Of that, what `access.ssh.Connection.of` takes.
         """
         ...
 

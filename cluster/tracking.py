@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster import object_store
+from access.variables import TRACKING_CREDENTIALS_FILE
+from cluster import storage as stored
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import join, lift
-from cluster.object_store import Storage
+from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.stack import Stack
+from cluster.storage import Storage
 
 SERVICE = "mlflow"
 USER = "admin"
@@ -24,22 +28,11 @@ AUTH_FILE = "basic_auth.ini"
 # MLflow knows no file for this one: it reads a file of variables.
 ENVIRONMENT_FILE = "server.env"
 CREDENTIALS_FILE = "aws-credentials"
+NODE_FILE = "mlflow-credentials"  # of Ray nodes
+PORT = "trackingPort"
 ARTIFACTS = "mlflow"  # folder of the bucket
 # One user logs, and one process knows of every change: passwords need not be hashed each time.
 AUTH_CACHE_SECONDS = 300
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrackingAccess:
-    """How jobs reach the server.
-
-    Attributes:
-        url: for other services.
-        password: of the user `admin`; a secret.
-    """
-
-    url: pulumi.Input[str]
-    password: pulumi.Input[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +56,12 @@ class Tracking(pulumi.ComponentResource):
     Attributes:
         url: its URL, for users.
         password: of the user `admin`; a secret.
-        access: how jobs reach it.
+        for_nodes: what Ray nodes are told of it.
     """
 
     url: pulumi.Output[str]
     password: pulumi.Output[str]
-    access: TrackingAccess
+    for_nodes: NodeAddition
 
     def __init__(
         self, name: str, args: TrackingArgs, opts: pulumi.ResourceOptions | None = None
@@ -91,7 +84,7 @@ class Tracking(pulumi.ComponentResource):
             ),
         }
         if storage.bucket:
-            secrets[CREDENTIALS_FILE] = object_store.credentials(storage)
+            secrets[CREDENTIALS_FILE] = stored.credentials(storage)
         runtime.place(
             Service(
                 name=SERVICE,
@@ -118,16 +111,16 @@ class Tracking(pulumi.ComponentResource):
                     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
                     "MLFLOW_DISABLE_TELEMETRY": "true",
                     "DO_NOT_TRACK": "true",
-                    **object_store.environment(storage, credentials),
+                    **stored.environment(storage, credentials),
                 },
                 secrets=secrets,
                 volumes=[DATA, USERS],
-                ports=[Port(number=args.port, setting="trackingPort", published=True)],
+                ports=[Port(number=args.port, setting=PORT, published=True)],
                 health=[HealthCheck(port=args.port, path="/health")],
             ),
             child,
         )
-        self.access = TrackingAccess(url=join("http://", inside), password=self.password)
+        self.for_nodes = for_nodes(join("http://", inside), self.password)
         self.url = pulumi.Output.concat("http://", outside)
         self.register_outputs({"url": self.url, "password": self.password})
 
@@ -158,12 +151,45 @@ def allowed_hosts(inside: str, outside: str) -> str:
     return f"--allowed-hosts={','.join(['127.0.0.1:*', 'localhost:*', inside, outside])}"
 
 
-def client_credentials(access: TrackingAccess) -> pulumi.Output[str]:
-    """Return the file of MLflow's client that holds user and password."""
-    return pulumi.Output.secret(
-        pulumi.Output.format(
-            "[mlflow]\nmlflow_tracking_username = {0}\nmlflow_tracking_password = {1}\n",
-            USER,
-            access.password,
-        )
+def for_nodes(url: pulumi.Input[str], password: pulumi.Input[str]) -> NodeAddition:
+    """Return what Ray nodes are told, so that jobs log.
+
+    Args:
+        url: of the server, for other services.
+        password: of the user `admin`; a secret.
+    """
+    credentials = pulumi.Output.format(
+        "[mlflow]\nmlflow_tracking_username = {0}\nmlflow_tracking_password = {1}\n",
+        USER,
+        password,
     )
+    return NodeAddition(
+        environment=lambda runtime, service: {
+            "MLFLOW_TRACKING_URI": url,
+            TRACKING_CREDENTIALS_FILE: runtime.file(service, NODE_FILE),
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        },
+        secrets={NODE_FILE: pulumi.Output.secret(credentials)},
+    )
+
+
+def declare(stack: Stack) -> None:
+    """Declare the server of a stack."""
+    args = TrackingArgs(runtime=stack.runtime, port=stack.port(PORT), storage=stack.storage)
+    tracking = Tracking("tracking", args)
+    stack.additions.append(tracking.for_nodes)
+    stack.outputs |= {ENDPOINT.url: tracking.url, ENDPOINT.login: tracking.password}
+
+
+ENDPOINT = Endpoint(title="MLflow", url="trackingUrl", login="trackingPassword", user=USER)
+DESCRIPTOR = Descriptor(
+    program="mlflow",
+    declare=declare,
+    source=Source.ENVIRONMENT,
+    ports=(PortSetting(key=PORT),),
+    limit=Limit(memory_mib=4096, processes=1024),
+    shared=True,
+    settings={"tracking": ("none", "mlflow")},
+    wanted=lambda settings: bool(settings.of_services["tracking"] == "mlflow"),
+    endpoints=(ENDPOINT,),
+)

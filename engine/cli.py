@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -65,17 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         ("destroy", "delete all resources of a stack"),
     ):
         command = add(name, _operate, text)
-        command.add_argument("-j", "--json", action="store_true", help="print the result as JSON")
         command.add_argument("--diff", action="store_true", help="show which properties change")
         command.add_argument("-d", "--debug", action="store_true", help="show debug messages")
-        command.add_argument(
-            "-t",
-            "--target",
-            action="append",
-            default=[],
-            metavar="URN",
-            help="only this resource; a * in it matches anything (may be given again)",
-        )
         if name != "preview":
             command.add_argument("-y", "--yes", action="store_true", help="do not ask")
         if name != "refresh":
@@ -88,8 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("-j", "--json", action="store_true", help="print JSON")
     output.add_argument("--show-secrets", action="store_true", help="print secrets in the clear")
     add("cancel", _cancel, "remove the lock that a dead process left on a stack")
-    stack = add("stack", _stack, "show a stack; or list, export or remove")
-    stack.add_argument("action", nargs="?", choices=["ls", "export", "rm"], help="instead of show")
+    stack = add("stack", _stack, "list the stacks that have a state; or remove one")
+    stack.add_argument("action", choices=["ls", "rm"], help="list, or remove")
     stack.add_argument("-y", "--yes", action="store_true", help="rm: do not ask")
     return parser
 
@@ -104,20 +95,14 @@ def _operate(options: argparse.Namespace) -> int:
     if not makes and not backend.exists(project.name, stack):
         raise _unknown_stack(project, stack, backend)
     is_preview = options.name == "preview"
-    # With --json the standard output belongs to the result alone.
-    stdout = sys.stderr if options.json else sys.stdout
-    with redirect_stdout(stdout):
-        if not is_preview and not options.yes:
-            _require_somebody()
-            if not Operation(project, stack, backend, options, dry_run=True).run():
-                return 1
-            _confirm(f"{options.name} the stack {stack}?")
-        operation = Operation(project, stack, backend, options, dry_run=is_preview)
-        with _stop_on_signal(operation.stop):
-            ok = operation.run()
-    if options.json:
-        print(json.dumps(operation.result(), indent=2))  # noqa: T201
-    return 0 if ok else 1
+    if not is_preview and not options.yes:
+        _require_somebody()
+        if not Operation(project, stack, backend, options, dry_run=True).run():
+            return 1
+        _confirm(f"{options.name} the stack {stack}?")
+    operation = Operation(project, stack, backend, options, dry_run=is_preview)
+    with _stop_on_signal(operation.stop):
+        return 0 if operation.run() else 1
 
 
 def _output(options: argparse.Namespace) -> int:
@@ -140,16 +125,14 @@ def _output(options: argparse.Namespace) -> int:
 
 def _stack_outputs(project: Project, stack: str, backend: Backend, *, secrets: bool) -> Any:
     """Outputs of the stack; the passphrase is only needed for secrets."""
-    if not backend.exists(project.name, stack):
-        raise _unknown_stack(project, stack, backend)
-    latest = backend.read_raw(project.name, stack)
+    latest = _raw_state(project, stack, backend)
     found = [entry for entry in latest.get("resources") or [] if entry["type"] == STACK_TYPE]
     outputs: dict[str, Any] = found[0].get("outputs", {}) if found else {}
     if not secrets:
         return mask(outputs)
     if any(is_secret(value) or isinstance(value, (dict, list)) for value in outputs.values()):
         salt = latest["secrets_providers"]["state"]["salt"]
-        outputs = decrypt(outputs, Crypter(passphrase(), salt))
+        outputs = decrypt(outputs, Crypter(passphrase(), salt).decrypt)
     return reveal(outputs)
 
 
@@ -166,26 +149,14 @@ def _stack(options: argparse.Namespace) -> int:
         for name in backend.stacks(project.name):
             print(name)  # noqa: T201
         return 0
-    if not backend.exists(project.name, stack):
-        raise _unknown_stack(project, stack, backend)
-    latest = backend.read_raw(project.name, stack)
-    resources = latest.get("resources") or []
-    if options.action == "export":
-        print(json.dumps({"version": 3, "deployment": latest}, indent=4))  # noqa: T201
-    elif options.action == "rm":
-        if resources:
-            raise EngineError(
-                f"stack {stack} still has {len(resources)} resources; run destroy first"
-            )
-        if not options.yes:
-            _require_somebody()
-            _confirm(f"remove the stack {stack} with its backups?")
-        with backend.lock(project.name, stack):
-            backend.remove(project.name, stack)
-    else:
-        print(f"stack {stack} of {project.name}, {len(resources)} resources, in {backend.url}")  # noqa: T201
-        for entry in resources:
-            print(f"  {entry['type']}  {entry['urn'].rpartition('::')[2]}")  # noqa: T201
+    resources = _raw_state(project, stack, backend).get("resources") or []
+    if resources:
+        raise EngineError(f"stack {stack} still has {len(resources)} resources; run destroy first")
+    if not options.yes:
+        _require_somebody()
+        _confirm(f"remove the stack {stack} with its backups?")
+    with backend.lock(project.name, stack):
+        backend.remove(project.name, stack)
     return 0
 
 
@@ -193,6 +164,12 @@ def _place(options: argparse.Namespace) -> tuple[Project, str, Backend]:
     project = Project.find(options.cwd.resolve())
     stack = check_stack_name(options.stack)
     return project, stack, Backend.of(project)
+
+
+def _raw_state(project: Project, stack: str, backend: Backend) -> dict[str, Any]:
+    if not backend.exists(project.name, stack):
+        raise _unknown_stack(project, stack, backend)
+    return backend.read_raw(project.name, stack)
 
 
 def _unknown_stack(project: Project, stack: str, backend: Backend) -> EngineError:

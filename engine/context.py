@@ -1,14 +1,13 @@
-"""What all parts of one operation share: journal, display, providers, targets, failures."""
+"""What all parts of one operation share: journal, display, providers, failures."""
 
 from __future__ import annotations
 
 import threading
 import uuid
-from fnmatch import fnmatchcase
 
-from engine.command_provider import CommandProvider
+from engine.command.provider import CommandProvider
 from engine.display import Display
-from engine.docker_provider import DockerProvider
+from engine.docker.provider import DockerProvider
 from engine.errors import UnsupportedError
 from engine.goal import PROVIDER_TYPE
 from engine.journal import Journal
@@ -31,7 +30,6 @@ class Context:
         config: the stack's config, secrets in the clear.
         journal: the state as it changes.
         display: shows steps and messages.
-        targets: URNs or patterns; empty for all.
         dry_run: plan only.
 
     Attributes:
@@ -48,7 +46,6 @@ class Context:
         config: dict[str, str],
         journal: Journal,
         display: Display,
-        targets: list[str],
         dry_run: bool,
     ) -> None:
         self.project = project
@@ -60,7 +57,6 @@ class Context:
         self.failures: list[str] = []
         self.unsettled: set[str] = set()
         self._config = config
-        self._targets = targets
         self._providers: dict[str, Provider] = {}
         self._told: set[str] = set()
         self._lock = threading.Lock()
@@ -86,10 +82,6 @@ class Context:
         for provider in list(self._providers.values()):
             if isinstance(provider, (DynamicProvider, CommandProvider)):
                 provider.cancel()
-
-    def is_target(self, urn: str) -> bool:
-        """True when the operation is about this resource."""
-        return not self._targets or any(fnmatchcase(urn, pattern) for pattern in self._targets)
 
     def provider(self, type_: str) -> Provider:
         """The provider of a resource type.
@@ -117,7 +109,7 @@ class Context:
         with self._lock:
             entry = self.journal.new(urn)
             if entry is None:
-                old = self.journal.old([urn])
+                old = self.journal.old(urn)
                 entry = old or {
                     "urn": urn,
                     "custom": True,

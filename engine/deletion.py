@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.context import PARALLEL, Context, is_managed
 from engine.errors import EngineError
+from engine.goal import PROTECTED
 from engine.providers import working
 from engine.state import Entry
 from engine.values import reveal
@@ -16,8 +17,7 @@ from engine.values import reveal
 
 def delete_rest(context: Context) -> None:
     """Delete what no step has dealt with, and the old halves of replacements."""
-    rest = context.journal.olds
-    delete(context, [e for e in rest if e.get("delete") or context.is_target(e["urn"])])
+    delete(context, context.journal.olds)
 
 
 def delete(context: Context, entries: list[Entry], *, keep_place: bool = False) -> None:
@@ -30,8 +30,7 @@ def delete(context: Context, entries: list[Entry], *, keep_place: bool = False) 
     """
     for entry in entries:
         if entry.get("protect") and not entry.get("delete"):
-            advice = "it is protected; remove protect from the program and run up first"
-            context.fail(entry["urn"], EngineError(advice))
+            context.fail(entry["urn"], EngineError(PROTECTED))
             return
     going = {entry["urn"] for entry in entries}
     waiting = list(entries)

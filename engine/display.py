@@ -1,4 +1,4 @@
-"""What the user sees of an operation: a live table on a terminal, plain lines elsewhere.
+"""What the user sees of an operation: a line when a step begins, and one when it ends.
 
 Secrets are shown as `[secret]`; messages are searched for the secrets that the engine knows.
 """
@@ -11,25 +11,21 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from engine.values import Properties, mask
 
 SYMBOLS = {
-    "same": (" ", "unchanged"),
-    "create": ("+", "creating"),
-    "update": ("~", "updating"),
-    "replace": ("+-", "replacing"),
-    "delete-replaced": ("--", "deleting replaced"),
-    "delete": ("-", "deleting"),
-    "drift": ("~", "changed outside"),
-    "gone": ("-", "gone"),
+    "same": " ",
+    "create": "+",
+    "update": "~",
+    "replace": "+-",
+    "delete-replaced": "--",
+    "delete": "-",
+    "drift": "~",
+    "gone": "-",
 }
 STYLES = {"+": "green", "~": "yellow", "-": "red", " ": "dim"}
 LEVELS = {"info": "", "warning": "yellow", "error": "bold red"}
@@ -41,35 +37,20 @@ class Display:
     """Shows steps and messages and counts them.
 
     Args:
-        console: where to; a live table is drawn when it is a terminal.
         dry_run: steps are only planned.
         diff: show which properties change.
         debug: show debug messages and tracebacks of failures.
     """
 
-    def __init__(self, console: Console, *, dry_run: bool, diff: bool, debug: bool) -> None:
+    def __init__(self, *, dry_run: bool, diff: bool, debug: bool) -> None:
         self.counts: Counter[str] = Counter()
-        self.steps: list[dict[str, Any]] = []
-        self._console = console
+        self._console = Console(highlight=False)
         self._dry_run = dry_run
         self._diff = diff
         self._debug = debug
         self._lock = threading.Lock()
         self._secrets: list[str] = []  # the longest first: one may hold another
-        self._running: dict[object, tuple[str, str, float]] = {}
         self._started = time.monotonic()
-        self._live: Live | None = None
-
-    @contextmanager
-    def showing(self) -> Iterator[None]:
-        """Draw the table of running steps while the body runs."""
-        if not self._console.is_terminal:
-            yield
-            return
-        with Live(
-            get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True
-        ) as self._live:
-            yield
 
     @contextmanager
     def step(
@@ -81,26 +62,23 @@ class Display:
     ) -> Iterator[None]:
         """Show one step from its begin to its end."""
         begun = time.monotonic()
-        key = object()  # two steps of one resource may run at a time
-        with self._lock:
-            self._running[key] = (operation, urn, begun)
-        if self._live is None and not self._dry_run:
+        if not self._dry_run:
             self._line(operation, urn, "...")
-        names = self.changes(olds or {}, inputs) if inputs is not None else []
+        if inputs is not None:
+            self.changes(olds or {}, inputs)
         try:
             yield
         except BaseException:
             self._line(operation, urn, "failed", begun)
             raise
-        else:
-            self._finished(operation, urn, begun, names)
-        finally:
-            with self._lock:
-                self._running.pop(key, None)
+        self.done(operation, urn, begun)
 
-    def done(self, operation: str, urn: str, names: list[str] | None = None) -> None:
-        """Show a step that took no time."""
-        self._finished(operation, urn, None, names or [])
+    def done(self, operation: str, urn: str, begun: float | None = None) -> None:
+        """Show the end of a step; without its beginning, of one that took no time."""
+        with self._lock:
+            self.counts[operation] += 1
+        if operation != "same":
+            self._line(operation, urn, "planned" if self._dry_run else "done", begun)
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Show `[secret]` for these, also for single lines of them, in all that follows."""
@@ -112,19 +90,13 @@ class Display:
                 reverse=True,
             )
 
-    def changes(self, olds: Properties, news: Properties) -> list[str]:
-        """Names of the properties that differ; shown with their values when asked for."""
-        names = [
-            name
-            for name in sorted(olds.keys() | news.keys())
-            if not name.startswith("__") and olds.get(name) != news.get(name)
-        ]
-        if self._diff:
-            for name in names:
-                old, new = mask(olds.get(name)), mask(news.get(name))
+    def changes(self, olds: Properties, news: Properties) -> None:
+        """Show which properties differ, when that was asked for."""
+        for name in sorted(olds.keys() | news.keys()) if self._diff else ():
+            old, new = mask(olds.get(name)), mask(news.get(name))
+            if not name.startswith("__") and olds.get(name) != news.get(name):
                 text = repr(new) if name not in olds else f"{old!r} => {new!r}"
                 self._print(Text(f"        {name}: {self._clean(text)}", style="dim"))
-        return names
 
     def outputs(self, olds: Properties, news: Properties) -> None:
         """Note which outputs of the stack change."""
@@ -157,29 +129,11 @@ class Display:
         """How many steps changed something, or would."""
         return sum(self.counts[operation] for operation in CHANGES)
 
-    def _finished(self, operation: str, urn: str, begun: float | None, names: list[str]) -> None:
-        with self._lock:
-            self.counts[operation] += 1
-            self.steps.append({"op": operation, "urn": urn, "diffReasons": names})
-        if operation != "same":
-            self._line(operation, urn, "planned" if self._dry_run else "done", begun)
-
     def _line(self, operation: str, urn: str, state: str, begun: float | None = None) -> None:
-        symbol, _ = SYMBOLS[operation]
+        symbol = SYMBOLS[operation]
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
         line = f" {symbol:2} {_short(urn)} {operation} {state}{took}"
         self._print(Text(line, style="bold red" if state == "failed" else STYLES[symbol[0]]))
-
-    def _table(self) -> RenderableType:
-        table = Table.grid(padding=(0, 2))
-        with self._lock:
-            running = sorted(self._running.values(), key=lambda step: step[2])
-        for operation, urn, begun in running:
-            symbol, word = SYMBOLS[operation]
-            table.add_row(
-                f" {symbol}", escape(_short(urn)), word, f"{time.monotonic() - begun:.0f}s"
-            )
-        return table
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)

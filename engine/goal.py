@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pulumi.runtime.proto import resource_pb2
 
 from engine.assets import by_hash
 from engine.durations import SECOND, parse_duration
-from engine.errors import EngineError, UnsupportedError
-from engine.state import Entry
-from engine.values import Properties, from_struct
+from engine.errors import UnsupportedError
+from engine.state import Entry, now
+from engine.structs import from_struct
+from engine.values import Properties
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 PROVIDER_TYPE = "pulumi:providers:"
 
+PROTECTED = "it is protected in the state; to end that: pulumi state unprotect"
+# What the CLI records and the program does not say: a person who protects a resource, for example.
+KEPT = ("created", "protect", "aliases", "sourcePosition", "stackTrace")
 # Request fields that change what happens to a resource and that the engine does not act on.
 REFUSED = {
     "importId": "the option import_",
@@ -31,113 +34,96 @@ REFUSED = {
     "provider": "explicit providers",
     "providers": "explicit providers",
     "pluginDownloadURL": "the option plugin_download_url",
+    "aliases": "the option aliases",
+    "aliasURNs": "the option aliases",
+    "protect": "the option protect",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """One registration. Fields as Pulumi's resource options of the same names."""
+    """One registration.
+
+    Attributes:
+        version: of the package's plugin, as its SDK asks for it.
+        inputs: as the program gives them.
+        delete_before_replace: as Pulumi's option, None where it is not given.
+        fields: what the state records of it, inputs and provider aside.
+    """
 
     urn: str
     type: str
     version: str
     custom: bool
     inputs: Properties
-    parent: str
-    dependencies: list[str]
-    property_dependencies: dict[str, list[str]]
-    protect: bool
-    retain_on_delete: bool
-    deleted_with: str
     delete_before_replace: bool | None
-    custom_timeouts: dict[str, float]
-    ignore_changes: list[str]
-    replace_on_changes: list[str]
-    additional_secret_outputs: list[str]
-    aliases: list[str]
+    fields: Entry
 
-    def entry(self, inputs: Properties, provider: str, created: str, modified: str) -> Entry:
-        """The resource as the state records it, before it has an id and outputs."""
-        fields: Entry = {
-            "urn": self.urn,
-            "custom": self.custom,
-            "type": self.type,
-            "inputs": inputs,
-            "parent": self.parent,
-            "protect": self.protect,
-            "dependencies": self.dependencies,
-            "provider": provider,
-            "propertyDependencies": self.property_dependencies,
-            "additionalSecretOutputs": self.additional_secret_outputs,
-            "aliases": self.aliases,
-            "retainOnDelete": self.retain_on_delete,
-            "deletedWith": self.deleted_with,
-            "created": created,
-            "modified": modified,
-            "customTimeouts": self.custom_timeouts,
-            "ignoreChanges": self.ignore_changes,
-            "replaceOnChanges": self.replace_on_changes,
-        }
-        return {key: value for key, value in fields.items() if value or key == "custom"}
+    def entry(self, inputs: Properties, provider: str, old: Entry | None = None) -> Entry:
+        """The resource as the state records it, before it has an id and outputs.
+
+        Args:
+            inputs: checked.
+            provider: reference of its provider.
+            old: its entry so far, of which all is kept that the program does not say.
+        """
+        kept = {key: old[key] for key in KEPT if key in old} if old is not None else {}
+        time = now()
+        fields = {"inputs": inputs, "provider": provider, "created": time, "modified": time}
+        present = {key: value for key, value in (self.fields | fields).items() if value}
+        return present | {"urn": self.urn, "type": self.type, "custom": self.custom} | kept
 
 
-def goal_of(
-    request: resource_pb2.RegisterResourceRequest,
-    *,
-    project: str,
-    stack: str,
-    parent_aliases: list[str],
-) -> Goal:
+def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stack: str) -> Goal:
     """The goal of a request.
 
     Args:
         request: as the SDK sends it.
         project: the project's name.
         stack: the stack's name.
-        parent_aliases: URNs that the parent had before: its children inherit them.
 
     Raises:
         UnsupportedError: the request needs the pulumi CLI.
     """
-    present = {field.name for field, _ in request.ListFields()}
+    # An option may be given as False, which is what it is without it.
+    present = {field.name for field, value in request.ListFields() if value is not False}
     for name, what in REFUSED.items():
         if name in present and (name != "hooks" or request.hooks.ListFields()):
             raise UnsupportedError(f"{what} (of {request.name})")
+    for path in (*request.ignoreChanges, *map(whole, request.replaceOnChanges)):
+        if not path.isidentifier():
+            raise UnsupportedError(f"{path!r}, which is no whole property (of {request.name})")
     if request.type.startswith(PROVIDER_TYPE):
         raise UnsupportedError(f"explicit providers ({request.name})")
     inputs = {key: v for key, v in from_struct(request.object).items() if v is not None}
-    inherited = [
-        _urn(project, stack, alias, request.type, _renamed(request, alias))
-        for alias in parent_aliases
-    ]
+    fields: Entry = {
+        "parent": request.parent,
+        "dependencies": sorted(request.dependencies),
+        "propertyDependencies": {
+            key: sorted(found.urns)
+            for key, found in request.propertyDependencies.items()
+            if key in inputs
+        },
+        "additionalSecretOutputs": sorted(request.additionalSecretOutputs),
+        "retainOnDelete": request.retainOnDelete,
+        "deletedWith": request.deletedWith,
+        # Of this engine's providers that of commands keeps them; the CLI keeps them for all.
+        "customTimeouts": {
+            field.name: parse_duration(text) / SECOND
+            for field, text in request.customTimeouts.ListFields()
+        },
+        "ignoreChanges": list(request.ignoreChanges),
+        "replaceOnChanges": list(request.replaceOnChanges),
+    }
+    first = request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
     return Goal(
         urn=_urn(project, stack, request.parent, request.type, request.name),
         type=request.type,
         version=request.version,
         custom=request.custom,
         inputs=inputs,
-        parent=request.parent,
-        dependencies=sorted(request.dependencies),
-        property_dependencies={
-            key: sorted(found.urns)
-            for key, found in request.propertyDependencies.items()
-            if key in inputs
-        },
-        protect=request.protect,
-        retain_on_delete=request.retainOnDelete,
-        deleted_with=request.deletedWith,
-        delete_before_replace=(
-            request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
-        ),
-        # Of this engine's providers that of commands keeps them; the CLI keeps them for all.
-        custom_timeouts={
-            field.name: parse_duration(text) / SECOND
-            for field, text in request.customTimeouts.ListFields()
-        },
-        ignore_changes=list(request.ignoreChanges),
-        replace_on_changes=list(request.replaceOnChanges),
-        additional_secret_outputs=sorted(request.additionalSecretOutputs),
-        aliases=[*request.aliasURNs, *inherited],
+        delete_before_replace=first,
+        fields=fields,
     )
 
 
@@ -148,40 +134,18 @@ def _urn(project: str, stack: str, parent: str, type_: str, name: str) -> str:
     return f"urn:pulumi:{stack}::{project}::{qualified}::{name}"
 
 
-def _renamed(request: resource_pb2.RegisterResourceRequest, parent_alias: str) -> str:
-    """A child named after its parent is looked for under the parent's former name."""
-    parent, former = (urn.rpartition("::")[2] for urn in (request.parent, parent_alias))
-    if request.name.startswith(parent):
-        return former + request.name.removeprefix(parent)
-    return str(request.name)
+def whole(path: str) -> str:
+    """The property of a path of `replace_on_changes`: `a` of `a[*]`, as SDKs write it."""
+    return path.removesuffix("[*]")
 
 
-def keep_ignored(inputs: Properties, olds: Properties, paths: list[str]) -> Properties:
-    """The inputs with what `ignore_changes` names as it was.
-
-    Raises:
-        EngineError: a path is no plain property name.
-    """
-    kept = dict(inputs)
-    for path in paths:
-        if not path.isidentifier():
-            raise EngineError(
-                f"ignore_changes {path!r}: the embedded engine takes names of whole properties"
-            )
-        if path in olds:
-            kept[path] = olds[path]
-        else:
-            kept.pop(path, None)
-    return kept
+def keep_ignored(inputs: Properties, olds: Properties, names: list[str]) -> Properties:
+    """The inputs with what `ignore_changes` names as it was."""
+    rest = {key: value for key, value in inputs.items() if key not in names}
+    return rest | {key: olds[key] for key in names if key in olds}
 
 
-def forced_replaces(changed: set[str], paths: list[str]) -> list[str]:
-    """Changed properties that `replace_on_changes` names: `a`, `a.b` and `a[*]` all mean `a`."""
-    roots = {path.replace("[", ".").partition(".")[0] for path in paths}
-    return sorted(changed if "*" in roots else changed & roots)
-
-
-def changed_keys(olds: dict[str, Any], news: dict[str, Any]) -> set[str]:
+def changed_keys(olds: Properties, news: Properties) -> set[str]:
     """Top-level properties that differ."""
     return {
         key for key in olds.keys() | news.keys() if by_hash(olds.get(key)) != by_hash(news.get(key))

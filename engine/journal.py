@@ -29,7 +29,6 @@ class Journal:
         self._olds = list(state.resources)
         self._news: list[Entry] = []
         self._pending = list(state.pending)
-        self._renamed: dict[str, str] = {}
         self._vanished: set[str] = set()
         self._dirty = False
 
@@ -45,14 +44,11 @@ class Journal:
         with self.lock:
             return [*self._news, *self._olds]
 
-    def old(self, urns: list[str]) -> Entry | None:
-        """The living old entry of the first URN that has one."""
+    def old(self, urn: str) -> Entry | None:
+        """The living old entry under the URN."""
         with self.lock:
-            for urn in urns:
-                for entry in self._olds:
-                    if entry["urn"] == urn and not entry.get("delete"):
-                        return entry
-        return None
+            living = (e for e in self._olds if e["urn"] == urn and not e.get("delete"))
+            return next(living, None)
 
     def new(self, urn: str) -> Entry | None:
         """The entry that this operation recorded under the URN."""
@@ -88,11 +84,9 @@ class Journal:
         with self.lock:
             if old is not None:
                 self._remove(old)
-                if old["urn"] != new["urn"]:
-                    self._renamed[old["urn"]] = new["urn"]
             self._news.append(new)
             self._vanished.discard(new["urn"])
-            self._dirty = self._dirty or changed or _differs(new, old)
+            self._dirty = self._dirty or changed or new != old
             if changed:
                 self.flush()
 
@@ -146,35 +140,20 @@ class Journal:
                     return
 
     def _with_live_references(self, entry: Entry, urns: set[str]) -> Entry:
-        """The entry with URNs as they are now, and without those of what is gone."""
-        if not self._renamed and not self._vanished:
+        """The entry without URNs of what is gone."""
+        if not self._vanished:
             return entry
         tidy = dict(entry)
         if "dependencies" in tidy:
-            tidy["dependencies"] = self._now(tidy["dependencies"], urns)
+            tidy["dependencies"] = [urn for urn in tidy["dependencies"] if urn in urns]
         if "propertyDependencies" in tidy:
             tidy["propertyDependencies"] = {
-                key: self._now(sources, urns)
+                key: [urn for urn in sources if urn in urns]
                 for key, sources in tidy["propertyDependencies"].items()
             }
-        for key in ("parent", "deletedWith"):
-            if key in tidy:
-                tidy[key] = self._renamed.get(tidy[key], tidy[key])
         if tidy.get("deletedWith") in self._vanished:
             del tidy["deletedWith"]
         if tidy.get("parent") in self._vanished:
             # Any parent will do until the program registers it again: the stack is always there.
             tidy["parent"] = next(urn for urn in urns if f"::{STACK_TYPE}::" in urn)
         return tidy
-
-    def _now(self, sources: list[str], urns: set[str]) -> list[str]:
-        return [urn for urn in (self._renamed.get(s, s) for s in sources) if urn in urns]
-
-
-def _differs(new: Entry, old: Entry | None) -> bool:
-    ignored = {"modified", "created", "sourcePosition", "stackTrace"}
-    if old is None:
-        return True
-    return {k: v for k, v in new.items() if k not in ignored} != {
-        k: v for k, v in old.items() if k not in ignored
-    }

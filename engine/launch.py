@@ -13,9 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from access import state_folder
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, make, read
-from engine.state import logged_in_backend
 
 # Where the settings have lost the salt of their secrets, the CLI takes that of the state.
 SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
@@ -69,9 +69,9 @@ def _passphrase() -> dict[str, str]:
 
 
 def _backend() -> dict[str, str]:
-    if "PULUMI_BACKEND_URL" in os.environ:
+    if state_folder.URL in os.environ:
         return {}
-    return {"PULUMI_BACKEND_URL": logged_in_backend()}
+    return {state_folder.URL: state_folder.logged_in()}
 
 
 if __name__ == "__main__":

@@ -16,10 +16,7 @@ def refresh(context: Context) -> None:
     chosen = [
         entry
         for entry in context.journal.olds
-        if is_managed(entry)
-        and not entry.get("delete")
-        and not entry.get("pendingReplacement")
-        and context.is_target(entry["urn"])
+        if is_managed(entry) and not entry.get("delete") and not entry.get("pendingReplacement")
     ]
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [pool.submit(copy_context().run, _refresh_one, context, entry) for entry in chosen]
@@ -45,7 +42,7 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
         try:
             if operation["type"] == "creating":
                 _recover_create(context, entry)
-            elif (held := context.journal.old([entry["urn"]])) is not None and is_managed(held):
+            elif (held := context.journal.old(entry["urn"])) is not None and is_managed(held):
                 _refresh_one(context, held)
         except Exception as error:
             context.fail(entry["urn"], error)
@@ -70,18 +67,16 @@ def _refresh_one(context: Context, entry: Entry) -> None:
     if outputs == old_outputs and inputs == old_inputs:
         context.display.done("same", entry["urn"])
         return
-    names = context.display.changes(old_outputs, outputs) if live.drifted else []
+    if live.drifted:
+        context.display.changes(old_outputs, outputs)
     context.journal.mark(entry, id=live.id, inputs=inputs, outputs=outputs, modified=now())
     context.journal.flush()
-    if live.drifted:
-        context.display.done("drift", entry["urn"], names)
-    else:
-        context.display.done("same", entry["urn"])
+    context.display.done("drift" if live.drifted else "same", entry["urn"])
 
 
 def _recover_create(context: Context, entry: Entry) -> None:
     live = context.provider(entry["type"]).find(reveal(entry.get("inputs", {})))
-    held = context.journal.old([entry["urn"]])
+    held = context.journal.old(entry["urn"])
     if live is None:
         context.unsettled.add(entry["urn"])
         return

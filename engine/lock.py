@@ -20,8 +20,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from engine import files
 from engine.errors import EngineError
 
@@ -168,6 +166,8 @@ def _has_ended(holder: Holder, pid: int) -> bool:
     """True when a process of an engine that would be seen here is not there."""
     if (holder[BOOT], holder.get(NAMESPACE)) != (_boot(), _namespace()):
         return False
+    import psutil  # noqa: PLC0415 (not at the top: reading a state needs none)
+
     if not psutil.pid_exists(pid):
         return True
     with suppress(OSError):  # of another user, where those are hidden
@@ -194,6 +194,8 @@ def _no_cli_has(pid: int) -> bool:
 
 
 def _is_local(path: Path) -> bool:
+    import psutil  # noqa: PLC0415 (as above)
+
     above = [
         (len(mount.mountpoint), order, mount.fstype)
         for order, mount in enumerate(psutil.disk_partitions(all=True))

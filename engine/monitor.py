@@ -7,7 +7,7 @@ runs in this process, and its registrations arrive here on threads of the SDK's 
 from __future__ import annotations
 
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, resource_pb2
@@ -16,7 +16,7 @@ from engine.context import Context
 from engine.errors import EngineError, UnsupportedError
 from engine.goal import STACK_TYPE, goal_of
 from engine.steps import StoppedError, reconcile
-from engine.values import from_struct, to_struct
+from engine.structs import from_struct, to_struct
 
 SEVERITIES = {
     engine_pb2.DEBUG: "debug",
@@ -36,7 +36,7 @@ class Monitor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._aliases: dict[str, list[str]] = {}  # of every URN registered so far
+        self._urns: set[str] = set()  # registered so far
 
     def GetDeploymentInfo(self, _: empty_pb2.Empty) -> resource_pb2.DeploymentInfo:  # noqa: N802
         """Features that the SDK may use; without SECRETS it would send secrets in the clear."""
@@ -58,17 +58,13 @@ class Monitor:
         try:
             if self._context.stopping.is_set():
                 raise StoppedError
-            goal = goal_of(
-                request,
-                project=self._context.project.name,
-                stack=self._context.stack,
-                parent_aliases=self._aliases.get(request.parent, []),
-            )
+            context = self._context
+            goal = goal_of(request, project=context.project.name, stack=context.stack)
             with self._lock:
-                if goal.urn in self._aliases:
+                if goal.urn in self._urns:
                     raise EngineError(f"{goal.urn} is registered twice; give one another name")
-                self._aliases[goal.urn] = goal.aliases
-            entry, outputs = reconcile(self._context, goal)
+                self._urns.add(goal.urn)
+            entry, outputs = reconcile(context, goal)
         except StoppedError:
             return resource_pb2.RegisterResourceResponse(result=resource_pb2.FAIL)
         except Exception as error:
@@ -95,17 +91,12 @@ class Monitor:
         """The program is done; the engine needs nothing more of it."""
         return empty_pb2.Empty()
 
-    def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> NoReturn:  # noqa: N802
-        """Refused: functions of providers."""
-        raise UnsupportedError(f"the function {request.tok}")
+    def Invoke(self, request: Any) -> NoReturn:  # noqa: N802
+        """Refused: functions of providers, lookups of resources, methods of remote components."""
+        what = getattr(request, "tok", "") or f"{request.type} {request.name}"
+        raise UnsupportedError(f"the call of {what}")
 
-    def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> NoReturn:  # noqa: N802
-        """Refused: resources that are looked up."""
-        raise UnsupportedError(f"the lookup of {request.type} {request.name}")
-
-    def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
-        """Refused: methods of remote components."""
-        raise UnsupportedError(f"the method {request.tok}")
+    ReadResource = Call = Invoke
 
     def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:  # noqa: N802
         """A message of the program or of a provider."""

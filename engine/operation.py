@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-
-from engine.command_schema import hidden
+from engine.command.schema import hidden
 from engine.context import Context
 from engine.crypto import Crypter
 from engine.deletion import delete_rest
@@ -50,12 +47,8 @@ class Operation:
         self._backend = backend
         self._options = options
         self._dry_run = dry_run
-        console = Console(stderr=options.json, highlight=False)
-        self._display = Display(
-            console, dry_run=self._dry_run, diff=options.diff, debug=options.debug
-        )
+        self._display = Display(dry_run=dry_run, diff=options.diff, debug=options.debug)
         self._context: Context | None = None
-        self._started = time.monotonic()
         self._stopped = False
 
     def run(self) -> bool:
@@ -80,17 +73,6 @@ class Operation:
         self._display.message("warning", "stopping: finishing the steps in hand", "")
         if self._context is not None:
             self._context.cancel()
-
-    def result(self) -> dict[str, Any]:
-        """What was done, or would be, in the words of `pulumi preview --json`."""
-        counts = {key: n for key, n in self._display.counts.items() if key != "outputs"}
-        failures = self._context.failures if self._context is not None else []
-        return {
-            "steps": self._display.steps,
-            "changeSummary": counts,
-            "duration": int((time.monotonic() - self._started) * 1e9),
-            "failures": failures,
-        }
 
     def _run(self) -> bool:
         phrase = passphrase()
@@ -118,15 +100,13 @@ class Operation:
             config=settings.config,
             journal=journal,
             display=self._display,
-            targets=self._options.target,
             dry_run=self._dry_run,
         )
         if self._stopped:
             context.stopping.set()
         if not self._dry_run:
             self._backend.back_up(self._project.name, self._stack)
-        with self._display.showing():
-            self._steps(context, settings, state.pending)
+        self._steps(context, settings, state.pending)
         if not self._dry_run:
             try:
                 journal.flush()

@@ -6,11 +6,11 @@ with its defaults, and a stack's settings with secrets decrypted.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -24,9 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 NAME_RULE = "use 1 to 100 letters, digits, '-', '_' and '.', but not '.' or '..'"
 NOT_NAMES = (".", "..")  # the CLI takes them, and writes beside the stack's own folders
 OWN_PROVIDERS = ("", "default", "passphrase")
-GO_TIME = re.compile(
-    r"\d{4}-\d\d-\d\d([Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)| \d\d:\d\d:\d\d(\.\d+)?)?"
-)
+DECLARED = {"type", "default", "description", "secret", "items"}  # known keys of a declaration
 CONFIG_TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -78,13 +76,18 @@ class Project:
         if not _is_name(name):
             raise EngineError(f"{path}: the name {name!r} is not valid; {NAME_RULE}")
         config = _mapping(document, "config", path.name)
+        for key, declared in config.items():
+            if (
+                not isinstance(declared, dict)
+                or "type" not in declared
+                or declared.keys() - DECLARED
+            ):
+                raise UnsupportedError(f"the declaration of {key} in {path.name}")
         return cls(
             root=path.parent,
             name=name,
             main=path.parent / str(document.get("main", ".")),
-            schema={
-                key if ":" in key else f"{name}:{key}": declared for key, declared in config.items()
-            },
+            schema={_full(name, key): declared for key, declared in config.items()},
             backend_url=str(_mapping(document, "backend", path.name).get("url", "")),
         )
 
@@ -132,74 +135,49 @@ def read_settings(project: Project, stack: str, state_salt: str = "") -> Setting
     if (provider := str(document.get("secretsprovider") or "")) not in OWN_PROVIDERS:
         raise UnsupportedError(f"the secrets provider {provider!r} of {path.name}")
     salt = str(document.get("encryptionsalt") or "")
-    secrets = _Secrets(path.name, salt or state_salt)
-    config: dict[str, str] = {}
-    secret_keys = [key for key, declared in project.schema.items() if _declares_secret(declared)]
-    for key, given in _mapping(document, "config", path.name).items():
-        full_key = key if ":" in key else f"{project.name}:{key}"
-        value, is_secret = secrets.reveal(key, given)
-        if is_secret:
-            secret_keys.append(full_key)
-        else:
-            _check_type(path.name, key, value, project.schema.get(full_key))
-        config[full_key] = _as_text(value)
-    for key, declared in project.schema.items():
-        if key in config:
-            continue
-        default = declared.get("default", declared.get("value")) if _typed(declared) else declared
-        if default is not None:
-            config[key] = _as_text(_plain(project.name, key, default, lambda text: text))
-    return Settings(config=config, secret_keys=sorted(set(secret_keys)), salt=salt)
 
+    @functools.cache  # the key takes a moment to make, and few settings are encrypted
+    def crypter() -> Crypter:
+        return Crypter(passphrase(), salt or state_salt)
 
-class _Secrets:
-    """Reads the values of one settings file that are encrypted, or hold what is.
+    secret_keys = {key for key, declared in project.schema.items() if declared.get("secret")}
 
-    The key is made from the passphrase when the first of them is met: that takes a moment.
-    """
-
-    def __init__(self, file: str, salt: str) -> None:
-        self._file = file
-        self._salt = salt
-        self._crypter: Crypter | None = None
-
-    def reveal(self, key: str, given: Any) -> tuple[Any, bool]:
-        """A value in the clear, and whether any of it was encrypted."""
-        found: list[str] = []
-
-        def decrypt(ciphertext: str) -> str:
-            found.append(ciphertext)
-            return self._decrypt(key, ciphertext)
-
-        return _plain(self._file, key, given, decrypt), bool(found)
-
-    def _decrypt(self, key: str, ciphertext: str) -> str:
-        if not self._salt:
+    def decrypt(key: str, ciphertext: str) -> str:
+        secret_keys.add(_full(project.name, key))
+        if not (salt or state_salt):
             raise EngineError(
-                f"{self._file}: {key} is encrypted but encryptionsalt is missing, here and in the "
+                f"{path.name}: {key} is encrypted but encryptionsalt is missing, here and in the "
                 f"state; restore that line, or set {key} anew"
             )
-        self._crypter = self._crypter or Crypter(passphrase(), self._salt)
+        cipher = crypter()
         try:
-            return self._crypter.decrypt(ciphertext)
+            return cipher.decrypt(ciphertext)
         except EngineError:
             raise EngineError(
-                f"{self._file}: {key} cannot be decrypted: it was changed, or made with another "
+                f"{path.name}: {key} cannot be decrypted: it was changed, or made with another "
                 "encryptionsalt or passphrase; restore the one it was made with, or set it anew"
             ) from None
 
+    config: dict[str, str] = {}
+    for key, given in _mapping(document, "config", path.name).items():
+        full_key = _full(project.name, key)
+        value = _plain(path.name, key, given, decrypt)
+        if full_key not in secret_keys:
+            _check_type(path.name, key, value, project.schema.get(full_key, {}).get("type"))
+        config[full_key] = _as_text(value)
+    for key, declared in project.schema.items():
+        if key not in config and declared.get("default") is not None:
+            config[key] = _as_text(_plain("Pulumi.yaml", key, declared["default"], decrypt))
+    return Settings(config=config, secret_keys=sorted(secret_keys), salt=salt)
 
-def _plain(file: str, key: str, value: Any, decrypt: Callable[[str], str]) -> Any:
+
+def _plain(file: str, key: str, value: Any, decrypt: Callable[[str, str], str]) -> Any:
     """A value of YAML as JSON has it, as the pulumi CLI turns the one into the other."""
     if isinstance(value, dict):
         if set(value) == {"secure"} and isinstance(value["secure"], str):
-            return decrypt(value["secure"])
-        return {
-            name if isinstance(name, str) else json.dumps(_plain(file, key, name, decrypt)): _plain(
-                file, key, item, decrypt
-            )
-            for name, item in value.items()
-        }
+            return decrypt(key, value["secure"])
+        plain = {_as_text(_plain(file, key, k, decrypt)): v for k, v in value.items()}
+        return {name: _plain(file, key, item, decrypt) for name, item in plain.items()}
     if isinstance(value, list):
         return [_plain(file, key, item, decrypt) for item in value]
     if value is None or isinstance(value, (str, int, float)):
@@ -221,16 +199,11 @@ def _mapping(document: dict[str, Any], part: str, file: str) -> dict[str, Any]:
     return found
 
 
-def _typed(declared: Any) -> bool:
-    return isinstance(declared, dict) and bool({"type", "default", "value"} & set(declared))
+def _full(project: str, key: str) -> str:
+    return key if ":" in key else f"{project}:{key}"
 
 
-def _declares_secret(declared: Any) -> bool:
-    return _typed(declared) and bool(declared.get("secret"))
-
-
-def _check_type(file: str, key: str, value: Any, declared: Any) -> None:
-    expected = declared.get("type") if _typed(declared) else None
+def _check_type(file: str, key: str, value: Any, expected: str | None) -> None:
     if expected not in CONFIG_TYPES or value is None:
         return
     wrong = not isinstance(value, CONFIG_TYPES[expected])
@@ -249,30 +222,9 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML with times as the texts that the CLI makes of them."""
-
-
-def _time(_: _Loader, node: yaml.ScalarNode) -> str:
-    if not GO_TIME.fullmatch(node.value):
-        return str(node.value)
-    try:
-        # Only these forms are times to the CLI, and programs get them as Go prints them.
-        time = datetime.fromisoformat(node.value.upper())
-    except ValueError:
-        return str(node.value)
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    fraction = f".{time:%f}".rstrip("0").rstrip(".")
-    zone = f"{time:%z}"
-    return f"{time:%Y-%m-%d %H:%M:%S}{fraction} {zone} {zone if time.utcoffset() else 'UTC'}"
-
-
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", _time)
-
-
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(path.read_text(), _Loader) or {}  # noqa: S506 - a safe one
+        document = yaml.safe_load(path.read_text()) or {}
     except (OSError, UnicodeDecodeError) as error:
         raise EngineError(f"{path} cannot be read: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -92,14 +92,8 @@ def working(entry: Entry, kind: str) -> Iterator[None]:
         WORK.reset(token)
 
 
-class Provider(Protocol):
-    """Resources of one type. Properties are in the clear; unknowns are Pulumi's sentinel."""
-
-    def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
-        """Checked inputs, and a line for each fault."""
-
-    def diff(self, id_: str, olds: Properties, news: Properties) -> Diff:
-        """Old outputs against new inputs."""
+class Actions(Protocol):
+    """The work on resources of one type. Properties are in the clear."""
 
     def create(self, news: Properties) -> Live:
         """Make the resource, whole or not at all."""
@@ -118,6 +112,16 @@ class Provider(Protocol):
 
     def delete(self, id_: str, olds: Properties) -> None:
         """Remove the resource."""
+
+
+class Provider(Actions, Protocol):
+    """All that is to know of resources of one type. Unknowns are Pulumi's sentinel."""
+
+    def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
+        """Checked inputs, and a line for each fault."""
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diff:
+        """Old outputs against new inputs."""
 
 
 class DynamicProvider:

@@ -1,13 +1,11 @@
 """Pulumi's file backend: stack files, their backups and locks, written so that nothing is lost.
 
-The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
-on), so either tool can take over the other's stack. One key is ours, `sha256` over the checkpoint:
-the CLI ignores and drops it; where it stands, a flipped bit is noticed. History files are left out.
+They are the pulumi CLI's own (`access/state_folder.py`), so either tool can take over the other's
+stack. History files are left out.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from access import state_folder
+from access.state_folder import ORGANIZATION
 from engine import files, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
@@ -26,7 +26,6 @@ from engine.project import Project
 from engine.values import decrypt, encrypt, holds_secret
 
 VERSION = 3  # of the checkpoint format
-ORGANIZATION = "organization"  # what a file backend calls its only one
 PROPERTY_FIELDS = ("inputs", "outputs")
 BACKUPS_KEPT = 50  # of a stack; an operation that changes nothing makes none
 # Marks of a resource that mean steps the engine does not know.
@@ -67,21 +66,21 @@ class Backend:
     """
 
     def __init__(self, url: str, root: Path) -> None:
-        url = url or logged_in_backend()
-        if not url.startswith("file://"):
+        url = url or state_folder.logged_in()
+        folder = state_folder.find(url, root)
+        if folder is None:
             raise UnsupportedError(f"the state backend {url!r}")
-        folder = Path(url.removeprefix("file://")).expanduser()
-        self.folder = (root / folder).resolve() / ".pulumi"
-        self.url = f"file://{self.folder.parent}"
+        self.folder = folder
+        self.url = f"{state_folder.SCHEME}{folder.parent}"
 
     @classmethod
     def of(cls, project: Project) -> Backend:
         """The backend that PULUMI_BACKEND_URL, else the project, else the user's login names."""
-        return cls(os.environ.get("PULUMI_BACKEND_URL") or project.backend_url, project.root)
+        return cls(os.environ.get(state_folder.URL) or project.backend_url, project.root)
 
     def stack_file(self, project: str, stack: str) -> Path:
         """The stack's state file."""
-        return self.folder / "stacks" / project / f"{stack}.json"
+        return state_folder.stack_file(self.folder, project, stack)
 
     def stacks(self, project: str) -> list[str]:
         """Names of the project's stacks that have a state."""
@@ -90,7 +89,8 @@ class Backend:
     def backups(self, project: str, stack: str) -> list[Path]:
         """Copies of earlier states, the newest first."""
         beside = self.stack_file(project, stack).with_suffix(".json.bak")
-        return [*([beside] if beside.exists() else []), *self._archived(project, stack)]
+        archived = state_folder.archived(self.folder, project, stack)
+        return [*([beside] if beside.exists() else []), *archived]
 
     def exists(self, project: str, stack: str) -> bool:
         """True when the stack has a state.
@@ -130,7 +130,7 @@ class Backend:
         for entry in (*state.resources, *(op["resource"] for op in state.pending)):
             for name in PROPERTY_FIELDS:
                 if crypter is not None and name in entry:
-                    entry[name] = decrypt(entry[name], crypter)
+                    entry[name] = decrypt(entry[name], crypter.decrypt)
                 elif holds_secret(entry.get(name)):
                     raise self._damaged(project, stack, "holds secrets, and no salt to read them")
         return state
@@ -142,19 +142,15 @@ class Backend:
             EngineError: the file is damaged.
         """
         try:
-            document = json.loads(self.stack_file(project, stack).read_bytes())
-            latest: dict[str, Any] = document["checkpoint"]["latest"] or {}
-            if document["version"] != VERSION:
-                raise ValueError(f"has format {document['version']}, not {VERSION}")
-            if "sha256" in document and document["sha256"] != _digest(document["checkpoint"]):
-                raise ValueError("does not match its checksum")
-            _check_resources(latest.get("resources") or [], stack, project)
-            features = document.get("features")
+            checkpoint = state_folder.read(self.stack_file(project, stack))
+            if checkpoint.version != VERSION:
+                raise ValueError(f"has format {checkpoint.version}, not {VERSION}")
+            _check_resources(checkpoint.deployment.get("resources") or [], stack, project)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(project, stack, f"is damaged ({error})") from None
-        if features:
-            raise UnsupportedError(f"the features {features} of the state")
-        return latest
+        if checkpoint.features:
+            raise UnsupportedError(f"the features {checkpoint.features} of the state")
+        return checkpoint.deployment
 
     def save(self, project: str, stack: str, state: State, crypter: Crypter) -> None:
         """Replace the stack's state file at once and durably.
@@ -164,9 +160,8 @@ class Backend:
         """
 
         def sealed(entry: Entry) -> Entry:
-            return entry | {
-                name: encrypt(entry[name], crypter) for name in PROPERTY_FIELDS if name in entry
-            }
+            parts = {name: entry[name] for name in PROPERTY_FIELDS if name in entry}
+            return {**entry, **encrypt(parts, crypter.encrypt)}
 
         latest: dict[str, Any] = {
             "manifest": {"time": now(), "magic": "", "version": ""},
@@ -179,7 +174,8 @@ class Backend:
                 op | {"resource": sealed(op["resource"])} for op in state.pending
             ]
         checkpoint = {"stack": f"{ORGANIZATION}/{project}/{stack}", "latest": latest}
-        document = {"version": VERSION, "checkpoint": checkpoint, "sha256": _digest(checkpoint)}
+        digest = state_folder.digest(checkpoint)
+        document = {"version": VERSION, "checkpoint": checkpoint, "sha256": digest}
         content = json.dumps(document, indent=4).encode()
         self._write(project, stack, self.stack_file(project, stack), content)
 
@@ -195,7 +191,7 @@ class Backend:
         if not path.exists():
             return  # nothing came to be
         content = path.read_bytes()
-        kept = self._archived(project, stack)
+        kept = state_folder.archived(self.folder, project, stack)
         if kept and kept[0].read_bytes() == content:
             return
         copy = self.folder / "backups" / project / stack / f"{stack}.{time.time_ns()}.json"
@@ -241,11 +237,6 @@ class Backend:
         """
         return lock.cancel(self._locks(project, stack))
 
-    def _archived(self, project: str, stack: str) -> list[Path]:
-        found = (self.folder / "backups" / project / stack).glob(f"{stack}.*.json")
-        named = [path for path in found if path.suffixes[-2][1:].isdigit()]
-        return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
-
     def _locks(self, project: str, stack: str) -> Path:
         return self.folder / "locks" / ORGANIZATION / project / stack
 
@@ -274,22 +265,6 @@ class Backend:
         backups = self.backups(project, stack)
         action = f"restore it: cp {backups[0]} {path}" if backups else "there is no backup of it"
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
-
-
-def logged_in_backend() -> str:
-    """The backend that `pulumi login` chose, else the local one."""
-    home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
-    try:
-        current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
-    except (OSError, ValueError):
-        current = ""
-    # Not `file://~`: the CLI takes the home of the user database for it, which need not be $HOME.
-    return current or f"file://{Path.home()}"
-
-
-def _digest(checkpoint: dict[str, Any]) -> str:
-    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check_resources(resources: list[Entry], stack: str, project: str) -> None:

@@ -5,17 +5,16 @@ The order is Pulumi's: check, diff, then same, create, update or replace.
 
 from __future__ import annotations
 
-from engine.command_schema import hidden, secret_outputs
+from engine.command.schema import hidden, secret_outputs
 from engine.context import Context
 from engine.deletion import delete
 from engine.errors import EngineError
-from engine.goal import Goal, changed_keys, forced_replaces, keep_ignored
+from engine.goal import PROTECTED, Goal, changed_keys, keep_ignored, whole
 from engine.providers import Diff, Live, Provider, working
 from engine.state import Entry, now
 from engine.values import (
     UNKNOWN,
     Properties,
-    has_unknown,
     mark_like,
     reveal,
     secret_keys,
@@ -37,15 +36,12 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
         StoppedError: something failed on the way.
         Exception: whatever the provider raises.
     """
-    old = context.journal.old([goal.urn, *goal.aliases])
+    old = context.journal.old(goal.urn)
     if not goal.custom:
         return _component(context, goal, old)
-    if not context.is_target(goal.urn):
-        return _leave(context, goal, old)
     provider = context.provider(goal.type)
     inputs = _checked(context, provider, goal, old)
-    created = old.get("created", now()) if old is not None else now()
-    entry = goal.entry(inputs, context.provider_reference(goal.type, goal.version), created, now())
+    entry = goal.entry(inputs, context.provider_reference(goal.type, goal.version), old)
     if old is None or old.get("pendingReplacement"):
         return _create(context, provider, goal, entry, old)
     diff = _diff(provider, goal, old, inputs)
@@ -62,9 +58,7 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
 
 def _checked(context: Context, provider: Provider, goal: Goal, old: Entry | None) -> Properties:
     olds = old.get("inputs", {}) if old is not None else {}
-    inputs = keep_ignored(goal.inputs, olds, goal.ignore_changes) if old else goal.inputs
-    if not context.dry_run and has_unknown(inputs):
-        raise EngineError("an input is not known: what it comes from is not among the targets")
+    inputs = keep_ignored(goal.inputs, olds, goal.fields["ignoreChanges"]) if old else goal.inputs
     context.display.hide(hidden(goal.type, inputs))
     checked, faults = provider.check(reveal(olds), reveal(inputs))
     if faults:
@@ -74,38 +68,30 @@ def _checked(context: Context, provider: Provider, goal: Goal, old: Entry | None
 
 
 def _component(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Properties]:
-    created = old.get("created", now()) if old is not None else now()
-    entry = goal.entry(goal.inputs, "", created, now())
+    entry = goal.entry(goal.inputs, "", old)
     operation = "create"
     if old is not None:
         operation = "same" if old.get("inputs", {}) == goal.inputs else "update"
         entry["outputs"] = old.get("outputs", {})
+        if operation == "same":
+            entry["modified"] = old.get("modified", entry["modified"])
     context.display.done(operation, goal.urn)
     context.journal.record(entry, old, changed=operation != "same")
     return entry, goal.inputs
 
 
-def _leave(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, Properties]:
-    """A resource that is no target stays as it is; a new one stays unmade."""
-    if old is None:
-        return {"urn": goal.urn}, dict.fromkeys(goal.inputs, UNKNOWN)
-    context.provider_reference(goal.type, goal.version)
-    context.journal.record(old, old, changed=False)
-    context.display.done("same", goal.urn)
-    return old, old.get("outputs", {})
-
-
 def _diff(provider: Provider, goal: Goal, old: Entry, inputs: Properties) -> Diff:
     news = reveal(inputs)
     # What is ignored is as the inputs, which hold what it was, even where it really differs.
-    olds = {k: v for k, v in reveal(old.get("outputs", {})).items() if k not in goal.ignore_changes}
-    olds |= {key: news[key] for key in goal.ignore_changes if key in news}
+    ignored = goal.fields["ignoreChanges"]
+    olds = {k: v for k, v in reveal(old.get("outputs", {})).items() if k not in ignored}
+    olds |= {key: news[key] for key in ignored if key in news}
     diff = provider.diff(old["id"], olds, news)
     changed = changed_keys(reveal(old.get("inputs", {})), news)
     changes = bool(changed) if diff.changes is None else diff.changes
     # The CLI keeps what was made but did not come up, and has the next update settle it.
     changes = changes or bool(old.get("initErrors"))
-    forced = forced_replaces(changed, goal.replace_on_changes)
+    forced = changed & {whole(path) for path in goal.fields["replaceOnChanges"]}
     return Diff(
         changes=changes,
         replaces=sorted({*diff.replaces, *forced}) if changes or forced else [],
@@ -167,10 +153,7 @@ def _replace(
     context: Context, provider: Provider, goal: Goal, entry: Entry, old: Entry, diff: Diff
 ) -> tuple[Entry, Properties]:
     if old.get("protect"):
-        raise EngineError(
-            f"a change of {', '.join(diff.replaces)} replaces it, but it is protected; remove "
-            "protect from the program and run up first"
-        )
+        raise EngineError(f"a change of {', '.join(diff.replaces)} replaces it, but {PROTECTED}")
     entry["created"] = now()
     first = goal.delete_before_replace
     if first is None:
@@ -211,5 +194,5 @@ def _replaced_with(context: Context, root: Entry) -> list[Entry]:
 
 
 def _marked(goal: Goal, inputs: Properties, outputs: Properties) -> Properties:
-    names = [*goal.additional_secret_outputs, *secret_outputs(goal.type, inputs)]
+    names = [*goal.fields["additionalSecretOutputs"], *secret_outputs(goal.type, inputs)]
     return secret_keys(mark_like(outputs, inputs), names)

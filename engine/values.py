@@ -8,15 +8,11 @@ secrets unwrapped; the state file sees them encrypted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from google.protobuf import json_format, struct_pb2
-
-from engine.assets import ARCHIVE, ASSET, SIGNATURE, is_asset, with_hash
-
-if TYPE_CHECKING:
-    from engine.crypto import Crypter
+from engine.assets import ARCHIVE, ASSET, SIGNATURE
+from engine.errors import EngineError
 
 Properties = dict[str, Any]
 
@@ -24,57 +20,35 @@ SECRET = "1b47061264138c4ac30d75fd1eb44270"  # SIGNATURE's value for a secret  #
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # known only after the update
 
 
-class UnsupportedValueError(Exception):
-    """A value that only the pulumi CLI can handle: a resource reference."""
+def each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A list or an object with its items changed; any other value as it is."""
+    if isinstance(value, list):
+        return [change(item) for item in value]
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in value.items()}
+    return value
 
 
-def from_struct(struct: struct_pb2.Struct) -> Properties:
-    """Plain JSON of a protobuf struct; whole floats become ints, as in the state file.
-
-    Raises:
-        EngineError: an asset cannot be read.
-    """
-    values: Properties = _hashed(whole_numbers(json_format.MessageToDict(struct)))
-    return values
-
-
-def to_struct(values: Properties) -> struct_pb2.Struct:
-    """The protobuf struct of plain JSON."""
-    struct = struct_pb2.Struct()
-    json_format.ParseDict(values, struct)
-    return struct
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def whole_numbers(value: Any) -> Any:
     """The value with whole floats as ints, as the state file has them.
 
     Raises:
-        UnsupportedValueError: it holds a resource reference.
+        EngineError: it holds a resource reference.
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, list):
-        return [whole_numbers(item) for item in value]
-    if isinstance(value, dict):
-        signature = value.get(SIGNATURE)
-        if signature not in (None, SECRET, ASSET, ARCHIVE):
-            raise UnsupportedValueError(
-                "the embedded engine knows no resource references: export a resource's fields "
-                "instead, or use the pulumi CLI"
-            )
-        return {key: whole_numbers(item) for key, item in value.items()}
-    return value
-
-
-def _hashed(value: Any) -> Any:
-    """The value with the hashes of its assets, which the SDK leaves to the engine."""
-    if is_asset(value):
-        return value if has_unknown(value) else with_hash(value)
-    if isinstance(value, list):
-        return [_hashed(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _hashed(item) for key, item in value.items()}
-    return value
+    if isinstance(value, dict) and value.get(SIGNATURE) not in (None, SECRET, ASSET, ARCHIVE):
+        raise EngineError(
+            "the embedded engine knows no resource references: export a resource's fields "
+            "instead, or use the pulumi CLI"
+        )
+    return each(value, whole_numbers)
 
 
 def is_secret(value: Any) -> bool:
@@ -89,56 +63,35 @@ def secret(value: Any) -> Properties:
 
 def holds_secret(value: Any) -> bool:
     """True when any part of the value is a secret."""
-    if isinstance(value, dict):
-        return is_secret(value) or any(holds_secret(item) for item in value.values())
-    return isinstance(value, list) and any(holds_secret(item) for item in value)
+    return is_secret(value) or any(holds_secret(item) for item in _items(value))
 
 
 def secret_strings(value: Any, *, inside: bool = False) -> Iterator[str]:
     """The texts in the secrets of a value; in all of it where it is `inside` one."""
-    if isinstance(value, str) and inside:
-        yield value
-    elif isinstance(value, dict):
-        inside = inside or is_secret(value)
-        for key, item in value.items():
-            if key != SIGNATURE:
-                yield from secret_strings(item, inside=inside)
-    elif isinstance(value, list):
-        for item in value:
+    if is_secret(value):
+        yield from secret_strings(value["value"], inside=True)
+    elif isinstance(value, str):
+        yield from [value] if inside else []
+    else:
+        for item in _items(value):
             yield from secret_strings(item, inside=inside)
 
 
 def reveal(value: Any) -> Any:
     """The value without any secret mark, however deep."""
-    if is_secret(value):
-        return reveal(value["value"])
-    if isinstance(value, list):
-        return [reveal(item) for item in value]
-    if isinstance(value, dict):
-        return {key: reveal(item) for key, item in value.items()}
-    return value
+    return reveal(value["value"]) if is_secret(value) else each(value, reveal)
 
 
 def mask(value: Any) -> Any:
     """The value as a reader may see it: secrets and unknowns replaced by a word."""
     if is_secret(value):
         return "[secret]"
-    if value == UNKNOWN:
-        return "[unknown]"
-    if isinstance(value, list):
-        return [mask(item) for item in value]
-    if isinstance(value, dict):
-        return {key: mask(item) for key, item in value.items()}
-    return value
+    return "[unknown]" if value == UNKNOWN else each(value, mask)
 
 
 def has_unknown(value: Any) -> bool:
     """True when any part of the value is known only after the update."""
-    if isinstance(value, list):
-        return any(has_unknown(item) for item in value)
-    if isinstance(value, dict):
-        return any(has_unknown(item) for item in value.values())
-    return bool(value == UNKNOWN)
+    return bool(value == UNKNOWN) or any(has_unknown(item) for item in _items(value))
 
 
 def mark_like(values: Any, model: Any) -> Any:
@@ -162,35 +115,18 @@ def secret_keys(values: Properties, keys: Iterable[str]) -> Properties:
     return values | {key: secret(values[key]) for key in keys if key in values}
 
 
-class _AsItIs:
-    """How Pulumi keeps secrets in a secret: marked, but not encrypted once more."""
-
-    def encrypt(self, plaintext: str) -> str:
-        return plaintext
-
-    def decrypt(self, ciphertext: str) -> str:
-        return ciphertext
-
-
-def encrypt(value: Any, crypter: Crypter | _AsItIs) -> Any:
+def encrypt(value: Any, seal: Callable[[str], str]) -> Any:
     """The value as the state file keeps it: every secret a ciphertext of its JSON."""
     if is_secret(value):
-        plaintext = json.dumps(encrypt(value["value"], _AsItIs()), separators=(",", ":"))
-        return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(plaintext)}
-    if isinstance(value, list):
-        return [encrypt(item, crypter) for item in value]
-    if isinstance(value, dict):
-        return {key: encrypt(item, crypter) for key, item in value.items()}
-    return value
+        # A secret in a secret is marked, but not encrypted once more.
+        plaintext = json.dumps(encrypt(value["value"], str), separators=(",", ":"))
+        return {SIGNATURE: SECRET, "ciphertext": seal(plaintext)}
+    return each(value, lambda item: encrypt(item, seal))
 
 
-def decrypt(value: Any, crypter: Crypter | _AsItIs) -> Any:
+def decrypt(value: Any, unseal: Callable[[str], str]) -> Any:
     """The inverse of `encrypt`."""
     if is_secret(value):
-        inside = json.loads(crypter.decrypt(value["ciphertext"]))
-        return {SIGNATURE: SECRET, "value": decrypt(inside, _AsItIs())}
-    if isinstance(value, list):
-        return [decrypt(item, crypter) for item in value]
-    if isinstance(value, dict):
-        return {key: decrypt(item, crypter) for key, item in value.items()}
-    return value
+        inside = json.loads(unseal(value["ciphertext"]))
+        return {SIGNATURE: SECRET, "value": decrypt(inside, str)}
+    return each(value, lambda item: decrypt(item, unseal))

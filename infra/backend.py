@@ -20,9 +20,11 @@ from urllib.parse import urlsplit
 import pulumi
 import yaml
 
+from access import state_folder
+from access.state_folder import ORGANIZATION
+
 ID_BYTES = 4
 ID_FILE = "trainyard.json"  # beside meta.yaml
-ORGANIZATION = "organization"  # what backends without organizations call their only one
 
 
 class BackendError(pulumi.RunError):
@@ -103,11 +105,8 @@ def find(folder: Path) -> Backend:
     Raises:
         BackendError: Pulumi.yaml cannot be read.
     """
-    url = os.environ.get("PULUMI_BACKEND_URL") or _named(folder) or _logged_in()
-    if not url.startswith("file://"):
-        return Backend(url=url, folder=None)
-    place = (folder / Path(url.removeprefix("file://")).expanduser()).resolve()
-    return Backend(url=url, folder=place / ".pulumi")
+    url = os.environ.get(state_folder.URL) or _named(folder) or state_folder.logged_in()
+    return Backend(url=url, folder=state_folder.find(url, folder))
 
 
 def project_folder() -> Path:
@@ -135,16 +134,6 @@ def project(folder: Path) -> dict[str, Any]:
 def _named(folder: Path) -> str:
     backend = project(folder).get("backend")
     return str(backend.get("url") or "") if isinstance(backend, dict) else ""
-
-
-def _logged_in() -> str:
-    """Return the backend that `pulumi login` chose, else the local one."""
-    home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
-    try:
-        current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
-    except (OSError, ValueError):
-        current = ""
-    return current or f"file://{Path.home()}"
 
 
 @contextmanager

@@ -4,22 +4,25 @@ Defaults are those of Pulumi.yaml's schema, and only there. Every fault is found
 made, and all of them are told in one message.
 """
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
-from cluster import object_store
-from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources, RayPorts
+from cluster import grafana, object_store, services
+from cluster.descriptor import Descriptor, Text
+from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources
 from cluster.service import NAME_LIMIT, Port
 from infra import container_limits, container_settings, host_settings, tools
-from infra.hosts import local
+from infra.hosts import local, sources
+from infra.hosts.fleet import FleetSettings
 from infra.hosts.local import LocalHost
-from infra.images import BUILT, PULLED
 from infra.reader import Reader
 from infra.runtimes import folders
 
@@ -31,7 +34,6 @@ MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
 RUNTIMES = ("auto", "docker", "process")
 ACCELERATORS = ("none", "nvidia", "amd")
 OBJECT_STORES = (tools.AUTO, *object_store.STORES, tools.DIRECTORY)
-TRACKING = ("none", "mlflow")
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
 # /ray-worker-63/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
 STATE_DIR_LIMIT = 25
@@ -54,7 +56,11 @@ ONLY_FOR = {
         "publishAddress": "",
         "grafanaAnonymousViewer": "false",
     },
-    "process": {"dataDir": "", "stateDir": "", "hosts": "[]", "lambdaCloud": "{}"},
+    "process": {
+        "dataDir": "",
+        "stateDir": "",
+        **{source.setting: source.nothing for source in sources.SOURCES},
+    },
 }
 # What says something about other machines only, and the text that says nothing.
 ONLY_FOR_HOSTS = {
@@ -65,23 +71,8 @@ ONLY_FOR_HOSTS = {
     "owner": "",
 }
 HOST_DATA = Path("~/.local/share/trainyard")  # of what outlives a stack, on hosts
-API_KEY = "lambdaApiKey"  # read by the provider that calls the API, and by nothing else
 NODE_FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
 NODE_ACTION = f"write its fields: {', '.join(NODE_FIELDS)}"
-# Of the ports, those that a user's browser or client connects to.
-PUBLISHED = frozenset(
-    {
-        "dashboardPort",
-        "objectStorePort",
-        "objectStoreConsolePort",
-        "prometheusPort",
-        "grafanaPort",
-        "notebookPort",
-        "trackingPort",
-        "servePort",
-    }
-)
-
 # What nodes get when the settings leave it out.
 HEAD_MEMORY_MIB = 1024
 HEAD_OBJECT_STORE_MIB = 128
@@ -102,7 +93,9 @@ class Settings:
         allowed_cidrs: IPv4 networks; on this machine publish_address is set with any.
         workers: of this machine; on hosts there is one on each, known once the host is.
         worker: fields that are set for workers.
-        lambda_cloud: None for nothing to rent.
+        fleet: what gives the stack its machines; None for this one alone.
+        of_services: values of the settings that services' descriptors name.
+        ports: numbers by setting.
         ssh_key_file: None without one.
     """
 
@@ -117,15 +110,11 @@ class Settings:
     dataset: container_settings.Dataset | None
     allowed_cidrs: tuple[str, ...]
     publish_address: str
-    grafana: bool
-    grafana_anonymous_viewer: bool
-    notebook: bool
-    tracking: str
+    of_services: Mapping[str, Any]
     head: NodeResources
     workers: tuple[NodeResources, ...]
     worker: Mapping[str, Any]
-    hosts: tuple[host_settings.Host, ...]
-    lambda_cloud: host_settings.LambdaCloud | None
+    fleet: FleetSettings | None
     owner: str
     ssh_key_file: Path | None
     setup_commands: tuple[str, ...]
@@ -137,70 +126,29 @@ class Settings:
     keep_data: bool
     state_dir: Path
     start_timeout_seconds: int
-    dashboard_port: int
-    gcs_port: int
-    ray_client_port: int
-    agent_port: int
-    autoscaler_metrics_port: int
-    dashboard_metrics_port: int
-    object_store_port: int
-    object_store_console_port: int
-    prometheus_port: int
-    grafana_port: int
-    notebook_port: int
-    tracking_port: int
-    serve_port: int
-
-    @property
-    def tracks(self) -> bool:
-        """Whether a tracking server runs."""
-        return self.tracking != "none"
-
-    @property
-    def ray_ports(self) -> RayPorts:
-        """Ports of the Ray cluster."""
-        return RayPorts(
-            dashboard=self.dashboard_port,
-            gcs=self.gcs_port,
-            client=self.ray_client_port,
-            serve=self.serve_port,
-            agent=self.agent_port,
-            autoscaler_metrics=self.autoscaler_metrics_port,
-            dashboard_metrics=self.dashboard_metrics_port,
-        )
+    ports: Mapping[str, int]
 
     @property
     def on_hosts(self) -> int:
         """How many other machines the stack is on, 0 for this one."""
-        return self.lambda_cloud.instances if self.lambda_cloud else len(self.hosts)
+        return self.fleet.count if self.fleet else 0
 
-    def worker_on(self, cpus: int, memory_mib: int, gpus: int) -> NodeResources:
-        """Return what the one worker of a host offers, from what the host has."""
-        return _worker(self.worker, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
-
-    def ports(
-        self,
-        *,
-        object_store: bool,
-        prometheus: bool,
-        grafana: bool = False,
-        notebook: bool = False,
-    ) -> list[Port]:
-        """Return every fixed port of the services that run; of containers, users see some only."""
-        keys = ["dashboardPort", "gcsPort", "rayClientPort", "servePort"]
-        keys += ["autoscalerMetricsPort", "dashboardMetricsPort"]
-        keys += ["objectStorePort", "objectStoreConsolePort"] if object_store else []
-        keys += ["prometheusPort"] if prometheus else []
-        keys += ["grafanaPort"] if grafana else []
-        keys += ["notebookPort"] if notebook else []
-        keys += ["trackingPort"] if self.tracks else []
-        ports = [
-            Port(number=getattr(self, _snake(key)), setting=key, published=key in PUBLISHED)
-            for key in keys
+    def opened(self, running: Iterable[Descriptor]) -> list[Port]:
+        """Return every fixed port of services; of containers, users see the published ones only."""
+        nodes = 1 + (self.on_hosts or len(self.workers))
+        return [
+            Port(number=number, setting=port.key, published=port.published)
+            for service in running
+            for port in service.ports
+            for number in range(
+                self.ports[port.key], self.ports[port.key] + (nodes if port.each_node else 1)
+            )
         ]
-        workers = self.on_hosts or len(self.workers)
-        agents = range(self.agent_port, self.agent_port + workers + 1)
-        return ports + [Port(number=number, setting="agentPort") for number in agents]
+
+
+def worker_on(resources: Mapping[str, Any], cpus: int, memory_mib: int, gpus: int) -> NodeResources:
+    """Return what the one worker of a host offers: what is set, and else what the host has."""
+    return _worker(resources, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
 
 
 def read(host: LocalHost) -> Settings:
@@ -216,12 +164,22 @@ def read(host: LocalHost) -> Settings:
     prefix = f"{config.name}:"
     given = {**get_config_env(), **CONFIG.get()}
     raw = {key.removeprefix(prefix): str(v) for key, v in given.items() if key.startswith(prefix)}
-    if raw.get(API_KEY) and not is_config_secret(prefix + API_KEY):
-        raise pulumi.RunError(
-            f"{API_KEY} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
-            "has the account. Make a new key at Lambda, and store it with "
-            f"`pulumi config set --secret {API_KEY}`"
-        )
+    for cloud in sources.CLOUDS:
+        # Read by the providers that call the API, and by nothing else.
+        key = cloud.api_key
+        if raw.get(key) and not is_config_secret(prefix + key):
+            raise pulumi.RunError(
+                f"{key} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
+                f"has the account. Make a new key at {cloud.title}, and store it with "
+                f"`pulumi config set --secret {key}`"
+            )
+    for key in _of_services(Text):
+        # No error: without the CLI nothing encrypts it.
+        if raw.get(key) and not is_config_secret(prefix + key):
+            pulumi.log.warn(
+                f"{key} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
+                f"can use it. Store it with `pulumi config set --secret {key}`"
+            )
     return parse(raw, host, pulumi.get_stack())
 
 
@@ -256,12 +214,12 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         "dataset": container_settings.dataset(reader),
         "allowed_cidrs": container_settings.allowed_cidrs(reader),
         "publish_address": container_settings.publish_address(reader),
-        "grafana": reader.boolean("grafana"),
-        "grafana_anonymous_viewer": reader.boolean("grafanaAnonymousViewer"),
-        "notebook": reader.boolean("notebook"),
-        "tracking": reader.choice("tracking", TRACKING),
-        "hosts": host_settings.hosts(reader),
-        "lambda_cloud": host_settings.lambda_cloud(reader),
+        "of_services": {
+            key: _value(reader, key, kind)
+            for service in services.ALL
+            for key, kind in service.settings.items()
+        },
+        "fleet": _fleet(reader),
         "owner": reader.text("owner"),
         "ssh_key_file": host_settings.ssh_key_file(reader),
         "setup_commands": host_settings.setup_commands(reader),
@@ -281,22 +239,18 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         ),
     }
     values["runtime"] = _runtime(reader)
-    machines = _machines(reader, values)
+    machines = values["fleet"].count if values["fleet"] else 0
     data, state = local.data_folder(stack), local.runtime_folder(stack)
     if machines:
         # The same from whichever machine the stack is brought up: ~ is the host's user's.
         data, state = HOST_DATA / stack, local.host_folder(stack)
     values["data_dir"] = reader.folder("dataDir", data)
     values["state_dir"] = reader.folder("stateDir", state)
-    ports = {
-        _camel(field.name): reader.integer(_camel(field.name), FIRST_PORT, LAST_PORT)
-        for field in fields(Settings)
-        if field.name.endswith("_port")
-    }
-    values |= {_snake(key): port for key, port in ports.items()}
-    if values["grafana_anonymous_viewer"] and not values["grafana"]:
+    ports = {key: reader.integer(key, FIRST_PORT, LAST_PORT) for key in services.PORTS}
+    of_services = values["of_services"]
+    if of_services[grafana.ANONYMOUS] and not of_services["grafana"]:
         bound = "does nothing with grafana = 'false'"
-        reader.fault("grafanaAnonymousViewer", "true", bound, "set it to false, or grafana to true")
+        reader.fault(grafana.ANONYMOUS, "true", bound, "set it to false, or grafana to true")
     _check_accelerator(reader, values["accelerator"], head, worker)
     values["require_digests"] = container_settings.require_digests(
         reader, values["images"], values["build_args"], _programs(values)
@@ -304,7 +258,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     _check_hosts(reader, values, machines, count)
     _check_folders(reader, values["state_dir"], values["data_dir"], elsewhere=machines > 0)
     _check_ports(reader, ports, machines or count)
-    keys = sorted({_camel(field.name) for field in fields(Settings)} | {API_KEY})
+    keys = sorted(_keys())
     for key in sorted(set(raw) - set(keys)):
         reader.unknown(key, raw[key], key, keys)
     if reader.faults:
@@ -320,20 +274,38 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         workers=()
         if machines
         else tuple(_worker(worker, host, count, devices) for _ in range(count)),
+        ports=ports,
         **values,
     )
 
 
+def _value(reader: Reader, key: str, kind: type[bool] | tuple[str, ...] | Text) -> bool | str:
+    if isinstance(kind, Text):
+        pattern = re.compile(kind.pattern)
+        return reader.matching(key, pattern, kind.bound, kind.action, shown=False)
+    return reader.choice(key, kind) if isinstance(kind, tuple) else reader.boolean(key)
+
+
 def _programs(values: Mapping[str, Any]) -> set[str]:
     """Return the programs that run as containers, by the settings."""
-    left_out = {
-        "grafana": not values["grafana"],
-        "jupyter": not values["notebook"],
-        "dataset": values["dataset"] is None,
-        "mlflow": values["tracking"] == "none",
-        "gateway": not values["allowed_cidrs"],
-    }
-    return {name for name in (*BUILT, *PULLED) if not left_out.get(name)}
+    settings: Any = SimpleNamespace(**values)
+    return {each.program for each in services.ALL if each.wanted(settings)}
+
+
+def _of_services(kind: type) -> list[str]:
+    """Return the settings of services that are of a kind."""
+    return [
+        key
+        for service in services.ALL
+        for key, value in service.settings.items()
+        if isinstance(value, kind)
+    ]
+
+
+def _keys() -> set[str]:
+    """Return the keys of all settings."""
+    own = {_camel(field.name) for field in fields(Settings)} - {"fleet", "ofServices", "ports"}
+    return own | {*_of_services(object)} | sources.KEYS | services.PORTS.keys()
 
 
 def _node(reader: Reader, key: str) -> dict[str, Any]:
@@ -395,7 +367,7 @@ def _runtime(reader: Reader) -> str:
         given["process"].append("objectStore")
     if chosen == "auto" and "volume" in reader.fields("dataset"):
         given["docker"].append("dataset.volume")
-    if "lambdaCloud" in given["process"] and "allowedCidrs" in given["docker"]:
+    if sources.renting(reader) and "allowedCidrs" in given["docker"]:
         given["docker"].remove("allowedCidrs")  # of the instances' firewall there
     if chosen == "auto" and given["docker"] and given["process"]:
         names = [f"{' and '.join(keys)} for {runtime} only" for runtime, keys in given.items()]
@@ -432,13 +404,14 @@ def _check_accelerator(
         reader.fault("worker.gpus", gpus, bound, "remove it, and set workers to the devices")
 
 
-def _machines(reader: Reader, values: Mapping[str, Any]) -> int:
-    """Return the number of other machines, 0 for none."""
-    hosts = len(values["hosts"])
-    if hosts and values["lambda_cloud"]:
-        bound = "and lambdaCloud are two places for one stack"
-        reader.fault("hosts", f"{hosts} hosts", bound, "remove one of them")
-    return values["lambda_cloud"].instances if values["lambda_cloud"] else hosts
+def _fleet(reader: Reader) -> FleetSettings | None:
+    """Return what gives the stack its machines, None for this one alone."""
+    asked = [(source.setting, source.read(reader)) for source in sources.SOURCES]
+    found = [(setting, fleet) for setting, fleet in asked if fleet]
+    for (setting, fleet), (other, _) in itertools.pairwise(found):
+        bound = f"and {other} are two places for one stack"
+        reader.fault(setting, f"{fleet.count} hosts", bound, "remove one of them")
+    return found[-1][1] if found else None
 
 
 def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, workers: int) -> None:
@@ -446,14 +419,10 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
     if not machines:
         for key, text in ONLY_FOR_HOSTS.items():
             if reader.raw.get(key, text).strip() != text:
-                bound = "is for other machines only, and neither hosts nor lambdaCloud is set"
+                asking = " nor ".join(source.setting for source in sources.SOURCES)
+                bound = f"is for other machines only, and neither {asking} is set"
                 reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
         return
-    cloud = values["lambda_cloud"]
-    if not values["start_ray"] and cloud and cloud.ttl_hours:
-        # Whoever runs a job could then become the admin, who may read the account's API key.
-        bound = "copies the private key to the head, where ttlHours keeps the account's API key"
-        reader.fault("startRay", "false", bound, "remove lambdaCloud.ttlHours or startRay")
     if reader.raw.get("workers", "2") != "2" and workers != machines:
         bound = f"each of the {machines} hosts has one worker"
         reader.fault("workers", workers, bound, "remove workers")
@@ -464,21 +433,10 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
         bound = "fills a folder of this machine, and the nodes are on others"
         action = "remove dataset, and have setupCommands put the images there"
         reader.fault("dataset", reader.fields("dataset"), bound, action)
-    if values["owner"] and not values["lambda_cloud"]:
+    if values["owner"] and not sources.renting(reader):
         reader.fault("owner", values["owner"], "is a tag of rented machines", "remove owner")
     if not values["start_ray"]:
-        _check_launcher(reader, values["hosts"])
-
-
-def _check_launcher(reader: Reader, hosts: Sequence[host_settings.Host]) -> None:
-    """Check what Ray's own launcher can log in to: its cluster file has one user and no port."""
-    if len({host.user for host in hosts}) > 1:
-        users = ", ".join(sorted({host.user for host in hosts}))
-        bound = f"`ray up` logs in to all hosts as one user, and they have {users}"
-        reader.fault("startRay", "false", bound, "give them one user, or set startRay to true")
-    if ports := sorted({host.port for host in hosts} - {host_settings.SSH_PORT}):
-        bound = f"`ray up` logs in at port 22 only, and hosts have {', '.join(map(str, ports))}"
-        reader.fault("startRay", "false", bound, "move their SSH servers, or set startRay to true")
+        values["fleet"].check_launcher(reader)
 
 
 def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:
@@ -555,7 +513,3 @@ def _worker(node: Mapping[str, Any], host: LocalHost, count: int, devices: int) 
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)

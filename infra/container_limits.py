@@ -5,9 +5,10 @@ are far above what a service needs; Ray's nodes have theirs from what they offer
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from cluster import services
+from cluster.descriptor import Limit
 from infra.reader import Reader
 
 KEY = "containerLimits"
@@ -17,34 +18,7 @@ MOST = {"memoryMib": 1024 * 1_000_000, "processes": 4_194_304}  # the kernel has
 WORKER = "ray-worker"  # stands for all of them
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limit:
-    """Bounds of one container.
-
-    Attributes:
-        memory_mib: memory in MiB, shared memory and page cache in use among it; 0 where the service
-            itself knows it.
-        processes: processes and threads.
-    """
-
-    memory_mib: int
-    processes: int
-
-
-OTHER = Limit(memory_mib=4096, processes=2048)
-# Of three Ray nodes together not more processes than a kernel has by default (32768).
-DEFAULTS = {
-    "ray-head": Limit(memory_mib=0, processes=8192),
-    WORKER: Limit(memory_mib=0, processes=8192),
-    "versitygw": OTHER,
-    "minio": OTHER,
-    "prometheus": Limit(memory_mib=2048, processes=1024),
-    "grafana": Limit(memory_mib=1024, processes=1024),
-    "jupyter": Limit(memory_mib=8192, processes=4096),
-    "mlflow": Limit(memory_mib=4096, processes=1024),
-    "dataset": Limit(memory_mib=4096, processes=1024),
-    "gateway": Limit(memory_mib=512, processes=256),
-}
+DEFAULTS = {each.name: each.limit for each in services.ALL} | {WORKER: services.RAY.limit}
 
 
 def read(reader: Reader) -> dict[str, dict[str, int]]:
@@ -80,7 +54,7 @@ def of(service: str, given: Mapping[str, Mapping[str, int]]) -> Limit:
         given: bounds that are set.
     """
     name = WORKER if service.startswith(f"{WORKER}-") else service
-    default, mine = DEFAULTS.get(name, OTHER), given.get(name, {})
+    default, mine = DEFAULTS[name], given.get(name, {})
     return Limit(
         memory_mib=mine.get("memoryMib", default.memory_mib),
         processes=mine.get("processes", default.processes),

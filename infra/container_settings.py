@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infra.hosts import local
+from infra.hosts.sources import renting
 from infra.images import BUILT, PULLED, pinned, sources
 from infra.reader import CREDENTIALS, SECRET_NAME, Reader
 
@@ -195,7 +196,7 @@ def _check_url(reader: Reader, key: str, value: str) -> None:
 
 def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
     """Return the IPv4 networks whose machines may connect; on rented machines log in by SSH."""
-    rented = _rents(reader)
+    rented = renting(reader)
     given = reader.array("allowedCidrs", "write a list of networks, such as [192.0.2.0/24]")
     if len(given) > MAX_CIDRS:
         bound = f"must be at most {MAX_CIDRS} networks"
@@ -203,7 +204,7 @@ def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
     if rented and not given:
         own = local.public_address()
         mine = f"[{own}/32] is this machine's" if own else "such as [198.51.100.7/32]"
-        bound = "must be set with lambdaCloud: the networks that may log in to its machines by SSH"
+        bound = f"must be set with {rented}: the networks that may log in to its machines by SSH"
         action = (
             f"set it to the public address that you come from, {mine}, or to [{EVERYBODY}] for "
             "everybody who has a key"
@@ -214,10 +215,6 @@ def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
         if not (rented and value == EVERYBODY):
             _check_cidr(reader, f"allowedCidrs[{index}]", value)
     return tuple(str(value) for value in given)
-
-
-def _rents(reader: Reader) -> bool:
-    return reader.raw.get("lambdaCloud", "{}").strip() not in ("", "{}")
 
 
 def _check_cidr(reader: Reader, key: str, value: Any) -> None:
@@ -262,7 +259,7 @@ def publish_address(reader: Reader) -> str:
         elif not cidrs:
             bound = "does nothing without allowedCidrs: only this machine can connect"
             reader.fault(key, text, bound, f"list who may connect in allowedCidrs, or remove {key}")
-    elif cidrs and key in reader.raw and not _rents(reader):
+    elif cidrs and key in reader.raw and not renting(reader):
         bound = "must be set with allowedCidrs: it is the address that others connect to"
         reader.fault(key, text, bound, f"set {key} to an address of this machine")
     return text

@@ -19,18 +19,14 @@ from pathlib import Path
 
 import pulumi
 
-from infra import versions
+from cluster import services, shipped
 
-ROOT = Path(__file__).parents[1]
+ROOT = shipped.FOLDER
 CONTEXTS = ROOT / "docker"
 LOCK = CONTEXTS / "digests.json"
 PROJECT = "trainyard"
-BUILT = ("ray", "versitygw", "minio", "jupyter", "dataset", "mlflow")  # each from docker/<name>
-PULLED = {
-    "prometheus": versions.PROMETHEUS_IMAGE,
-    "grafana": versions.GRAFANA_IMAGE,
-    "gateway": versions.GATEWAY_IMAGE,
-}
+BUILT = tuple(each.program for each in services.ALL if not each.image)  # from docker/<program>
+PULLED = {each.program: each.image for each in services.ALL if each.image}
 ARGUMENT = re.compile(r"^ARG\s+(\w+)(?:=(\S*))?", re.MULTILINE)
 BASE = re.compile(r"^FROM\s+\$\{(\w+)\}", re.MULTILINE)
 

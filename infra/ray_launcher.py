@@ -12,11 +12,12 @@ from typing import Any
 import pulumi
 import yaml
 
+from access import outputs
 from cluster import ray_cluster, ray_head, ray_node, ray_worker
 from cluster.inputs import join, lift
-from cluster.object_store import Storage
-from cluster.ray_node import NodeResources, RayPorts
-from cluster.tracking import TrackingAccess
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.stack import Stack
+from cluster.storage import Storage
 from infra.hosts.machine import Machine
 from infra.runtimes import owned_processes
 from infra.runtimes.hosts import HostsRuntime
@@ -53,8 +54,7 @@ class RayLauncherArgs:
     token: pulumi.Input[str]
     serve_token: pulumi.Input[str]
     storage: Storage
-    tracking: TrackingAccess | None
-    prometheus_url: pulumi.Input[str] | None
+    additions: Sequence[NodeAddition]
 
 
 class RayLauncher(pulumi.ComponentResource):
@@ -78,7 +78,7 @@ class RayLauncher(pulumi.ComponentResource):
         super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
         launched = args.launched
         files = ray_node.secret_files(
-            args.token, args.storage, args.tracking, serve_token=args.serve_token
+            args.token, args.storage, args.additions, serve_token=args.serve_token
         )
         for index in range(len(launched.machines)):
             launched.runtime.place_files(NODE, index, files, pulumi.ResourceOptions(parent=self))
@@ -96,8 +96,7 @@ class RayLauncher(pulumi.ComponentResource):
             pulumi.Output.concat("http://", launched.runtime.public(ray_head.SERVICE, port))
             for port in (args.ports.dashboard, args.ports.serve)
         )
-        names = [ray_head.SERVICE]
-        names += [ray_worker.service(index) for index in range(1, len(launched.machines))]
+        names = [ray_head.SERVICE, *workers(len(launched.machines))]
         self.nodes = pulumi.Output.from_input(
             [
                 lift(partial(ray_cluster.described, name), resources)
@@ -105,6 +104,11 @@ class RayLauncher(pulumi.ComponentResource):
             ]
         )
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
+
+
+def workers(machines: int) -> tuple[str, ...]:
+    """Return the names of the workers: the first machine has the head alone."""
+    return tuple(ray_worker.service(index) for index in range(1, machines))
 
 
 def cluster_file(
@@ -152,15 +156,14 @@ def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
     runtime, ports = args.launched.runtime, args.ports
     machine = args.launched.machines[index]
-    environment = ray_node.environment(
-        NODE, runtime, ports, args.storage, args.tracking, has_dataset=False
-    )
+    on_workers = [addition for addition in args.additions if not addition.head_only]
+    environment = ray_node.environment(NODE, runtime, ports, args.storage, on_workers)
     # Workers are all started alike: they get what the first of them has.
     environment |= runtime.environment(machine)
     environment |= {owned_processes.STACK: runtime.label}  # what a destroy ends
     flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)
     if index == 0:
-        environment |= ray_head.head_environment(ports, args.prometheus_url) | AUTOSCALER
+        environment |= ray_head.head_environment(NODE, runtime, ports, args.additions) | AUTOSCALER
         flags = [
             *ray_head.head_flags(runtime, ports),
             join("--node-ip-address=", machine.address),
@@ -184,3 +187,27 @@ def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, 
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     words = " ".join(shlex.quote(flag) for flag in flags)
     return f"ulimit -n $(ulimit -Hn); {settings} {ray} {words} {more}".rstrip()
+
+
+def declare(launched: Launched, stack: Stack) -> None:
+    """Declare, in the place of a stack's Ray cluster, what `ray up` needs for one."""
+    ray = RayLauncher(
+        "ray",
+        RayLauncherArgs(
+            launched=launched,
+            workers=stack.workers,
+            ports=RayPorts.of(stack.settings.ports),
+            token=stack.token,
+            serve_token=stack.serve_token,
+            storage=stack.storage,
+            additions=stack.additions,
+        ),
+    )
+    stack.outputs |= {
+        ray_cluster.DASHBOARD.url: ray.dashboard_url,
+        ray_cluster.DASHBOARD.login: stack.token,
+        ray_cluster.SERVE.url: ray.serve_url,
+        ray_cluster.SERVE.login: stack.serve_token,
+        outputs.NODES: ray.nodes,
+        outputs.RAY_CLUSTER_FILE: ray.launcher_file,
+    }

@@ -56,11 +56,13 @@ class Reader:
             return ""
         return self.raw[key].strip()
 
-    def matching(self, key: str, pattern: re.Pattern[str], bound: str, action: str) -> str:
-        """Return a text that has to match a pattern."""
+    def matching(
+        self, key: str, pattern: re.Pattern[str], bound: str, action: str, *, shown: bool = True
+    ) -> str:
+        """Return a text that has to match a pattern; one that may be a secret is not shown."""
         text = self.text(key)
         if key in self.raw and not pattern.fullmatch(text):
-            self.fault(key, text, bound, action)
+            self.fault(key, text if shown else NOT_SHOWN, bound, action)
         return text
 
     def integer(self, key: str, low: int, high: int) -> int:

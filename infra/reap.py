@@ -1,36 +1,35 @@
-"""`python -m infra.reap`: what of ours the Lambda Cloud account holds that no stack knows.
+"""`python -m infra.reap`: what of ours the accounts at clouds hold that no stack knows.
 
-Compares the account with the states of all stacks of this state backend. By default it changes
+Compares them with the states of all stacks of this state backend. By default it changes
 nothing, and exits with 1 when an instance of this owner and backend is orphaned. What another
 backend's stacks made may be in their states: it is listed, and ended only by its id. Secrets in
 states are not read: ids and types stand there in the clear.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pulumi
 from rich.console import Console
 from rich.table import Table
 
 from infra import backend, states
 from infra.backend import Backend, BackendError
-from infra.hosts.lambda_cloud import identity, machines
-from infra.hosts.lambda_cloud.account import open_account
-from infra.hosts.lambda_cloud.client import Client
-from infra.hosts.lambda_cloud.errors import LambdaError
+from infra.hosts import local, sources
+from infra.hosts.holdings import INSTANCE, Account, Holding
 from infra.states import Stack, StateError
 
 ROOT = Path(__file__).parents[1]
 IN_STATE = "in state"
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
 WIDE = 200  # characters
-INSTANCE = "instance"
 ORPHAN = "orphan"
 OTHER_OWNER = "other owner"
 OTHER_BACKEND = "of another backend"
@@ -45,26 +44,9 @@ class ReapError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing in the account.
+class Finding(Holding):
+    """A thing in an account, and what is to be thought of it."""
 
-    Attributes:
-        kind: instance, key or ruleset.
-        price: $/h; only instances have one.
-        mark: id of the stack that it bears, "" when it is not ours.
-        backend: id of the state backend that it bears, "" for none.
-    """
-
-    kind: str
-    id: str
-    name: str
-    type: str = ""
-    region: str = ""
-    price: float = 0.0
-    owner: str = ""
-    stack: str = ""
-    mark: str = ""
-    backend: str = ""
     verdict: str = ""
 
 
@@ -73,56 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         return _run(options)
-    except (ReapError, StateError, BackendError, LambdaError) as error:
+    except (ReapError, StateError, BackendError, pulumi.RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
 
 
-def holdings(api: Client) -> list[Finding]:
-    """Return what the account holds; whether a state knows it is not told yet."""
-    found = [
-        Finding(
-            kind=INSTANCE,
-            id=machine.id,
-            name=machine.name,
-            type=machine.instance_type,
-            region=machine.region,
-            price=machine.price_cents_per_hour / 100,
-            owner=machine.tags.get(identity.OWNER, ""),
-            stack=machine.tags.get(identity.STACK, ""),
-            mark=machine.tags.get(identity.ID, ""),
-            backend=machine.tags.get(identity.BACKEND, ""),
-        )
-        for machine in api.instances()
-        if machine.status != "terminated"
-    ]
-    for key in api.ssh_keys():
-        mark = identity.mark_in_key(key.public_key)
-        found.append(
-            Finding(kind="key", id=key.id, name=key.name, mark=mark.stack, backend=mark.backend)
-        )
-    for ruleset in api.firewall_rulesets():
-        mark = identity.mark_in_name(ruleset.name)
-        found.append(
-            Finding(
-                kind="ruleset",
-                id=ruleset.id,
-                name=ruleset.name,
-                region=ruleset.region,
-                mark=mark.stack,
-                backend=mark.backend,
-            )
-        )
-    return found
-
-
 def judge(
-    found: Iterable[Finding], stacks: Sequence[Stack], owner: str, backends: Collection[str]
+    held: Iterable[Holding], stacks: Sequence[Stack], owner: str, backends: Collection[str]
 ) -> list[Finding]:
-    """Return the findings with their verdicts.
+    """Return what is held, with a verdict on each.
 
     Args:
-        found: what the account held before the states were read: what is launched in between is
+        held: what the accounts held before the states were read: what is launched in between is
             then in a state or under way.
         stacks: all stacks that there are.
         owner: whose orphans count.
@@ -131,7 +75,7 @@ def judge(
     known = {id_ for stack in stacks for id_ in stack.ids}
     busy = {stack.mark for stack in stacks if stack.busy}
 
-    def verdict(finding: Finding) -> str:
+    def verdict(finding: Holding) -> str:
         if finding.id in known:
             return IN_STATE
         if not finding.mark:
@@ -145,7 +89,7 @@ def judge(
             return NO_BACKEND
         return ORPHAN if finding.backend in backends else OTHER_BACKEND
 
-    return [replace(finding, verdict=verdict(finding)) for finding in found]
+    return [Finding(**{**vars(each), "verdict": verdict(each)}) for each in held]
 
 
 def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
@@ -197,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    folder, owner = options.cwd.resolve(), identity.owner(options.owner)
+    folder, owner = options.cwd.resolve(), local.owner(options.owner)
     place = backend.find(folder)
-    api = open_account(None)
-    held = holdings(api)
+    accounts = [cloud.account() for cloud in sources.CLOUDS]
+    held = {account: account.holdings() for account in accounts}
     stacks = states.read(folder, place)
     backends = _ids(place, stacks)
-    findings = judge(held, stacks, owner, backends)
+    findings = judge(itertools.chain(*held.values()), stacks, owner, backends)
     now = datetime.now(UTC)
     expired = [stack for stack in stacks if stack.expires is not None and stack.expires <= now]
     orphans = to_end(findings, [])
@@ -219,7 +163,7 @@ def _run(options: argparse.Namespace) -> int:
         _show(findings, expired, _summary(findings, orphans, owner))
     left = set(orphans)
     if options.end is not None:
-        left -= set(_end(api, findings, options, place, stacks, backends))
+        left -= set(_end(held, findings, options, place, stacks, backends))
     failed = bool(left)
     if options.expired:
         for stack in expired:
@@ -235,7 +179,7 @@ def _ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
 
 
 def _end(
-    api: Client,
+    held: Mapping[Account, Sequence[Holding]],
     findings: Sequence[Finding],
     options: argparse.Namespace,
     place: Backend,
@@ -252,8 +196,10 @@ def _end(
     ending = to_end(findings, options.end)
     if ending and not options.yes:
         _ask(ending)
-    if ending:
-        machines.terminate(api, [finding.id for finding in ending], machines.Clock())
+    for account, holdings in held.items():
+        there = {holding.id for holding in holdings}
+        if mine := [finding.id for finding in ending if finding.id in there]:
+            account.end(mine)
     return ending
 
 
@@ -308,7 +254,7 @@ def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""
         table.add_row(f.kind, f.id, f.name, f.type, f.region, price, f.owner, f.stack, f.verdict)
-    # A pipe or a log has no width: ids are not to be cut there.
+    # A pipe or a log has no width: ids must not be cut there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     console.print(table)
     for stack in expired:

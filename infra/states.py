@@ -1,9 +1,8 @@
-"""What the states of a backend's stacks say of an account of Lambda Cloud.
+"""What the states of a backend's stacks say of accounts at clouds.
 
 Nothing in a state is decrypted, and nothing is written.
 """
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -13,17 +12,22 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from access import state_folder
+from access.state_folder import ORGANIZATION, DamagedStateError
 from infra import backend
-from infra.backend import ORGANIZATION, Backend
+from infra.backend import Backend
+from infra.hosts.sources import CLOUDS
 
-# Types of resources, as states have them; HOLDING have the ids of things in the account.
-ACCOUNT = "pulumi-python:dynamic/lambda:Account"
-RENTED = "pulumi-python:dynamic/lambda:Instance"
-HOLDING = {
-    RENTED,
-    "pulumi-python:dynamic/lambda:SshKey",
-    "pulumi-python:dynamic/lambda:FirewallRuleset",
-}
+
+def _types(*names: str) -> set[str]:
+    """Return types of resources of all clouds, as states have them."""
+    modules = [cloud.module for cloud in CLOUDS]
+    return {f"pulumi-python:dynamic/{module}:{name}" for module in modules for name in names}
+
+
+ACCOUNT = _types("Account")
+RENTED = _types("Instance")
+HOLDING = _types("Instance", "SshKey", "FirewallRuleset")  # with the ids of things in an account
 
 
 class StateError(Exception):
@@ -71,8 +75,9 @@ def read(folder: Path, place: Backend) -> list[Stack]:
 def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
     """Yield project, stack and deployment of each state in a folder."""
     for backup in sorted((place / "backups").glob("*/*")):
-        state = place / "stacks" / backup.parent.name / f"{backup.name}.json"
-        if any(backup.glob("*.json")) and not state.exists():
+        names = backup.parent.name, backup.name
+        state = state_folder.stack_file(place, *names)
+        if state_folder.archived(place, *names) and not state.exists():
             raise StateError(
                 f"the state {state} is missing, but there are copies of it; restore it, or remove "
                 f"{backup} if the stack was removed on purpose. Nothing was ended"
@@ -86,21 +91,12 @@ def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
         if path.name.endswith((".bak", ".attrs")):
             continue
         try:
-            document = json.loads(path.read_bytes())
-            checkpoint = document["checkpoint"]
-            # The embedded engine's checksum: an id with a flipped bit would be an orphan.
-            if "sha256" in document and document["sha256"] != _digest(checkpoint):
-                raise ValueError("its checksum differs")
-            yield path.parent.name, path.stem, checkpoint["latest"] or {}
-        except (OSError, ValueError, LookupError, TypeError) as error:
+            # With the embedded engine's checksum: an id with a flipped bit would be an orphan.
+            yield path.parent.name, path.stem, state_folder.read(path).deployment
+        except (OSError, DamagedStateError) as error:
             raise StateError(
                 f"the state {path} cannot be read ({error}); restore it first. Nothing was ended"
             ) from error
-
-
-def _digest(checkpoint: Any) -> str:
-    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any, str]]:
@@ -139,8 +135,8 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
         outputs = entry.get("outputs", {})
         if entry["type"] in HOLDING:
             ids |= {entry.get("id", ""), *outputs.get("ids", {}).values()}
-        mark = outputs["stackId"] if entry["type"] == ACCOUNT else mark
-        if entry["type"] == RENTED and outputs.get("ttlHours"):
+        mark = outputs["stackId"] if entry["type"] in ACCOUNT else mark
+        if entry["type"] in RENTED and outputs.get("ttlHours"):
             launched = datetime.fromisoformat(outputs["launchedAt"])
             expiries.append(launched + timedelta(hours=float(outputs["ttlHours"])))
     return Stack(

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pulumi
 
-from cluster import object_store
+from cluster import object_store, services, shipped
+from cluster.descriptor import Source
 from cluster.store_kind import StoreKind
 from infra import versions
 from infra.hosts import go_tool, local
 from infra.hosts.go_programs import DEFAULT, PROGRAMS
 from infra.hosts.go_tool import GoTool
 
-DATASET = Path(__file__).resolve().parents[1] / "docker" / "dataset" / "dataset.py"
+DOCKER = shipped.FOLDER / "docker"
 AUTO, DIRECTORY = "auto", "directory"
 GO = ".".join(str(part) for part in versions.GO_FOR_STORES)
 HAVE_STORE = f"install Go {GO} or later (go.dev/dl) to have it built"
@@ -25,17 +26,12 @@ class Tools:
     """Paths of the programs, by the name that services know them by.
 
     Attributes:
-        paths: executables; a store's and "prometheus" are missing where they are not to be had.
+        paths: executables; what this machine lacks is missing.
         store: which object store runs, None for a folder.
     """
 
     paths: Mapping[str, pulumi.Input[str]]
     store: StoreKind | None
-
-    @property
-    def prometheus(self) -> bool:
-        """Whether Prometheus is to run."""
-        return "prometheus" in self.paths
 
 
 def find(setting: str, data: Path) -> Tools:
@@ -55,13 +51,17 @@ def find(setting: str, data: Path) -> Tools:
                 f"{data}/{name} holds results of {name}, which {store.name} cannot read: they stay "
                 f"there, and are back with objectStore = {name!r}"
             )
-    paths = {
-        **{name: local.environment_program(name) for name in ("ray", "mlflow")},
-        "dataset": str(DATASET),
-        **store_paths,
-    }
-    if prometheus := shutil.which("prometheus"):
-        paths["prometheus"] = prometheus
+    paths: dict[str, pulumi.Input[str]] = dict(store_paths)
+    for service in services.ALL:
+        match service.source:
+            case Source.ENVIRONMENT:
+                paths[service.program] = local.environment_program(service.program)
+            case Source.MACHINE:
+                for command in service.commands or (service.program,):
+                    if found := shutil.which(command):
+                        paths.setdefault(service.program, found)
+            case Source.CHECKOUT:
+                paths[service.program] = str(DOCKER / service.program / f"{service.program}.py")
     return Tools(paths=paths, store=store)
 
 

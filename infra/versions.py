@@ -27,15 +27,6 @@ BUILD_ARGUMENTS = {
 # The least Go that builds both (their go.mod).
 GO_FOR_STORES = (1, 25)
 
-# Images that are pulled. docker/digests.json pins them to the byte, once `make digests` has asked
-# the registries.
-# renovate: datasource=docker depName=prom/prometheus
-PROMETHEUS_IMAGE = "prom/prometheus:v3.14.0"
-# renovate: datasource=docker depName=grafana/grafana
-GRAFANA_IMAGE = "grafana/grafana:13.2.0"
-# renovate: datasource=docker depName=haproxy
-GATEWAY_IMAGE = "haproxy:3.4.4"  # 3.4 has long-term support
-
 # Python of Debian 12, on which docker/ray builds; images of another base may have another.
 IMAGE_PYTHON = "3.11"
 

@@ -1,5 +1,7 @@
 """What all tests have in common."""
 
+import atexit
+import gc
 import os
 import signal
 
@@ -17,3 +19,13 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 # An example that takes long on a busy machine is no fault.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# What imports make stays: to look through it again and again costs seconds of processor time.
+gc.disable()
+atexit.register(gc.unfreeze)  # else libraries report it as leaked
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is made, and looked for in what tests make."""
+    gc.freeze()
+    gc.enable()

@@ -16,8 +16,9 @@ import boto3
 import requests
 from botocore.config import Config
 
-from cluster.object_store import KEY_BYTES, REGION, SECRET_BYTES
+from cluster.object_store import KEY_BYTES, SECRET_BYTES
 from cluster.service import Service, Volume
+from cluster.storage import REGION
 from cluster.store_kind import Keys, StoreKind
 from tests.ports import free_ports
 

@@ -8,6 +8,9 @@ from typing import Any
 
 DEADLINE_S = 150.0  # of a machine that does much else
 PAUSE_S = 0.05
+# Who has waited for long asks less often: each answer costs processor time that the awaited needs.
+PAUSE_SHARE = 0.05  # of the time waited so far
+LONGEST_PAUSE_S = 0.5
 
 
 def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
@@ -26,7 +29,7 @@ def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = DEADLINE_S
     Raises:
         TimeoutError: with what the probe returned, or raised, last.
     """
-    end = time.monotonic() + deadline_s
+    begin = time.monotonic()
     while True:
         try:
             last: Any = probe()
@@ -35,6 +38,7 @@ def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = DEADLINE_S
         else:
             if last:
                 return last
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > deadline_s:
             raise TimeoutError(f"{what}: not within {deadline_s} s, last: {last!r}")
-        time.sleep(PAUSE_S)
+        time.sleep(min(max(PAUSE_S, waited * PAUSE_SHARE), LONGEST_PAUSE_S))

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 from training.checkpoints import new_folder
 from training.data.food11 import EpochSampler
 from training.housekeeping import housekeeping
-from training.progress import LINE_INTERVAL_S, Progress, interval
+from training.progress import LINE_INTERVAL_S, Epoch, Progress, interval, tell
 
 LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
 Records = Sequence[dict[str, Any]]
@@ -126,6 +126,7 @@ class EpochRecords(Callback):
         self.history.append(record | self._note)
         if trainer.is_global_zero:
             self._print(record)
+            tell(Epoch(trainer.current_epoch))
             self._record()
 
     def on_test_epoch_end(

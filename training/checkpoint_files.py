@@ -14,11 +14,13 @@ import re
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from training.errors import JobError
 from training.housekeeping import housekeeping
-from training.objects import Digest, Folder, StorageError, open_folder
+from training.objects import Digest, Folder, Source, StorageError, open_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -35,7 +37,7 @@ LONGEST_NAME = 768
 LONGEST_PART = 255
 
 
-class CheckpointError(Exception):
+class CheckpointError(JobError):
     """A checkpoint is damaged, or all of a run are; the message says what to do."""
 
 
@@ -47,21 +49,32 @@ class Choice(NamedTuple):
     broken: frozenset[str]  # folders that are newer and no valid checkpoints
 
 
-def write_manifest(folder: Path, model: dict[str, Any]) -> None:
+def write_manifest(
+    folder: Path, model: dict[str, Any], known: Mapping[str, Digest] | None = None
+) -> None:
     """Makes a local folder a checkpoint where it is; `report` does so on the way to the store.
 
     Args:
-        folder: holds the files, and no manifest.
+        folder: holds the files, and no manifest or an older one.
         model: what is needed to use the weights without the job. Keys: job, architecture, classes,
             image_side, mean, std, file (with the weights), prefix (of their names in its state);
-            crop, where images were cut to a square instead of stretched.
+            crop, where images were cut to a square instead of stretched; resized_side, where they
+            were stretched to that side and their middle cut out.
+        known: files whose content was looked at already; the others are read here.
     """
     files = {}
     for path in _files(folder):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        files[path.relative_to(folder).as_posix()] = Digest(path.stat().st_size, digest)
+        name = path.relative_to(folder).as_posix()
+        if name != MANIFEST:
+            files[name] = (known or {}).get(name) or digest_of(path)
     (folder / MANIFEST).write_bytes(_manifest(files, model))
+
+
+def digest_of(path: Path) -> Digest:
+    """Reads a file for its digest."""
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Digest(path.stat().st_size, sha256)
 
 
 def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, Any]:
@@ -77,7 +90,7 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
     Raises:
         CheckpointError: it holds something else, or is no such file.
     """
-    import torch  # noqa: PLC0415 - the client imports what imports this
+    import torch  # noqa: PLC0415 - what lists or moves checkpoints does without
 
     try:
         state: dict[str, Any] = torch.load(
@@ -110,7 +123,7 @@ def valid(files: FileSystem, folder: str) -> list[tuple[str, dict[str, Any]]]:
     return [
         (name, manifest)
         for name, sizes in candidates(run).items()
-        if (manifest := _manifest_of(run, name, sizes)[0]) is not None
+        if (manifest := manifest_of(run, name, sizes)[0]) is not None
     ]
 
 
@@ -186,7 +199,7 @@ def prune(run: Folder, broken: frozenset[str]) -> None:
         whole = [
             name
             for name, sizes in found.items()
-            if name not in broken and _manifest_of(run, name, sizes)[0] is not None
+            if name not in broken and manifest_of(run, name, sizes)[0] is not None
         ]
         for name, sizes in found.items():
             superseded = bool(whole) and name < whole[0] and name not in whole[:NUM_TO_KEEP]
@@ -207,12 +220,12 @@ def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
     found = candidates(run)
     broken: frozenset[str] = frozenset()
     for name, sizes in found.items():
-        manifest, fault = _manifest_of(run, name, sizes)
+        manifest, fault = manifest_of(run, name, sizes)
         if manifest is not None:
             try:
                 fetch_from(run, name, scratch / name)
                 if (weights := manifest["model"].get("file")) is not None:
-                    load(_inside(scratch / name, weights), mapped=True)
+                    load(inside(scratch / name, weights), mapped=True)
             except CheckpointError as error:
                 fault = str(error)
             else:
@@ -230,14 +243,14 @@ def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
     return Choice(None, fault, broken)
 
 
-def fetch_from(run: Folder, name: str, target: Path) -> dict[str, Any]:
+def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
     """`fetch` from a folder of the store that is open already."""
     target.mkdir(parents=True, exist_ok=True)
     try:
         content = run.read(f"{name}/{MANIFEST}")
         manifest = _parsed(content)
         for relative, expected in manifest["files"].items():
-            path = _inside(target, relative)
+            path = inside(target, relative)
             path.parent.mkdir(parents=True, exist_ok=True)
             digest = run.download(f"{name}/{relative}", path)
             if digest != Digest(expected["size"], expected["sha256"]):
@@ -259,7 +272,7 @@ def fetch_from(run: Folder, name: str, target: Path) -> dict[str, Any]:
     return manifest
 
 
-def candidates(run: Folder) -> dict[str, dict[str, int]]:
+def candidates(run: Source) -> dict[str, dict[str, int]]:
     """Bytes of each file of each folder that is or may become a checkpoint, the newest first."""
     found: dict[str, dict[str, int]] = {}
     for path, size in run.sizes().items():
@@ -269,9 +282,7 @@ def candidates(run: Folder) -> dict[str, dict[str, int]]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def _manifest_of(
-    run: Folder, name: str, sizes: dict[str, int]
-) -> tuple[dict[str, Any] | None, str]:
+def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str, Any] | None, str]:
     """A checkpoint's manifest, or None and why the folder is no checkpoint."""
     if MANIFEST not in sizes:
         return None, f"it has no {MANIFEST}: it was never stored to its end"
@@ -287,6 +298,22 @@ def _manifest_of(
                 f"{relative} has {sizes[relative]} bytes, its manifest says {digest['size']}"
             )
     return manifest, ""
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A name of the manifest as a path; whoever can write the bucket must not write elsewhere."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+        raise CheckpointError(
+            f"its {MANIFEST} names {name[:80]!r}, which is not inside the checkpoint"
+        )
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:  # JSON can hold half a character
+        raise CheckpointError(f"its {MANIFEST} has a name that is no text: {name[:80]!a}") from None
+    if len(encoded) > LONGEST_NAME or max(map(len, encoded.split(b"/"))) > LONGEST_PART:
+        raise CheckpointError(f"its {MANIFEST} has a name of {len(encoded)} bytes: {name[:80]!r}…")
+    return folder / path
 
 
 def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
@@ -315,7 +342,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     if not isinstance(files, dict) or not isinstance(model, dict):
         raise CheckpointError(f"its {MANIFEST} cannot be read: files and model are no objects")
     for name, digest in files.items():
-        _inside(Path(), name)
+        inside(Path(), name)
         if (
             not isinstance(digest, dict)
             or type(digest.get("size")) is not int
@@ -331,24 +358,8 @@ def _parsed(content: bytes) -> dict[str, Any]:
     if weights is not None:
         if not isinstance(weights, str):
             raise CheckpointError(f"its {MANIFEST} has no name of the model's file")
-        _inside(Path(), weights)
+        inside(Path(), weights)
     return manifest
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """A name of the manifest as a path; whoever can write the bucket must not write elsewhere."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
-        raise CheckpointError(
-            f"its {MANIFEST} names {name[:80]!r}, which is not inside the checkpoint"
-        )
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError:  # JSON can hold half a character
-        raise CheckpointError(f"its {MANIFEST} has a name that is no text: {name[:80]!a}") from None
-    if len(encoded) > LONGEST_NAME or max(map(len, encoded.split(b"/"))) > LONGEST_PART:
-        raise CheckpointError(f"its {MANIFEST} has a name of {len(encoded)} bytes: {name[:80]!r}…")
-    return folder / path
 
 
 def _files(folder: Path) -> list[Path]:

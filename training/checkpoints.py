@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ray import train
+from ray.train import CheckpointUploadMode, collective
+
 from training.checkpoint_files import (
     PREFIX,
     CheckpointError,
@@ -87,9 +90,6 @@ def report(
     Raises:
         StorageError: the previous checkpoint could not be stored; with `wait` also this one.
     """
-    from ray import train  # noqa: PLC0415
-    from ray.train import CheckpointUploadMode  # noqa: PLC0415
-
     if train.get_context().get_world_rank() != 0:
         train.report(metrics)
         return
@@ -141,9 +141,6 @@ def restored() -> Iterator[Path | None]:
     Raises:
         CheckpointError: there are checkpoints and none is valid. On all ranks.
     """
-    from ray import train  # noqa: PLC0415
-    from ray.train.collective import broadcast_from_rank_zero  # noqa: PLC0415
-
     context = train.get_context()
     first = context.get_world_rank() == 0
     if context.get_local_rank() == 0:
@@ -159,7 +156,7 @@ def restored() -> Iterator[Path | None]:
             _Worker.broken = choice.broken
             prune(run, choice.broken)  # what was cut off may fill the store
             found = choice.name, choice.fault
-        name, fault = broadcast_from_rank_zero(found)
+        name, fault = collective.broadcast_from_rank_zero(found)
         if fault:
             raise CheckpointError(fault)
         if name is None:
@@ -184,7 +181,5 @@ def _next_name(run: Folder) -> str:
 
 
 def _run_folder() -> Folder:
-    from ray import train  # noqa: PLC0415
-
     storage = train.get_context().get_storage()
     return open_folder(storage.storage_filesystem, storage.experiment_fs_path)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from ray.exceptions import GetTimeoutError
+
 LOGGER = "ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client"
 BUSY = "warning: the cluster is busy and answers Ray Train late; training goes on"
 
@@ -26,8 +28,6 @@ class LateAnswers(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is logged."""
-        from ray.exceptions import GetTimeoutError  # noqa: PLC0415 - the client may import this
-
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, GetTimeoutError):
             return True

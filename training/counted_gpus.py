@@ -1,15 +1,30 @@
-"""Ray Train on nodes that count GPUs and have none: requests are as with GPUs, CPUs compute.
+"""How workers talk to each other, also on nodes that count GPUs and have none.
 
-Ray gives a worker that asked for a GPU the device cuda:0, there or not.
+There requests are as with GPUs, and CPUs compute. Ray gives a worker that asked for a GPU the
+device cuda:0, there or not.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
 
+import ray
 from ray.air._internal import device_manager
 from ray.air._internal.device_manager.cpu import CPUTorchDeviceManager
 from ray.train.torch import TorchConfig
+
+
+def torch_config(*, use_gpu: bool) -> TorchConfig:
+    """NCCL between GPUs, gloo where GPUs are only counted.
+
+    Args:
+        use_gpu: the workers ask for GPUs. A node may have been told to count some that are not
+            there; Ray knows the kind of those that are.
+    """
+    real = any(name.startswith("accelerator_type:") for name in ray.cluster_resources())  # type: ignore[no-untyped-call]
+    if use_gpu and not real:
+        return CountedGpus(backend="gloo")
+    return TorchConfig(backend="nccl" if use_gpu else "gloo")
 
 
 class ComputeOnCpus:

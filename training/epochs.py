@@ -1,4 +1,4 @@
-"""One epoch of training or measuring an image classifier: plain PyTorch, no Ray."""
+"""What the epochs of a classifier need, of images or of next characters: plain PyTorch, no Ray."""
 
 from __future__ import annotations
 
@@ -7,59 +7,57 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset, Subset
 
 from training.data.splits import size
 
 
-def train_epoch(
-    model: nn.Module,
-    loader: Iterable[Any],
-    optimizer: torch.optim.Optimizer,
-    device: torch.device,
-) -> torch.Tensor:
-    """One pass over the training data.
+class Totals:
+    """Sums over the labels of an epoch, on all workers together once they are asked for.
+
+    Attributes:
+        sums: correct predictions, loss, labels: float64 (3,).
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Nothing is seen yet; `device` is the model's."""
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def add(self, logits: torch.Tensor, labels: torch.Tensor, loss: torch.Tensor) -> None:
+        """Adds a batch: logits (batch, classes, ...), labels (batch, ...), and its mean loss."""
+        self.sums[0] += (logits.detach().argmax(1) == labels).sum()
+        self.sums[1] += loss.detach() * labels.numel()
+        self.sums[2] += labels.numel()
+
+    def of_all_workers(self) -> tuple[float, float]:
+        """Accuracy in 0..1 and mean loss of all workers' labels. Each worker calls it, once."""
+        distributed.all_reduce(self.sums)
+        return self.means()
+
+    def means(self) -> tuple[float, float]:
+        """Accuracy in 0..1 and mean loss of what `sums` has: of one process that trains alone."""
+        correct, loss, count = self.sums.tolist()
+        return correct / count, loss / count
+
+
+def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> Totals:
+    """Predicts all labels without training.
 
     Args:
-        model: is put into training mode; maps images to logits.
-        loader: yields images (batch, channels, height, width) and labels (batch,).
-        optimizer: of the model's parameters.
+        model: is put into evaluation mode; maps inputs to logits.
+        loader: yields inputs, such as images (batch, channels, height, width), and labels.
         device: of the model.
-
-    Returns:
-        Correct predictions, summed loss, images seen: float64 (3,) on the device.
     """
-    model.train()
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
-    for batch in loader:
-        images, labels = (part.to(device) for part in batch)
-        logits = model(images)
-        loss = cross_entropy(logits, labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        _count(totals, logits.detach(), labels, loss.detach())
-    return totals
-
-
-def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> torch.Tensor:
-    """Predicts all images without training; returns totals as `train_epoch` does."""
     model.eval()
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    totals = Totals(device)
     with torch.no_grad():
         for batch in loader:
-            images, labels = (part.to(device) for part in batch)
-            logits = model(images)
-            _count(totals, logits, labels, cross_entropy(logits, labels))
+            inputs, labels = (part.to(device) for part in batch)
+            logits = model(inputs)
+            totals.add(logits, labels, cross_entropy(logits, labels))
     return totals
-
-
-def accuracy_and_loss(totals: torch.Tensor) -> tuple[float, float]:
-    """Accuracy in 0..1 and mean loss of an epoch's totals."""
-    correct, loss, count = totals.tolist()
-    return correct / count, loss / count
 
 
 def seed_epoch(seed: int, epoch: int, rank: int) -> None:
@@ -69,13 +67,5 @@ def seed_epoch(seed: int, epoch: int, rank: int) -> None:
 
 
 def share(data: Dataset[Any], rank: int, world: int) -> Subset[Any]:
-    """Every world-th image: unlike DistributedSampler it repeats none, so that sums are exact."""
+    """Every world-th item: unlike DistributedSampler it repeats none, so that sums are exact."""
     return Subset(data, range(rank, size(data), world))
-
-
-def _count(
-    totals: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, loss: torch.Tensor
-) -> None:
-    totals[0] += (logits.argmax(1) == labels).sum()
-    totals[1] += loss * len(labels)
-    totals[2] += len(labels)

@@ -9,6 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 INTERVAL_S = 0.25
 MB = 1e6  # bytes
 
@@ -40,11 +43,6 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        import ray  # noqa: PLC0415 - the client imports what imports this
-        from ray.util.scheduling_strategies import (  # noqa: PLC0415
-            NodeAffinitySchedulingStrategy,
-        )
-
         probe = ray.remote(num_cpus=0)(_Probe)
         for node in ray.nodes():  # type: ignore[no-untyped-call]
             if node["Alive"]:
@@ -64,8 +62,6 @@ class PeakMemory:
         self._probes.clear()  # which ends them
 
     def _watch(self) -> None:
-        import ray  # noqa: PLC0415
-
         def left(resources: dict[str, float]) -> float:
             return resources.get("object_store_memory", 0)
 

@@ -46,11 +46,8 @@ class Digest(NamedTuple):
     sha256: str
 
 
-class Folder(Protocol):
-    """A folder of the store. Names are relative to it and may have slashes.
-
-    Every method raises StorageError when the store refuses, or stays away for too long.
-    """
+class Source(Protocol):
+    """A folder that is read. Names are relative to it and may have slashes."""
 
     where: str
 
@@ -60,14 +57,21 @@ class Folder(Protocol):
     def read(self, name: str) -> bytes:
         """A small file; FileNotFoundError when there is none."""
 
+    def download(self, name: str, target: Path) -> Digest:
+        """Fetches a file; FileNotFoundError when there is none."""
+
+
+class Folder(Source, Protocol):
+    """A folder of the store, which is also written.
+
+    Every method raises StorageError when the store refuses, or stays away for too long.
+    """
+
     def write(self, name: str, content: bytes) -> None:
         """Writes a small file, which appears whole or not at all."""
 
     def upload(self, name: str, source: IO[bytes]) -> Digest:
         """Stores a file, hashed as it is read: from the beginning, and again at each new try."""
-
-    def download(self, name: str, target: Path) -> Digest:
-        """Fetches a file; FileNotFoundError when there is none."""
 
     def delete(self, *names: str) -> None:
         """Removes files; those that are gone are none the worse."""
@@ -78,6 +82,11 @@ def open_url(url: str) -> Folder:
     from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports what imports this
 
     return open_folder(*FileSystem.from_uri(url))
+
+
+def open_path(path: Path) -> Folder:
+    """A folder of this machine; it need not be there yet."""
+    return _LocalFolder(path.absolute())
 
 
 def open_folder(files: FileSystem, path: str) -> Folder:

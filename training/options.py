@@ -1,68 +1,118 @@
-"""A job's options from its configuration: each key of a flat dict becomes one."""
+"""A job's arguments, and what it asks for, as data at the top of its script.
+
+    ARGUMENTS = {
+        "epochs": 20,
+        "learning_rate": {"default": 1e-4, "help": "of Adam"},
+        "seed": {"default": 1, "min": 0},
+        "workers": 2,
+        "use_gpu": False,
+    }
+    RESOURCES = [("workers", {"CPU": 1, "GPU": "use_gpu"})]
+
+Both are literals: the client reads them and does not import the script (docs/train.md).
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-Value = int | float | str
-MAY_BE_NONE = ("seed", "processes", "failures")  # ends of names whose number may be 0
-HELP = {
-    "loader_processes": "decode images beside training",
-    "max_failures": "restarts after lost workers",
-    "smoke_test": "one image, one worker, CPUs",
-    "use_gpu": "one GPU for each worker",
-}
+ARGUMENTS, RESOURCES = "ARGUMENTS", "RESOURCES"
+KEYS = {"default", "min", "max", "choices", "pattern", "help"}
+
+Arguments = Mapping[str, Any]
+"""By name the default: a string, a number or a bool; or a dict of `default`, `help` and bounds.
+
+Numbers have `min` and `max`, strings `choices` or `pattern`. Without `min`, whole numbers are at
+least 1 and others at least 0. A default of None needs `min`, whose type is the argument's.
+"""
+Resources = Sequence[tuple[int | str, Any]]
+"""How many bundles, and Ray's resources in each: numbers, or names of arguments."""
 
 
-def parser(prog: str, config: Mapping[str, Value]) -> argparse.ArgumentParser:
-    """A parser whose options are the keys of `config`, with their values as defaults.
+def read(source: bytes) -> dict[str, Any]:
+    """The literals ARGUMENTS and RESOURCES of a script, as far as it has them.
 
-    Args:
-        prog: what is typed before the options.
-        config: strings, switches (`--name`, and `--no-name` to take it back when a run goes on),
-            and numbers that are not negative. Whole numbers are at least 1, but for the seed and
-            numbers of processes and of failures; what is called `..._probability` is at most 1.
+    Raises:
+        SyntaxError: the script is no Python.
+        ValueError: one of them is no literal.
     """
-    p = argparse.ArgumentParser(prog=prog)
-    for name, value in config.items():
-        add(p, name, value)
-    return p
+    found = {}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = {each.id for each in targets if isinstance(each, ast.Name)}
+        for name in names & {ARGUMENTS, RESOURCES}:
+            try:
+                found[name] = ast.literal_eval(node.value)
+            except ValueError:
+                raise ValueError(
+                    f"line {node.lineno}: {name} is not a literal; write numbers, strings and "
+                    "names of arguments only, the client does not run the script"
+                ) from None
+    return found
 
 
-def add(p: argparse.ArgumentParser, name: str, default: Value) -> None:
-    """Adds the option of one key, for a parser that has others too."""
-    option = f"--{name.replace('_', '-')}"
-    said = f"{HELP[name]}; default: {default}" if name in HELP else f"default: {default}"
-    if isinstance(default, bool):
-        switch = argparse.BooleanOptionalAction
-        p.add_argument(option, action=switch, default=default, help=HELP.get(name))
-    else:
-        p.add_argument(option, type=_type(name, default), default=default, help=said)
+def defaults(arguments: Arguments) -> dict[str, Any]:
+    """The default of each argument."""
+    return {name: _described(value)["default"] for name, value in arguments.items()}
 
 
 def parse(
-    p: argparse.ArgumentParser,
-    arguments: Sequence[str] | None = None,
+    prog: str,
+    arguments: Arguments,
+    given: Sequence[str] | None = None,
     earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the arguments say; those left out are as in the run's last start.
+    """The values of the arguments; those not given are as in the run's last start.
 
     Args:
-        p: the parser.
-        arguments: None for those of the command line.
+        prog: what is typed before the arguments.
+        arguments: the job's.
+        given: None for those of the command line.
         earlier: the configuration of the run's last start, None before the first.
+
+    Raises:
+        ValueError: `arguments` does not follow the rules.
     """
-    known = vars(p.parse_args([]))
-    p.set_defaults(**{name: value for name, value in (earlier or {}).items() if name in known})
-    return vars(p.parse_args(arguments))
+    p = argparse.ArgumentParser(prog=prog)
+    for name, value in arguments.items():
+        _add(p, name, _described(value))
+    p.set_defaults(**{name: value for name, value in (earlier or {}).items() if name in arguments})
+    return vars(p.parse_args(given))
 
 
-def bundle(config: Mapping[str, Any]) -> dict[str, float]:
-    """What a worker asks for, in Ray's resource names."""
-    asked = {"GPU": config["gpus_per_worker"], "CPU": config["cpus_per_worker"]}
-    return {name: amount for name, amount in asked.items() if amount}
+def bundles(resources: Resources, config: Mapping[str, Any]) -> list[dict[str, float]]:
+    """What a job asks for, one bundle for each worker or task.
+
+    Args:
+        resources: the job's.
+        config: values of its arguments.
+
+    Raises:
+        ValueError: `resources` does not follow the rules.
+    """
+
+    def amount(value: object) -> float:
+        number = config.get(value) if isinstance(value, str) else value
+        if not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
+            raise ValueError(f"{RESOURCES} has {value!r}, no number and no argument with one")
+        return float(number)
+
+    found: list[dict[str, float]] = []
+    pairs: list[Any] = resources if isinstance(resources, list) else [resources]
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], dict)):
+            raise ValueError(f"{RESOURCES} has {pair!r}, and is a list of pairs: a number, a dict")
+        count, asked = pair
+        bundle = {str(name): number for name, value in asked.items() if (number := amount(value))}
+        found += [bundle] * int(amount(count))
+    return found
 
 
 def differences(
@@ -76,18 +126,58 @@ def differences(
     )
 
 
-def _type(name: str, default: Value) -> Callable[[str], Value]:
-    if isinstance(default, str):
-        return str
-    least = 1 if isinstance(default, int) and not name.endswith(MAY_BE_NONE) else 0
-    most = 1.0 if name.endswith("_probability") else float("inf")
+def _described(value: object) -> dict[str, Any]:
+    described = value if isinstance(value, dict) else {"default": value}
+    if not described.keys() <= KEYS or not {"default"} <= described.keys():
+        raise ValueError(
+            f"{ARGUMENTS} has {value!r}: a dict needs a default, and may have "
+            f"{', '.join(sorted(KEYS - {'default'}))}"
+        )
+    return described
+
+
+def _add(p: argparse.ArgumentParser, name: str, described: dict[str, Any]) -> None:
+    option, default = f"--{name.replace('_', '-')}", described["default"]
+    said = [str(described["help"]).replace("%", "%%")] if "help" in described else []
+    if isinstance(default, bool):
+        switch = argparse.BooleanOptionalAction
+        p.add_argument(option, action=switch, default=default, help="".join(said) or None)
+        return
+    said += [] if default is None else [f"default: {default}"]
+    p.add_argument(
+        option,
+        type=_text(described) if isinstance(default, str) else _number(described),
+        default=default,
+        choices=described.get("choices"),
+        help="; ".join(said),
+    )
+
+
+def _text(described: dict[str, Any]) -> Callable[[str], str]:
+    def text(given: str) -> str:
+        if not re.fullmatch(described.get("pattern", ".*"), given):
+            raise argparse.ArgumentTypeError(f"{given!r} is not {described.get('help')}")
+        return given
+
+    return text
+
+
+def _number(described: dict[str, Any]) -> Callable[[str], int | float]:
+    example = described["default"] if described["default"] is not None else described.get("min")
+    if not isinstance(example, int | float):
+        raise ValueError(  # noqa: TRY004 - of the data, as the others here
+            f"{ARGUMENTS} has {described!r}: the default is no string, number or bool"
+        )
+    kind = type(example)
+    least = described.get("min", 1 if kind is int else 0)
+    most = described.get("max", math.inf)
 
     def number(text: str) -> int | float:
-        value = int(text) if isinstance(default, int) else float(text)
+        value = kind(text)
         if not least <= value <= most:
             bound = f"less than {least}" if value < least else f"not within {least} and {most:g}"
             raise argparse.ArgumentTypeError(f"{text} is {bound}")
         return value
 
-    number.__name__ = type(default).__name__  # argparse names it where the text is no number
+    number.__name__ = kind.__name__  # argparse names it where the text is no number
     return number

@@ -1,18 +1,140 @@
-"""Progress of an epoch: a line each half minute, or each second where a bar is made of them."""
+"""How far a job is: records in its log, which people read as sentences and programs by their form.
+
+A record is one line, behind whatever Ray puts before a worker's line:
+
+    progress: epoch 2/3: batch 12 of 40, 3.4 batches/s
+    progress: epoch 2 is trained
+    Restored from checkpoint s3://ray/first/checkpoint_000002-5d1c: 2 epochs are done, on 10.0.0.5
+    Restored on 10.0.0.5 from checkpoint: s3://ray/first/checkpoint_000002-5d1c
+
+The client draws bars from records and leaves out that an epoch is trained, which a job says in its
+own words; drills follow records (client/console.py, client/drill/watch.py).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 from training.run_folder import PROGRESS_VARIABLE
 
 BAR_INTERVAL_S = 1.0
 LINE_INTERVAL_S = 30.0  # of a file or a CI's log, which is to show that something is done
+MARK = "progress: "
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """So many batches are done, of so many; `total` is None where nobody knows."""
+
+    text: str  # what is done with them
+    done: int
+    total: int | None
+    rate: float  # batches a second
+
+    FORM: ClassVar = re.compile(
+        rf"{MARK}(.*): batch (\d{{1,9}})(?: of (\d{{1,9}}))?, (\d{{1,9}}\.\d) batches/s"
+    )
+
+    @property
+    def line(self) -> str:
+        """For a log: `epoch 1/2: batch 12 of 40, 3.4 batches/s`."""
+        of = "" if self.total is None else f" of {self.total}"
+        return f"{self.text}: batch {self.done}{of}, {self.rate:.1f} batches/s"
+
+    @property
+    def told(self) -> str:
+        """The record's line."""
+        return MARK + self.line
+
+    @classmethod
+    def of(cls, text: str, done: str, total: str | None, rate: str) -> Self:
+        """From the groups of `FORM`."""
+        return cls(text, int(done), None if total is None else int(total), float(rate))
+
+    @property
+    def beside_bar(self) -> str:
+        """For a terminal: `epoch 1/2 batch 12/40 3.4 batches/s`."""
+        return f"{self.text} batch {self.done}/{self.total} {self.rate:.1f} batches/s"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch is trained and handed on to be stored; the first is 0, as people count them 1."""
+
+    number: int
+
+    FORM: ClassVar = re.compile(rf"{MARK}epoch (\d{{1,9}}) is trained")
+
+    @property
+    def told(self) -> str:
+        """The record's line."""
+        return f"{MARK}epoch {self.number + 1} is trained"
+
+    @classmethod
+    def of(cls, number: str) -> Self:
+        """From the groups of `FORM`."""
+        return cls(int(number) - 1)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The run goes on from a checkpoint with so many epochs; None where the job does not know."""
+
+    checkpoint: str  # its address
+    epochs: int | None
+    node: str  # the address of the worker that says so
+
+    FORM: ClassVar = re.compile(
+        r"Restored from checkpoint (\S+): (\d{1,9}) epochs are done, on (\S+)"
+        r"|Restored on (\S+) from checkpoint: (\S+)"
+    )
+
+    @property
+    def told(self) -> str:
+        """The record's line."""
+        if self.epochs is None:
+            return f"Restored on {self.node} from checkpoint: {self.checkpoint}"
+        done = f"{self.epochs} epochs are done"
+        return f"Restored from checkpoint {self.checkpoint}: {done}, on {self.node}"
+
+    @classmethod
+    def of(cls, *groups: str | None) -> Self:
+        """From the groups of `FORM`."""
+        checkpoint, epochs, node, other_node, other = groups
+        if epochs is None:
+            return cls(str(other), None, str(other_node))
+        return cls(str(checkpoint), int(epochs), str(node))
+
+
+Record = Batches | Epoch | Restored
+KINDS: tuple[type[Record], ...] = (Batches, Epoch, Restored)
+
+
+class Found(NamedTuple):
+    """A record, and what stands before it in its line."""
+
+    before: str
+    record: Record
+
+
+def tell(record: Record) -> None:
+    """Prints a record."""
+    print(record.told, flush=True)  # noqa: T201 - a job's
+
+
+def parse(line: str) -> Found | None:
+    """The record in a line of a log, which others can write too; None where it has none."""
+    for kind in KINDS:
+        if found := kind.FORM.search(line):
+            return Found(line[: found.start()], kind.of(*found.groups()))
+    return None
 
 
 def interval() -> float:
@@ -21,11 +143,10 @@ def interval() -> float:
 
 
 class Progress:
-    """Prints how far an epoch is.
+    """Tells how far an epoch is.
 
-    For a bar `progress: TEXT batch 12/40 3.4 batches/s`, with the last batch too; for a log
-    `TEXT: batch 12 of 40, 3.4 batches/s`. Drills count batches by the first kind only: a line
-    of the other kind is up to half a minute old.
+    For a bar by records, of the last batch too; else by lines. Drills count batches by records
+    only: a line is up to half a minute old.
     """
 
     def __init__(self, text: str, batches: int | None, interval_s: float) -> None:
@@ -50,19 +171,18 @@ class Progress:
         if now - self._last < self._interval_s and not (bar and self._done == self._all):
             return
         self._last = now
-        rate = f"{self._done / max(now - self._started, 1e-9):.1f} batches/s"
+        rate = self._done / max(now - self._started, 1e-9)
+        batches = Batches(self._text, self._done, self._all, round(rate, 1))
         if bar:
-            line = f"progress: {self._text} batch {self._done}/{self._all} {rate}"
+            tell(batches)
         else:
-            of = "" if self._all is None else f" of {self._all}"
-            line = f"{self._text}: batch {self._done}{of}, {rate}"
-        print(line, flush=True)  # noqa: T201
+            print(batches.line, flush=True)  # noqa: T201 - as above
 
 
 def watched(
     batches: Iterable[T], text: str, interval_s: float | None = None, *, tells: bool = True
 ) -> Iterator[T]:
-    """Passes batches on and prints their progress.
+    """Passes batches on and tells their progress.
 
     Args:
         batches: of an epoch.

@@ -1,29 +1,34 @@
-"""What a job of Ray Train or Tune does the same way as every other: connect, configure, end.
+"""Ray Train as all jobs use it: connect, configure, train to the end.
 
-Nothing here is of one model or one data set.
+Nothing here is of one model or one data set, or needs PyTorch before `connect`.
 """
-
-# ruff: noqa: PLC0415 - the client imports jobs, and with them this, without torch and Ray
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import secrets
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ray
+from ray.train import (
+    ControllerError,
+    FailureConfig,
+    LoggingConfig,
+    Result,
+    RunConfig,
+    TrainingFailedError,
+)
+from ray.train.v2._internal.callbacks import DatasetsCallback
+
 from training import controller_log
+from training.errors import JobError
+from training.lost_workers import LostWorkers
 from training.objects import StorageError, open_url
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
 
 if TYPE_CHECKING:
-    from ray.train import Result, RunConfig, TrainingFailedError
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
 
 # Those of them that the job's runtime environment sets stay as they are.
 SETTINGS = {
@@ -62,8 +67,7 @@ def connect() -> None:
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     # Before there are Ray's threads: beside them MKL's library fails to load now and then, and the
     # process ends with it.
-    import ray
-    import torch  # noqa: F401
+    import torch  # noqa: F401, PLC0415
 
     # Ray Train's helpers look their cluster up, and stop at a second one on the same machine.
     ours |= {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
@@ -72,24 +76,6 @@ def connect() -> None:
         env[HOOK] = f"{controller_log.__name__}.{controller_log.shorten.__name__}"
     # Ray tells otherwise three times that it is connected, between the lines of the job.
     ray.init(runtime_env=env, logging_level=logging.WARNING)
-
-
-def torch_config(*, use_gpu: bool) -> TorchConfig:
-    """How workers talk to each other: NCCL between GPUs, gloo where GPUs are only counted.
-
-    Args:
-        use_gpu: the workers ask for GPUs. A node may have been told to count some that are not
-            there; Ray knows the kind of those that are.
-    """
-    import ray
-    from ray.train.torch import TorchConfig
-
-    real = any(name.startswith("accelerator_type:") for name in ray.cluster_resources())  # type: ignore[no-untyped-call]
-    if use_gpu and not real:
-        from training.counted_gpus import CountedGpus
-
-        return CountedGpus(backend="gloo")
-    return TorchConfig(backend="nccl" if use_gpu else "gloo")
 
 
 def run_config(storage: str, name: str, max_failures: int) -> RunConfig:
@@ -102,74 +88,63 @@ def run_config(storage: str, name: str, max_failures: int) -> RunConfig:
         storage: s3://bucket[/prefix] or file:///folder.
         name: the run's name.
         max_failures: how often lost workers are started again.
-    """
-    from ray.train import FailureConfig, LoggingConfig, RunConfig
 
+    Raises:
+        StorageError: the store stays away.
+    """
     _forget_checkpoints(storage, name)
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
         name=name,
         storage_path=storage,
         failure_config=FailureConfig(max_failures=max_failures),
         logging_config=LoggingConfig(log_level="WARNING"),
+        callbacks=[LostWorkers(max_failures)],  # type: ignore[list-item]  # as above
     )
 
 
 def fit(trainer: TorchTrainer) -> Result:
-    """Trains to the end; ends the job with one line when that fails.
+    """Trains to the end.
 
     Ray Train starts lost workers again; here its controller is, which fails when the store does
     not take its list of checkpoints.
-    """
-    from ray.train import ControllerError, TrainingFailedError
 
+    Raises:
+        JobError: the training failed.
+        StorageError: the store stays away.
+    """
     config: Any = trainer.run_config  # Train V2 fills in what is not given
     starts_left = config.failure_config.max_failures
+    if not trainer.datasets:
+        _start_no_manager_of_datasets(trainer)
     while True:
         try:
             return trainer.fit()
         except TrainingFailedError as error:
             if not isinstance(error, ControllerError) or starts_left < 1:
-                sys.exit(f"error: {_reason(error)}")
+                raise JobError(_reason(error)) from None
             starts_left -= 1
             print(f"warning: training starts again: {_reason(error)}", flush=True)  # noqa: T201
         if config.checkpoint_config.num_to_keep is None:  # else Ray removes checkpoints, and knows
             _forget_checkpoints(config.storage_path, config.name)
 
 
-def open_run(job: str) -> Run:
-    """The run that the client named; without one a run of its own, as for `ray job submit`.
+def _start_no_manager_of_datasets(trainer: Any) -> None:
+    """Leaves an actor out that hands on what a run without Ray Data has none of.
 
-    Ends the job with one line where what the run has in the store cannot be read.
+    Ray Train starts it with the workers, each time: two seconds of processor time, for which Ray
+    2.60 has no setting.
     """
-    storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
-    unique = f"{job}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    run = Run(storage, os.environ.get(RUN_VARIABLE) or unique)
-    try:
-        run.config()
-    except StorageError as error:
-        sys.exit(f"error: {error}")
-    return run
+    callbacks = trainer._create_default_callbacks
 
+    def without_datasets() -> list[Any]:
+        return [each for each in callbacks() if not isinstance(each, DatasetsCallback)]
 
-def shared_fault(fault: str) -> str:
-    """The fault of any worker, on all workers alike; "" where none has one. Each worker calls it.
-
-    Raised, Ray Train would start the workers again, only to see the same; and the others would
-    wait for the one that ended.
-    """
-    from torch import distributed
-
-    faults = [""] * distributed.get_world_size()
-    distributed.all_gather_object(faults, fault)
-    return max(faults)
+    trainer._create_default_callbacks = without_datasets
 
 
 def _forget_checkpoints(storage: str, name: str) -> None:
-    """Removes Ray's list of a run's checkpoints; ends the job when the store stays away."""
-    try:
-        open_url(f"{storage}/{name}").delete(SNAPSHOT)
-    except StorageError as error:
-        sys.exit(f"error: {error}")
+    """Removes Ray's list of a run's checkpoints."""
+    open_url(f"{storage}/{name}").delete(SNAPSHOT)
 
 
 def _reason(error: TrainingFailedError) -> str:

@@ -27,6 +27,7 @@ import pyarrow
 from pyarrow import fs
 
 from training import signed
+from training.errors import JobError
 from training.objects import Folder, open_folder
 from training.run_folder import RunFolder
 
@@ -42,7 +43,7 @@ LINES = ("result.json", "progress.csv")  # of a trial; each result is a line
 PICKLE = ".pkl"
 
 
-class SearchError(Exception):
+class SearchError(JobError):
     """A stored search cannot go on; the message says what to do."""
 
 

@@ -14,6 +14,8 @@ import hashlib
 import hmac
 import re
 
+from training.errors import JobError
+
 MAGIC = b"trainyard-signed-1 "
 LENGTH_DIGITS = 14
 HEADER_BYTES = len(MAGIC) + LENGTH_DIGITS + 1 + 64 + 1
@@ -22,7 +24,7 @@ HEADER = re.compile(rb"%b(\d{%d}) ([0-9a-f]{64})\n" % (MAGIC, LENGTH_DIGITS))
 PURPOSE = b"trainyard: state of a search in the store, version 1"
 
 
-class SignatureError(Exception):
+class SignatureError(JobError):
     """A file is not one that the cluster has signed under this name; the message says what."""
 
 

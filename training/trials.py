@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,43 @@ from training.progress import LINE_INTERVAL_S
 from training.run_folder import CURVES
 from training.runs import Run
 
-SEARCHED = ("batch_size", "dropout_probability")
+TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a search samples, and what its best trial has most or least of.
+
+    Attributes:
+        searched: the layout of each sampled value in the table, by the argument's name.
+        figure: `valid_acc`, the highest of which is best, or `valid_loss`, the lowest.
+    """
+
+    searched: Mapping[str, str]
+    figure: str = "valid_acc"
+
+    @property
+    def metric(self) -> str:
+        """The name that trials report the figure by."""
+        return "val_accuracy" if self.figure == "valid_acc" else "val_loss"
+
+    @property
+    def mode(self) -> str:
+        """`max` or `min`, as Tune has it."""
+        return "max" if self.figure == "valid_acc" else "min"
+
+    def said(self, config: Mapping[str, Any]) -> str:
+        """What a trial tries, for a line."""
+        return ", ".join(f"{name} {config[name]:.4g}" for name in self.searched)
+
+    def shown(self, figure: float) -> str:
+        """An accuracy in %, or a loss."""
+        return f"{figure:.3%}" if self.figure == "valid_acc" else f"{figure:.4f}"
+
+    def best(self, history: list[dict[str, Any]]) -> float:
+        """The best epoch's figure; greater is better, whichever figure it is."""
+        sign = 1 if self.mode == "max" else -1
+        return max((sign * float(each[self.figure]) for each in history), default=-float("inf"))
 
 
 class TrialLines(tune.Callback):
@@ -27,13 +65,15 @@ class TrialLines(tune.Callback):
     Where nothing was printed for half a minute, a line says how far the search is.
     """
 
-    def __init__(self, epochs: int) -> None:
+    def __init__(self, epochs: int, goal: Goal) -> None:
         """Nothing is printed yet.
 
         Args:
             epochs: the most that a trial gets.
+            goal: of the search.
         """
         self._epochs = epochs
+        self._goal = goal
         self._sampled: set[str] = set()
         self._printed = time.monotonic()
 
@@ -43,7 +83,7 @@ class TrialLines(tune.Callback):
             if trial.trial_id not in self._sampled:
                 self._sampled.add(trial.trial_id)
                 with housekeeping(f"what {_title(trial.trial_id)} tries is not shown"):
-                    self._print(f"{_title(trial.trial_id)}: {_searched(trial.config)}")
+                    self._print(f"{_title(trial.trial_id)}: {self._goal.said(trial.config)}")
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Says that the search goes on, when nobody else did so for a while."""
@@ -76,17 +116,18 @@ class TrialLines(tune.Callback):
         print(line, flush=True)
 
 
-def finish(run: Run, found: tune.ResultGrid) -> str:
+def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     """Prints the table and the best trial, and writes what `train show` shows.
 
     Args:
         run: of the search.
         found: its trials.
+        goal: of the search.
 
     Returns:
         Why there is no best trial; "" where there is one.
     """
-    print("trial  batch_size  dropout_probability  epochs  valid_acc")
+    print("  ".join(("trial", *goal.searched, "epochs", goal.figure)))
     # A search that went on has its trials in another order.
     results = sorted(
         (found[index] for index in range(len(found))),
@@ -98,26 +139,27 @@ def finish(run: Run, found: tune.ResultGrid) -> str:
         with housekeeping(f"the results of trial {number:05d} are not shown"):
             history = _history(result)
         shown = (
-            f"{history[-1]['valid_acc']:9.3%}{_mark(result.metrics)}" if history else "        -"
+            f"{goal.shown(history[-1][goal.figure]):>9}{_mark(result.metrics)}"
+            if history
+            else "        -"
         )
         failed = " | failed" if result.error else ""
         config = result.config or {}
-        print(
-            f"{number:05d}  {_cell(config, 'batch_size', 10, 'd')}  "
-            f"{_cell(config, 'dropout_probability', 19, '.4f')}  {len(history):6d}  {shown}{failed}"
-        )
+        cells = (_cell(config, name, layout) for name, layout in goal.searched.items())
+        print("  ".join((f"{number:05d}", *cells, f"{len(history):6d}", f"{shown}{failed}")))
         histories.append(history)
     if not any(histories):
         return f"all {len(found)} trials failed: the log above says why"
-    best = max(range(len(histories)), key=lambda number: _best_accuracy(histories[number]))
+    best = max(range(len(histories)), key=lambda number: goal.best(histories[number]))
     result = results[best]
     run.write_metrics(histories[best])
     run.end()  # draws the best trial's curves; the picture of all takes their place
     with housekeeping(f"there is no {CURVES} of all trials"):
-        run.write(CURVES, _picture(run.name, histories, best))
+        run.write(CURVES, _picture(run.name, histories, best, goal))
     print(
-        f"Best trial: {best:05d} ({_searched(result.config or {})}), "
-        f"Valid. Acc.: {_best_accuracy(histories[best]):.3%}{_mark(result.metrics)}"
+        f"Best trial: {best:05d} ({goal.said(result.config or {})}), "
+        f"{TITLES[goal.figure]}: {goal.shown(abs(goal.best(histories[best])))}"
+        f"{_mark(result.metrics)}"
     )
     print(f"Search completed after {len(found)} trials, {found.num_errors} failed: {run.url}")
     return ""
@@ -145,21 +187,18 @@ def _history(result: tune.Result) -> list[dict[str, Any]]:
     ]
 
 
-def _best_accuracy(history: list[dict[str, Any]]) -> float:
-    return max((float(record["valid_acc"]) for record in history), default=-1.0)
-
-
-def _picture(name: str, histories: list[list[dict[str, Any]]], best: int) -> bytes:
-    """Validation accuracy over the epochs of all trials: a PNG."""
+def _picture(name: str, histories: list[list[dict[str, Any]]], best: int, goal: Goal) -> bytes:
+    """The goal's figure over the epochs of all trials: a PNG."""
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     for number, history in enumerate(histories):
         epochs = [record["epoch"] + 1 for record in history]
         width = 2.5 if number == best else 1.0
-        accuracies = [record["valid_acc"] for record in history]
-        axes.plot(epochs, accuracies, marker="o", linewidth=width, label=f"{number:05d}")
+        figures = [record[goal.figure] for record in history]
+        axes.plot(epochs, figures, marker="o", linewidth=width, label=f"{number:05d}")
     generated = any("data" in record for history in histories for record in history)
-    figure.suptitle(f"{name}: validation accuracy{' on generated data' if generated else ''}")
+    measured = "validation accuracy" if goal.figure == "valid_acc" else "validation loss"
+    figure.suptitle(f"{name}: {measured}{' on generated data' if generated else ''}")
     axes.set_xlabel("epoch")
     axes.grid(alpha=0.3)
     axes.legend(title="trial", ncols=2, fontsize="small")
@@ -176,13 +215,9 @@ def _number(trial_id: str) -> str:
     return trial_id.rpartition("_")[2]
 
 
-def _cell(config: dict[str, Any], name: str, width: int, layout: str) -> str:
+def _cell(config: dict[str, Any], name: str, layout: str) -> str:
     """A value of a trial, if Tune has it: not of one that failed before its first report."""
-    return f"{config[name]:{width}{layout}}" if name in config else f"{'-':>{width}}"
-
-
-def _searched(config: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {config[name]:.4g}" for name in SEARCHED)
+    return f"{f'{config[name]:{layout}}' if name in config else '-':>{len(name)}}"
 
 
 def _mark(metrics: dict[str, Any] | None) -> str:

@@ -87,7 +87,7 @@ def generate(
 
     Raises:
         ValueError: too few or too small images.
-        OSError: the folder is not to be written, or holds something.
+        OSError: the folder cannot be written, or holds something.
     """
     for split, count in images.items():
         if count < CLASSES:

@@ -81,7 +81,7 @@ class ContainerAccess:
 
 
 class AcceleratorError(pulumi.RunError):
-    """The accelerators that the settings ask for are not to be had; the message says why."""
+    """The accelerators that the settings ask for are not available; the message says why."""
 
     def __init__(self, accelerator: str, reason: str, action: str) -> None:
         super().__init__(

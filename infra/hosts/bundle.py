@@ -6,6 +6,7 @@ import tarfile
 from hashlib import sha256
 from pathlib import Path
 
+from cluster import shipped
 from infra.hosts.local import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,7 @@ MODE = 0o644
 
 def bundle(root: Path = ROOT) -> Path:
     """Return an archive of it, named by its content; one that is there is kept."""
-    content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
+    content = {name: _place(root, path).read_bytes() for name, path in sorted(FILES.items())}
     archive = _archive(content)
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists():
@@ -34,6 +35,11 @@ def bundle(root: Path = ROOT) -> Path:
         draft.write_bytes(archive)
         draft.replace(path)
     return path
+
+
+def _place(root: Path, path: str) -> Path:
+    """Return where a file is: an installed package has those that are no modules elsewhere."""
+    return root / path if path.endswith(".py") or shipped.IN_CHECKOUT else shipped.FOLDER / path
 
 
 def _archive(content: dict[str, bytes]) -> bytes:

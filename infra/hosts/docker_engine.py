@@ -1,30 +1,21 @@
-"""The Docker Engine that containers run on: reached as Docker's own client reaches it.
-
-DOCKER_HOST says where it is, else the socket of this machine; pulumi-docker reads the same.
-"""
+"""The Docker Engine that containers of a stack run on, and what it can do."""
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulumi
 
+from access import docker_client
 from infra.provided import say
 
 if TYPE_CHECKING:
     import docker
 
-SOCKET = Path("/var/run/docker.sock")
-MIN_API = (1, 41)  # Engine 20.10: the oldest whose answers were compared
-MIN_ENGINE = "20.10"
 LOOPBACK_IS_CLOSED = 28  # major version since which packets from outside are kept from it
 PING_SECONDS = 10
-# Ways to an Engine that need TLS, with both ends checked.
-NETWORK_SCHEMES = ("tcp", "http", "https")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +40,11 @@ def client(timeout: int = 60) -> docker.DockerClient:
     Raises:
         EngineUnavailableError: it does not answer, is too old, or may not be used.
     """
-    # Not at the top: a stack of processes needs none of it, and it costs every `up` 0.1 s.
-    import docker  # noqa: PLC0415
-    from docker.errors import DockerException  # noqa: PLC0415
-
     refuse_open_host()
     try:
-        found = docker.from_env(timeout=timeout, use_ssh_client=True)
-        version = str(found.api.version()["ApiVersion"])
-    except (DockerException, OSError) as error:  # OSError: also a request without an answer
-        raise EngineUnavailableError(_advice(error)) from None
-    if tuple(int(part) for part in version.split(".")) < MIN_API:
-        raise EngineUnavailableError(
-            f"the Docker Engine at {_place()} speaks API {version}; {MIN_API[0]}.{MIN_API[1]} "
-            f"(Engine {MIN_ENGINE}) or later is needed: get a newer one, or set runtime to process"
-        )
-    return found
+        return docker_client.connect(timeout)
+    except docker_client.EngineUnavailableError as error:
+        raise EngineUnavailableError(f"{error}, or set runtime to process") from None
 
 
 def refuse_open_host() -> None:
@@ -73,15 +53,10 @@ def refuse_open_host() -> None:
     Raises:
         EngineUnavailableError: DOCKER_HOST names such a one.
     """
-    host = os.environ.get("DOCKER_HOST", "")
-    scheme = host.partition("://")[0] if "://" in host else "tcp"
-    if not host or scheme not in NETWORK_SCHEMES or os.environ.get("DOCKER_TLS_VERIFY"):
-        return
-    raise EngineUnavailableError(
-        f"DOCKER_HOST = {host!r} without TLS: whoever reaches that port is root there, and secrets "
-        "would pass in the clear. Use DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and "
-        "DOCKER_CERT_PATH"
-    )
+    try:
+        docker_client.refuse_open_host()
+    except docker_client.EngineUnavailableError as error:
+        raise EngineUnavailableError(str(error)) from None
 
 
 def answers() -> bool:
@@ -90,7 +65,8 @@ def answers() -> bool:
     Raises:
         EngineUnavailableError: the way to it is open to others.
     """
-    if not os.environ.get("DOCKER_HOST") and not os.access(SOCKET, os.R_OK | os.W_OK):
+    here = docker_client.SOCKET
+    if not os.environ.get(docker_client.HOST) and not os.access(here, os.R_OK | os.W_OK):
         return False
     refuse_open_host()  # not another runtime without a word
     try:
@@ -132,46 +108,11 @@ def fetch(found: Any, reference: str) -> str | None:
     Returns:
         What is wrong if it cannot be had.
     """
-    from docker.errors import APIError, ImageNotFound  # noqa: PLC0415
-    from docker.utils import parse_repository_tag  # noqa: PLC0415
-    from requests import RequestException  # noqa: PLC0415
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+    from docker.errors import ImageNotFound  # noqa: PLC0415
 
     try:
         found.api.inspect_image(reference)
     except ImageNotFound:
         say(f"pulling {reference}")
-    else:
-        return None
-    repository, tag = parse_repository_tag(reference)
-    try:
-        lines = found.api.pull(repository, tag or "latest", stream=True, decode=True)
-        return next((str(line["error"]) for line in lines if "error" in line), None)
-    except APIError as error:
-        return str(error.explanation)
-    except (RequestException, HTTPError) as error:  # the second where an answer had begun
-        return f"the Engine broke off: {error}"
-
-
-def _place() -> str:
-    return os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
-
-
-def _advice(error: Exception) -> str:
-    cause = _cause(error)
-    if cause is not None and cause.errno in (errno.EACCES, errno.EPERM):
-        return (
-            f"the Docker Engine at {_place()} may not be used by this user; join the group docker "
-            "(sudo usermod -aG docker $USER, then log in again), or set runtime to process"
-        )
-    return (
-        f"no Docker Engine answers at {_place()} ({cause.strerror if cause else error}); start it "
-        "(sudo systemctl start docker), point DOCKER_HOST at another one, or set runtime to process"
-    )
-
-
-def _cause(error: BaseException | None) -> OSError | None:
-    """Return what the system said: libraries wrap it several times, each in words of its own."""
-    if error is None or (isinstance(error, OSError) and error.strerror):
-        return error
-    return _cause(error.__cause__ or error.__context__)
+        return docker_client.pull(found.api, reference) or None
+    return None

@@ -9,7 +9,8 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.ssh import Connection, SshError, copy, run
+from access.ssh import Connection, SshError
+from cluster.ssh import copy, run
 from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
 

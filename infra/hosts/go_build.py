@@ -205,17 +205,20 @@ def _go(arguments: list[str], folder: Path, package: str) -> str:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert run.stdout is not None  # noqa: S101 (Popen was given PIPE)
-    assert run.stderr is not None  # noqa: S101 (the same)
-    errors = threading.Thread(target=last.extend, args=(map(str.rstrip, run.stderr),))
-    errors.start()
+    # At once: an interrupt must not leave Go running.
     try:
+        assert run.stdout is not None  # noqa: S101 (Popen was given PIPE)
+        assert run.stderr is not None  # noqa: S101 (the same)
+        errors = threading.Thread(
+            target=last.extend, args=(map(str.rstrip, run.stderr),), daemon=True
+        )
+        errors.start()
         printed = run.stdout.read()
         code = run.wait()
+        errors.join()
     finally:
         run.kill()
         run.wait()
-        errors.join()
     if code:
         log = "\n".join(f"  {line}" for line in [*last, *printed.splitlines()][-LAST_LINES:])
         raise BuildError(

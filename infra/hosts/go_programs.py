@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from cluster import shipped
 from infra import versions
 from infra.hosts import local
 
-DOCKER = Path(__file__).resolve().parents[2] / "docker"
+DOCKER = shipped.FOLDER / "docker"
 DIGEST_LENGTH = 8  # hexadecimal digits: enough to tell the states of one file apart
 
 

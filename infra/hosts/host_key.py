@@ -6,7 +6,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider
-from infra.hosts.lambda_cloud import keys
+from infra.hosts import key_pair
 
 
 class HostKeyProvider(Provider):
@@ -18,7 +18,7 @@ class HostKeyProvider(Provider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Draw the pair."""
-        pair = keys.generate()
+        pair = key_pair.generate()
         return dynamic.CreateResult(
             props["name"], {**props, "privateKey": pair.private, "publicKey": pair.public}
         )

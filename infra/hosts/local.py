@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415 - Go builds a store while packages are installed, and needs this without them
 
+import getpass
 import ipaddress
 import os
 import re
@@ -12,9 +13,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from cluster import shipped
+
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
 ELSEWHERE = "203.0.113.1"  # nobody's address, on the internet's side of all routes
+OWNER_LIMIT = 128  # characters, as a cloud's tags have
 RUNTIME_BASE = Path("/var/tmp")  # noqa: S108 (whose a folder is, is looked at: runtimes/folders)
 
 
@@ -96,9 +100,15 @@ def runtime_folder(stack: str) -> Path:
 
     In /var/tmp, for /tmp and XDG_RUNTIME_DIR are often file systems in memory, where Ray would
     spill objects to, and are emptied early. Not named in full: Ray's sockets leave 25 bytes. The
-    project's folder is part of the name, so that two checkouts have two folders.
+    project's folder is part of the name, so that two checkouts have two folders, and two projects
+    that use one installed package.
     """
-    project = Path(__file__).resolve().parents[2]
+    if shipped.IN_CHECKOUT:
+        project = shipped.CHECKOUT
+    else:
+        from infra import backend
+
+        project = backend.project_folder()
     return _short_folder(f"{os.getuid()}\0{project}\0{stack}")
 
 
@@ -114,6 +124,16 @@ def host_folder(stack: str) -> Path:
 def _short_folder(key: str) -> Path:
     # Two stacks of one name are told apart by their mark, so a short digest will do.
     return RUNTIME_BASE / f"trainyard-{sha256(key.encode()).hexdigest()[:6]}"
+
+
+def owner(setting: str = "") -> str:
+    """Return who runs a stack, fit for a tag.
+
+    Args:
+        setting: the stack's setting; "" for user and machine.
+    """
+    text = setting or f"{getpass.getuser()}@{socket.gethostname()}"
+    return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)[:OWNER_LIMIT]
 
 
 def public_address() -> str:

@@ -12,15 +12,34 @@ PROGRAMS = "bin"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Group:
+    """Machines that a stack asks for with the same words.
+
+    Attributes:
+        name: of the group; its machines are NAME-0 and so on.
+        type: what each of them has to be, as its source puts it; {} where they are there already.
+        count: how many.
+        resources: fields that are set for the Ray worker on each, as of the setting `worker`; the
+            machine decides the others.
+    """
+
+    name: str
+    type: Mapping[str, Any]
+    count: int
+    resources: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """A machine reached by SSH.
 
     Attributes:
         name: of it in the stack: host-0 and so on.
+        group: that it is one of.
         identity: what another machine does not have, whatever its address: user@address, or the
             id of an instance.
-        connection: what `cluster.ssh.Connection.of` takes, the key to log in a secret; with
-            instanceId for a rented one.
+        connection: what `access.ssh.Connection.of` takes, the key to log in a secret; of
+            a rented one also its id, under the name that its cloud gives it (`fleet.Cloud`).
         address: that the other machines of the stack reach it by.
         interface: network interface that the address is on, "" where nothing tells.
         home: absolute home folder of its user.
@@ -28,12 +47,13 @@ class Machine:
         python_environment: absolute folder of an environment with Ray that is there, "" for one
             that is to be made.
         cpus, memory_mib, gpus: what its Ray worker has to share out.
-        prometheus: absolute path of the program there, "" for none.
+        programs: absolute paths of what is installed there, by program.
         after: what has to be there before anything is put on it.
         part_of: resource that the machine itself is, with which everything on it goes.
     """
 
     name: str
+    group: Group
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]
     address: pulumi.Input[str]
@@ -44,7 +64,7 @@ class Machine:
     cpus: pulumi.Input[int]
     memory_mib: pulumi.Input[int]
     gpus: pulumi.Input[int]
-    prometheus: str
+    programs: Mapping[str, str]
     after: Sequence[pulumi.Resource] = ()
     part_of: pulumi.Resource | None = None
 

@@ -6,44 +6,36 @@ from typing import Any
 
 from pulumi import dynamic
 
+from access.ssh import SshError
 from cluster.provider import Provider
-from cluster.ssh import SshError
-
-API_KEY = "lambdaApiKey"  # the setting
+from infra.hosts import sources
 
 
-def is_gone(host: dict[str, Any], api_key: str | None) -> bool:
+def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     """Return whether a rented machine is there no more, as the cloud that rented it says.
 
     Args:
-        host: property `host` of a resource; a machine without an instanceId is nobody's to end.
-        api_key: value of the setting, used if the environment has none.
+        host: property `host` of a resource; a machine without a cloud's id is nobody's to end.
+        config: of the stack; has the API keys that the environment may lack.
 
     Raises:
-        LambdaError: the cloud does not answer.
+        RunError: the cloud does not answer.
     """
-    if not host.get("instanceId"):
-        return False
-    # Imported where it is asked: a stack of this machine has no use for an HTTP client.
-    from infra.hosts.lambda_cloud.account import open_account  # noqa: PLC0415
-    from infra.hosts.lambda_cloud.errors import NotFoundError  # noqa: PLC0415
-    from infra.hosts.lambda_cloud.machines import ENDED  # noqa: PLC0415
-
-    try:
-        return open_account(api_key).instance(host["instanceId"]).status in ENDED
-    except NotFoundError:
-        return True
+    for cloud in sources.CLOUDS:
+        if instance := host.get(cloud.instance):
+            return cloud.is_gone(instance, config.get(cloud.api_key))
+    return False
 
 
 class HostProvider(Provider):
     """A resource on a machine: with a rented machine that is gone, all on it is gone."""
 
-    _key: str | None = None
+    _config = dynamic.Config({}, "")
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Take the API key from the stack's config, where the environment may have none."""
+        """Take API keys from the stack's config, where the environment may have none."""
         super().configure(req)
-        self._key = req.config.get(API_KEY)
+        self._config = req.config
 
     @contextlib.contextmanager
     def unless_gone(self, props: dict[str, Any]) -> Iterator[None]:
@@ -55,5 +47,5 @@ class HostProvider(Provider):
         try:
             yield
         except SshError:
-            if not is_gone(props["host"], self._key):
+            if not is_gone(props["host"], self._config):
                 raise

@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cluster.ssh import Connection, SshError, run
+from access.ssh import Connection, SshError
+from cluster.ssh import run
 
 PROBE_SECONDS = 60.0
 # PyTorch with its CUDA libraries is 5.7 GB, twice while it is unpacked.

@@ -7,15 +7,9 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
+from access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from cluster.provider import Provider
-from cluster.ssh import (
-    CommandError,
-    Connection,
-    LoginRefusedError,
-    SshError,
-    UnreachableError,
-    run,
-)
+from cluster.ssh import CommandError, run
 from infra.cancellation import Cancellation
 from infra.hosts import cloud_init, probe
 from infra.provided import difference, say

@@ -26,6 +26,7 @@ POLL_SECONDS = 0.2
 LOG_LINES = 20
 CHECK_SECONDS = 10  # the checks themselves give up after 3
 END_SECONDS = 60  # from the end of a log to the end of its container
+BOUND_TRIES = 5
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 QUIET_SECONDS = 3600  # that a pull, or a program that runs once, may say nothing
 STACK_LABEL = "trainyard.stack"
@@ -392,15 +393,21 @@ def _bound(client: Any, container: Any, props: dict[str, Any]) -> None:
     if _is_bound(container, props):
         return
     api = client.api  # a session of requests; its `update_container` does not know this bound
-    reply = api.post(
-        f"{api.base_url}/v{api.api_version}/containers/{container.id}/update",
-        json={"PidsLimit": int(props["processes"])},
-        timeout=api.timeout,
-    )
-    try:
-        reply.raise_for_status()
-    except HTTPError as error:
-        create_api_error_from_http_exception(error)
+    for left in reversed(range(BOUND_TRIES)):
+        reply = api.post(
+            f"{api.base_url}/v{api.api_version}/containers/{container.id}/update",
+            json={"PidsLimit": int(props["processes"])},
+            timeout=api.timeout,
+        )
+        try:
+            reply.raise_for_status()
+        except HTTPError as error:
+            # It may have ended at this moment. The Engine takes the bound once it knows that.
+            if not left:
+                create_api_error_from_http_exception(error)
+            time.sleep(POLL_SECONDS)
+        else:
+            return
 
 
 def _is_bound(container: Any, props: dict[str, Any]) -> bool:

@@ -4,13 +4,13 @@ Nothing that a container gets opens the machine to it: no privileges, no socket 
 host network. Secrets reach it as files, so that `docker inspect` shows none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_docker as docker
 
-from cluster.service import Port, Service, Volume
+from cluster.service import HealthCheck, Port, Probe, Service, Volume
 from infra import container_limits, images
 from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
@@ -20,15 +20,11 @@ from infra.runtimes.docker_images import Images
 LOOPBACK = "127.0.0.1"
 FILES = "/etc/trainyard"
 VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
-# Where images that are not ours, and course material, expect a volume.
-PATHS = {("prometheus", "data"): "/prometheus"}
-SHARED_PATHS = {"food11": "/mnt"}
 # What an image has to send an HTTP request with.
 CURL = ("curl", "--fail", "--silent", "--show-error", "--max-time", "3", "--output", "/dev/null")
 # As BusyBox has it; its own time limit (-T) ends Debian's with a segmentation fault.
 WGET = ("timeout", "3", "wget", "-q", "-O", "/dev/null")
-PROBES = {"prometheus": WGET, "grafana": WGET}
-GATEWAY_PROBE = (
+BASH = (
     'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '
     'read -r -t 3 line <&3; [[ $line == *" 200 "* ]]'
 )
@@ -50,6 +46,7 @@ class DockerRuntimeArgs:
         images: references of images that are not built here, by program.
         build_args: build arguments of the images that are built here.
         services: names of all services, so that names in use are told before anything is made.
+        programs: what they run.
         ports: ports of this machine that the stack opens, for the same reason.
         access: what a container needs to reach the accelerator of each index.
         keep_data: whether volumes with results outlive the stack.
@@ -65,6 +62,7 @@ class DockerRuntimeArgs:
     images: Mapping[str, str]
     build_args: Mapping[str, str]
     services: Sequence[str]
+    programs: Collection[str]
     ports: Sequence[Port]
     access: Sequence[ContainerAccess]
     keep_data: bool
@@ -99,8 +97,6 @@ class DockerRuntime(pulumi.ComponentResource):
         ports: dict[str, list[int]] = {}
         for port in args.ports:
             ports.setdefault(port.setting, []).append(port.number)
-        # A service bears the name of its program; where there are several, their part follows.
-        programs = {service.partition("-")[0] for service in args.services}
         self._node = Node(
             f"{name}-node",
             {
@@ -109,7 +105,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "names": [args.prefix + service for service in args.services],
                 "ports": ports,
                 "address": args.publish_address,
-                "images": images.sources(args.images, args.build_args, programs),
+                "images": images.sources(args.images, args.build_args, args.programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
                 "store": args.store,
             },
@@ -154,19 +150,17 @@ class DockerRuntime(pulumi.ComponentResource):
         """Return the path at which a service finds one of its files or secrets."""
         return f"{FILES}/{name}"
 
-    def volume(self, service: str, volume: Volume) -> str:
+    def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
         """Return the path at which a service finds one of its volumes."""
-        if volume.shared:
-            return SHARED_PATHS.get(volume.name, f"{VOLUMES}/{volume.name}")
-        if not volume.keep:
-            return f"/tmp/{volume.name}"  # noqa: S108 (of the container, gone with it)
-        return PATHS.get((service, volume.name), f"{VOLUMES}/{volume.name}")
+        if volume.keep or volume.shared:
+            return volume.mount or f"{VOLUMES}/{volume.name}"
+        return f"/tmp/{volume.name}"  # noqa: S108 (of the container, gone with it)
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
         name = f"{self._name}-{service.name}"
         chosen = [self._args.access[index] for index in service.gpus]
-        checks = [_probe(service.program, c.port, c.path) for c in service.health]
+        checks = [_probe(service.probe, c) for c in service.health]
         limit, bounds = container_limits.of(service.name, self._args.limits), self._args.bounds
         memory = (limit.memory_mib or service.memory_mib) if bounds.memory else None
         container = docker.Container(
@@ -321,11 +315,16 @@ def _device(service: Service, chosen: Sequence[ContainerAccess]) -> str | None:
     return f"device={found[0]}" if found else None
 
 
-def _probe(program: str, port: int, path: str) -> list[str]:
+def _probe(probe: Probe, check: HealthCheck) -> list[str]:
     """Return a command that ends with 0 when the port answers the path with 200."""
-    if program == "gateway":
-        return ["bash", "-c", GATEWAY_PROBE.format(port=port, path=path)]
-    return [*PROBES.get(program, CURL), f"http://{LOOPBACK}:{port}{path}"]
+    url = f"http://{LOOPBACK}:{check.port}{check.path}"
+    match probe:
+        case Probe.CURL:
+            return [*CURL, url]
+        case Probe.WGET:
+            return [*WGET, url]
+        case Probe.BASH:
+            return ["bash", "-c", BASH.format(port=check.port, path=check.path)]
 
 
 def _healthcheck(checks: list[list[str]]) -> docker.ContainerHealthcheckArgs:

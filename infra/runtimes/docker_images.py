@@ -1,17 +1,14 @@
 """Images of the programs: built here from docker/<program>, or taken as they are named."""
 
-import hashlib
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
 
-from infra import images
+from infra import build_context, images
 
 REPOSITORY = "trainyard"
-TAG_LENGTH = 12  # hexadecimal digits of the digest: enough to tell the states of one folder apart
 
 
 class Images:
@@ -46,7 +43,7 @@ class Images:
             return docker.RemoteImage(
                 name, name=self._named[program], keep_locally=True, opts=self._opts
             )
-        context = images.CONTEXTS / program
+        context = build_context.folder(program, images.CONTEXTS)
         build_args = {
             name: self._build_args[name]
             for name, _ in images.ARGUMENT.findall((context / "Dockerfile").read_text())
@@ -57,7 +54,7 @@ class Images:
         build_args |= {name: base for name, base in bases.items() if "@" in base}
         # The tag follows from what the image is made of, so that it is built anew when that
         # changes and only then, and stacks with other build arguments do not share a tag.
-        tag = digest(context, build_args)[:TAG_LENGTH]
+        tag = build_context.digest(context, build_args)[: build_context.NAME_LENGTH]
         return docker.RemoteImage(
             name,
             name=f"{REPOSITORY}/{program}:{tag}",
@@ -71,29 +68,3 @@ class Images:
             keep_locally=True,
             opts=self._opts,
         )
-
-
-def digest(context: Path, build_args: Mapping[str, str]) -> str:
-    """Return a digest of all that an image is built from.
-
-    Args:
-        context: folder with the Dockerfile.
-        build_args: build arguments.
-
-    Returns:
-        64 hexadecimal digits.
-    """
-    found = hashlib.sha256()
-
-    def add(*parts: bytes) -> None:
-        for part in parts:
-            found.update(len(part).to_bytes(8, "big") + part)
-
-    for path in sorted(path for path in context.rglob("*") if path.is_file()):
-        if "__pycache__" in path.parts:
-            continue
-        name = path.relative_to(context).as_posix()
-        add(name.encode(), bytes([path.stat().st_mode & 0o100 != 0]), path.read_bytes())
-    for name, value in sorted(build_args.items()):
-        add(name.encode(), value.encode())
-    return found.hexdigest()

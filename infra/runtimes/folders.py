@@ -100,7 +100,7 @@ def refused(folder: Path) -> str:
 
 
 def foreign(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
-    """Return why a folder is not to be believed as this stack's, "" for one that is.
+    """Return why a folder is not this stack's, "" for one that is.
 
     Args:
         folder: absolute path.

@@ -4,13 +4,14 @@ The Ray head, the object store and monitoring run on the first machine, one Ray 
 """
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
-from cluster import ray_worker, tracking
+from cluster import ray_worker, services
+from cluster.descriptor import Source
 from cluster.inputs import join
 from cluster.service import Port, Service, Volume
 from infra.hosts.environment import Environment
@@ -20,6 +21,7 @@ from infra.runtimes.mark import StackMark
 from infra.runtimes.process import Daemon, Data, Files, Program
 
 LOOPBACK = "127.0.0.1"
+IN_ENVIRONMENT = {each.program for each in services.ALL if each.source is Source.ENVIRONMENT}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class HostsRuntimeArgs:
         keep_data: whether the data folders outlive the stack.
         identifier: name of this stack's supervisords.
         store: name of the object store, "" for a folder.
+        shared: names of services of the head's machine that jobs on other machines reach.
         programs: paths of programs of this machine that the first one gets a copy of.
         ports: every port of the stack, so that all conflicts are told at once.
         start_timeout: seconds that a service may take until it answers.
@@ -50,6 +53,7 @@ class HostsRuntimeArgs:
     keep_data: bool
     identifier: str
     store: str
+    shared: Collection[str]
     programs: Mapping[str, pulumi.Input[str]]
     ports: Sequence[Port]
     start_timeout: int
@@ -122,7 +126,7 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
         """Return what other machines reach too, of what they use; all else stays on its machine."""
-        if service in (self._args.store, tracking.SERVICE) and len(self._args.machines) > 1:
+        if service in self._args.shared and len(self._args.machines) > 1:
             return self._head.address
         return LOOPBACK
 
@@ -229,13 +233,12 @@ class HostsRuntime(pulumi.ComponentResource):
         return names.index(service) if service in names else 0
 
     def _executable(self, program: str, machine: Machine) -> pulumi.Input[str]:
-        match program:
-            case _ if program in self._copied:
-                return self._copied[program]
-            case "prometheus" if machine.prometheus:
-                return machine.prometheus
-            case "ray" | "mlflow":
-                return f"{machine.environment}/bin/{program}"
+        if program in self._copied:
+            return self._copied[program]
+        if program in machine.programs:
+            return machine.programs[program]
+        if program in IN_ENVIRONMENT:
+            return f"{machine.environment}/bin/{program}"
         raise ValueError(f"{machine.name} has no {program}")
 
     def _copy(self, program: str, source: pulumi.Input[str]) -> pulumi.Output[str]:

@@ -11,7 +11,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster.provider import Provider
-from infra.hosts.lambda_cloud.identity import owner
+from infra.hosts.local import owner
 from infra.runtimes.folders import Mark
 
 ID_BYTES = 8

@@ -10,7 +10,8 @@ from typing import Any
 
 from pulumi import dynamic
 
-from cluster.ssh import Connection, run
+from access.ssh import Connection
+from cluster.ssh import run
 from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
 from infra.runtimes.programs import KINDS, ProgramError

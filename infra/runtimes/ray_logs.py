@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cluster import ray_watch
+from cluster import ray_start
 
 THIS = f"{__name__}.share"
 HEAD_VARIABLE = "TRAINYARD_HEAD_SESSIONS"
@@ -28,12 +28,12 @@ def environment(head_sessions: str) -> dict[str, str]:
     Args:
         head_sessions: `--temp-dir` of the head.
     """
-    return {ray_watch.HOOK: THIS, HEAD_VARIABLE: head_sessions}
+    return {ray_start.HOOK: THIS, HEAD_VARIABLE: head_sessions}
 
 
 def share(parameters: Any, head: bool) -> None:
     """Put a link to the head's logs where this node's are to be, and do what every node does."""
-    ray_watch.watch(parameters, head)
+    ray_start.begin(parameters, head)
     # Not for what the node starts.
     sessions = Path(os.environ.pop(HEAD_VARIABLE))
     address = next(word for word in sys.argv if word.startswith(ADDRESS_FLAG))

@@ -242,7 +242,7 @@ class Supervisor:
         raise SupervisorError(f"supervisord did not start in {self.folder}:\n{log}")
 
     def distrust(self) -> str:
-        """Return why the folder is not to be believed, "" if it is the stack's."""
+        """Return why the folder is not the stack's, "" if it is."""
         return folders.foreign(self.folder, self.mark)
 
     def alive(self) -> bool:

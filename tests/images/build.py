@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra import versions
+from infra import build_context, versions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -329,7 +329,9 @@ def _stand_in(name: str) -> Recipe:
 def _ours(name: str, *parents: str, arguments: tuple[str, ...] = ()) -> Recipe:
     base = f"BASE_IMAGE={PREFIX}base"
     return Recipe(
-        ("base", *parents), functools.partial(_folder, ROOT / "docker" / name), (base, *arguments)
+        ("base", *parents),
+        lambda: _folder(build_context.folder(name, ROOT / "docker")),
+        (base, *arguments),
     )
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi.runtime import mocks, settings
+from pulumi.runtime import mocks, resource, settings
+from pulumi.runtime.proto.source_pb2 import StackTrace
 
 
 class RecordingMocks(mocks.Mocks):
@@ -26,6 +27,14 @@ class RecordingMocks(mocks.Mocks):
 
     def of_type(self, suffix: str) -> dict[str, mocks.MockResourceArgs]:
         return {args.name: args for args in self.created if args.typ.endswith(suffix)}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_stack_traces() -> Iterator[None]:
+    """Pulumi's SDK tells of each resource where it is made, of all frames up to pytest's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resource, "_get_stack_trace", StackTrace)
+        yield
 
 
 @pytest.fixture

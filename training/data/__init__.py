@@ -42,8 +42,8 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         ValueError: a bad name.
     """
     check_name(name)
-    # Imported one at a time: torchvision takes a second and digits do without, and the client
-    # checks names without torch.
+    # Imported one at a time: torchvision takes a second and digits do without, and so do tasks
+    # that stream (training/data/streaming.py) without PyTorch.
     from training.data.splits import first  # noqa: PLC0415
 
     if name == "digits":

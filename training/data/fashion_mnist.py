@@ -1,12 +1,10 @@
-"""FashionMNIST by torchvision, and the digits that stand in for it where it is not to be had."""
+"""FashionMNIST by torchvision, and the digits that stand in where it cannot be downloaded."""
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from filelock import FileLock
@@ -14,12 +12,11 @@ from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 from torchvision.datasets import FashionMNIST
 
-from training.data.cifar10 import DOWNLOAD_DEADLINE_S, FOLDER_VARIABLE
+from training.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
 from training.data.splits import DataError, Splits
 
 SIDE = 28
 MEAN = STD = [0.5, 0.5, 0.5]  # brings 0..1 to -1..1
-CONNECT_S = 20.0  # a network that swallows packets must not hold the workers for minutes
 DIGITS_KEPT = 1500  # of 1,797; the rest, by other writers, is held out
 STAND_IN = "scikit-learn's digits stand in for FashionMNIST"
 
@@ -30,9 +27,9 @@ def load() -> Splits:
     Nothing is chosen by the second part: it is both `valid` and `test`.
 
     Raises:
-        DataError: they are not to be fetched.
+        DataError: they cannot be downloaded.
     """
-    folder = Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache/trainyard/data")
+    folder = node_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The workers of one node share the folder: the first one fetches, the others wait.

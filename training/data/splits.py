@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset, Subset
 
+from training.errors import JobError
+
 HELD_OUT = 0.1  # of the images, where a data set has no such split of its own
 
 
-class DataError(Exception):
-    """The data is not to be had; the text says what to do."""
+class DataError(JobError):
+    """The data is not available; the text says what to do."""
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Three data sets of (image (3, side, side) in 0..1, class index), and the class names."""
+    """Three data sets of (image (3, side, side) in 0..1, class index), and the class names.
+
+    `resized_side` is as for training/data/transforms.py.
+    """
 
     train: Dataset[Any]
     valid: Dataset[Any]
     test: Dataset[Any]
     classes: Sequence[str]
+    resized_side: int | None = None
 
 
 def cut(count: int, seed: int, held_out: int) -> list[list[int]]:
@@ -56,7 +62,7 @@ def first(splits: Splits, limit: int) -> Splits:
         Subset(part, range(min(limit, size(part))))
         for part in (splits.train, splits.valid, splits.test)
     )
-    return Splits(train, valid, test, splits.classes)
+    return replace(splits, train=train, valid=valid, test=test)
 
 
 def size(data: Dataset[Any]) -> int:

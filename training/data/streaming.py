@@ -10,15 +10,16 @@ import functools
 import io
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import ray.data
 from PIL import Image
+from pyarrow import parquet
+from ray.data import Dataset, ExecutionOptions, ExecutionResources
 
 from training.objects import open_url
-
-if TYPE_CHECKING:
-    from ray.data import Dataset, ExecutionOptions
 
 SIDE = 224  # pixels, as ResNet was made for
 RESIZED_SIDE = 256  # of the shorter side, before the middle is cut out
@@ -45,8 +46,6 @@ def stream(url: str, shards: list[str]) -> Dataset:
         url: of their folder.
         shards: files with the columns `image`, a JPEG or PNG, and `label`, of some MB each.
     """
-    import ray.data  # noqa: PLC0415 - takes seconds, and the client does without
-
     context = ray.data.DataContext.get_current()
     context.target_max_block_size = BLOCK_BYTES
     context.enable_progress_bars = False
@@ -60,8 +59,6 @@ def stream(url: str, shards: list[str]) -> Dataset:
 
 def limits(cpus: float) -> ExecutionOptions:
     """What a stream may take: so many CPUs, beside those of training, and STREAM_BYTES."""
-    from ray.data import ExecutionOptions, ExecutionResources  # noqa: PLC0415
-
     return ExecutionOptions(
         resource_limits=ExecutionResources.for_limits(cpu=cpus, object_store_memory=STREAM_BYTES)
     )
@@ -69,9 +66,6 @@ def limits(cpus: float) -> ExecutionOptions:
 
 def decode_shards(rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Reads the files `shard` in the folders `url`; yields up to BATCH images at once."""
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-
     for url, shard in zip(rows["url"], rows["shard"], strict=True):
         file = parquet.ParquetFile(pa.BufferReader(_folder(url).read(shard)))
         for batch in file.iter_batches(BATCH):

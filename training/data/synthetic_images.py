@@ -17,7 +17,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import ray
 from PIL import Image
+from pyarrow import parquet
 
 from training.objects import open_url
 
@@ -68,8 +71,6 @@ def ensure(storage: str, recipe: Recipe) -> Images:
     Raises:
         StorageError: the store cannot be read or written.
     """
-    import ray  # noqa: PLC0415 - the client imports what imports this
-
     url = f"{storage.rstrip('/')}/{FOLDER}/{recipe.images}-of-{recipe.side}px"
     starts = range(0, recipe.images, recipe.per_shard)
     shards = [f"shard-{number:05d}.parquet" for number in range(len(starts))]
@@ -92,9 +93,6 @@ def ensure(storage: str, recipe: Recipe) -> Images:
 
 def write_shard(url: str, shard: str, start: int, recipe: Recipe) -> tuple[int, int]:
     """Writes the images from `start` on; returns the bytes of their JPEGs and of the file."""
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-
     indices = range(start, min(start + recipe.per_shard, recipe.images))
     jpegs = [encode(index, recipe.side) for index in indices]
     labels = [index % CLASSES for index in indices]

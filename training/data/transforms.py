@@ -9,13 +9,25 @@ import torch
 from torchvision.transforms import v2
 
 
-def to_tensor(side: int) -> Callable[[Any], Any]:
-    """A PIL image to float32 (3, side, side) in 0..1."""
+def to_tensor(
+    side: int, resized_side: int | None = None, *, random: bool = False
+) -> Callable[[Any], Any]:
+    """A PIL image to float32 (3, side, side) in 0..1.
+
+    Args:
+        side: of the result, in pixels.
+        resized_side: to which the image is stretched before its middle is cut out; None: it is
+            stretched to `side`, and nothing is cut off.
+        random: cuts out any part in place of the middle, by PyTorch's random numbers.
+    """
+    stretched = resized_side or side
+    cut = v2.RandomCrop(side) if random else v2.CenterCrop(side)
     transform: Callable[[Any], Any] = v2.Compose(
         [
             v2.RGB(),
             v2.ToImage(),
-            v2.Resize((side, side), antialias=True),
+            v2.Resize((stretched, stretched), antialias=True),
+            cut,
             v2.ToDtype(torch.float32, scale=True),
         ]
     )

@@ -14,41 +14,50 @@ accuracy is that of its batches as they were trained on; at the end it is measur
 
 Checkpoints, metrics and curves go to <storage>/<run>/ (training/run_folder.py). Submitted again
 under the same --name it goes on from the last checkpoint; arguments that are not given are those of
-the last time. Shuffling and dropout depend on seed and epoch only, so that a run that was cut off
-ends like one that was not.
+the last time. Shuffling, crops and dropout depend on seed and epoch only, so that a run that was
+cut off ends like one that was not.
 """
-
-# ruff: noqa: PLC0415, T201 - a job prints, and the client imports it without torch and Ray
 
 from __future__ import annotations
 
-import argparse
-import logging
-import os
-import sys
-import time
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from training import checkpoints, data, options, progress, ray_train
-from training.run_folder import (
-    CHECKPOINT_FILE,
-    PROGRESS_VARIABLE,
-)
-from training.runs import Run
+import torch
+from ray.train.torch import prepare_model
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-if TYPE_CHECKING:
-    import torch
-    from torch.utils.data import Dataset
+from training import data, job
+from training.epochs import Totals, evaluate, seed_epoch, share
+from training.models.alexnet import IMAGE_SIZE, AlexNet
+from training.run_folder import CHECKPOINT_FILE
 
-    from training.data.splits import Splits
-
+JOB = "alexnet"
+ARGUMENTS = {  # the defaults of training are the notebook's (models/alexnet.py)
+    "data": {
+        "default": "digits",
+        "pattern": "digits|cifar10|folder:/.*",
+        "help": "digits, cifar10 or folder:PATH with an absolute path on the nodes",
+    },
+    "epochs": 20,
+    "batch_size": {"default": 256, "help": "of all workers together"},
+    "learning_rate": {"default": 1e-4, "help": "of Adam"},
+    "seed": {"default": 1, "min": 0},
+    "max_images": {"default": None, "min": 1, "help": "of each split: try the whole quickly"},
+    "workers": 1,
+    "cpus_per_worker": 1,
+    "use_gpu": {"default": False, "help": "one GPU for each worker"},
+    "loader_processes": {"default": 0, "min": 0, "help": "decode images beside training"},
+    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
+}
+RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
 # With other data or another split, what a resumed model is tested on may have trained it.
-FIXED = ("job", "data", "seed", "max_images")
+FIXED = ("data", "seed", "max_images")
 # Of the model, for who uses its weights without this job.
 DESCRIPTION: dict[str, Any] = {
-    "job": "alexnet",
+    "job": JOB,
     "architecture": "alexnet",
+    "image_side": IMAGE_SIZE,
     "mean": [0.0, 0.0, 0.0],  # images are 0..1, as they come
     "std": [1.0, 1.0, 1.0],
     "file": CHECKPOINT_FILE,
@@ -56,227 +65,58 @@ DESCRIPTION: dict[str, Any] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """The job's arguments; the defaults of training are the notebook's (models/alexnet.py)."""
-    p = argparse.ArgumentParser(prog="train submit alexnet --", description="Train AlexNet.")
-    p.add_argument("--data", type=_data, default="digits", help="digits, cifar10 or folder:PATH")
-    p.add_argument("--epochs", type=_positive, default=20)
-    p.add_argument("--batch-size", type=_positive, default=256, help="of all workers together")
-    p.add_argument("--learning-rate", type=float, default=1e-4, help="of Adam")
-    options.add(p, "seed", 1)
-    p.add_argument("--max-images", type=_positive, help="of each split: try the whole quickly")
-    p.add_argument("--workers", type=_positive, default=1)
-    p.add_argument("--cpus-per-worker", type=_positive, default=1)
-    options.add(p, "use_gpu", default=False)
-    options.add(p, "loader_processes", 0)
-    options.add(p, "max_failures", 3)
-    p.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="for a bar: a line a second, not each half minute",
+def train_worker(session: job.Session) -> None:
+    """What each worker runs: the epochs that are not done yet."""
+    config, rank, world, device = session.config, session.rank, session.world, session.device
+    seed, processes = config["seed"], config["loader_processes"]
+    splits = session.together(
+        lambda: data.load(config["data"], IMAGE_SIZE, seed, config["max_images"])
     )
-    return p
-
-
-def resources(arguments: list[str]) -> list[dict[str, float]]:
-    """What each worker asks for."""
-    args = parser().parse_args(arguments)
-    return [_bundle(args.cpus_per_worker, args.use_gpu)] * args.workers
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the job's driver."""
-    run = ray_train.open_run("alexnet")
-    earlier = run.config() or {}
-    p = parser()
-    p.set_defaults(**{name: earlier[name] for name in vars(p.parse_args([])) if name in earlier})
-    args = p.parse_args(arguments)
-    if args.progress is None:
-        args.progress = os.environ.get(PROGRESS_VARIABLE) == "1" or sys.stdout.isatty()
-    config = {"job": "alexnet"} | {k: v for k, v in vars(args).items() if k != "progress"}
-    _refuse_other_run(run, earlier, config)
-    history = run.metrics()
-    if len(history) >= args.epochs:
-        print(
-            f"run {run.name} has finished: {len(history)} epochs are done and --epochs is "
-            f"{args.epochs}; ask for more epochs, or take another --name"
-        )
-    else:
-        run.start(config)
-        often = progress.BAR_INTERVAL_S if args.progress else progress.LINE_INTERVAL_S
-        fault = _fit(run, config | {"progress_s": often})
-        if fault:
-            sys.exit(f"error: {fault}")
-        run.end()
-        history = run.metrics()
-    _print_summary(history[-1])
-    print(f"Training completed after {len(history)} epochs: {run.url}")
-
-
-def train_worker(config: dict[str, Any]) -> str:
-    """What each worker runs: the epochs that are not done yet.
-
-    Args:
-        config: the job's arguments, with `storage` and `run`.
-
-    Returns:
-        Why the data, or the run's checkpoints, are not to be had; "" once all epochs are done.
-    """
-    import torch
-    from ray import train
-    from ray.train.torch import get_device, prepare_model
-    from torch import distributed
-    from torch.utils.data import DataLoader, DistributedSampler
-
-    from training import epochs as loop
-    from training.models.alexnet import IMAGE_SIZE, AlexNet
-
-    logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
-    rank = train.get_context().get_world_rank()
-    world = train.get_context().get_world_size()
-    seed, epochs, processes = config["seed"], config["epochs"], config["loader_processes"]
-    splits, fault = _load(config, IMAGE_SIZE)
-    fault = ray_train.shared_fault(fault)
-    if splits is None or fault:
-        return fault
     per_worker = max(1, config["batch_size"] // world)
     sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
     loader = DataLoader(splits.train, per_worker, sampler=sampler, num_workers=processes)
 
-    device = get_device()
     torch.manual_seed(seed)
     network = AlexNet(len(splits.classes)).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
-    run = Run(config["storage"], config["run"]) if rank == 0 else None
-    try:
-        history = _restore(run, network, optimizer, device)
-    except checkpoints.CheckpointError as error:
-        return str(error)
+    session.restore(model=network, optimizer=optimizer)
     model = prepare_model(network)
-    description = DESCRIPTION | {"classes": list(splits.classes), "image_side": IMAGE_SIZE}
+    description = DESCRIPTION | {
+        "classes": list(splits.classes),
+        "resized_side": splits.resized_side,
+    }
 
     def measure(split: Dataset[Any]) -> tuple[float, float]:
-        part = DataLoader(loop.share(split, rank, world), per_worker, num_workers=processes)
-        told = progress.watched(part, "measuring", progress.LINE_INTERVAL_S, tells=rank == 0)
-        totals = loop.evaluate(model, told, device)
-        distributed.all_reduce(totals)
-        return loop.accuracy_and_loss(totals)
+        part = DataLoader(share(split, rank, world), per_worker, num_workers=processes)
+        return evaluate(model, session.measured_batches(part), device).of_all_workers()
 
-    started = time.monotonic() - 60 * (history[-1]["minutes"] if history else 0)
-    for epoch in range(len(history), epochs):
-        loop.seed_epoch(seed, epoch, rank)
+    for epoch in session.epochs_left():
+        seed_epoch(seed, epoch, rank)
         sampler.set_epoch(epoch)
-        text = f"epoch {epoch + 1}/{epochs}"
-        batches = progress.watched(loader, text, config["progress_s"], tells=rank == 0)
-        totals = loop.train_epoch(model, batches, optimizer, device)
-        distributed.all_reduce(totals)
-        train_acc, loss = loop.accuracy_and_loss(totals)
+        model.train()
+        totals = Totals(device)
+        for batch in session.epoch_batches(loader, epoch):
+            images, labels = (part.to(device) for part in batch)
+            logits = model(images)
+            loss = cross_entropy(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            totals.add(logits, labels, loss)
+        train_acc, train_loss = totals.of_all_workers()
         valid_acc, valid_loss = measure(splits.valid)
-        record = {
-            "loss": loss,
-            "epoch": epoch,
-            "train_acc": train_acc,
-            "valid_acc": valid_acc,
-            "valid_loss": valid_loss,
-        }
-        if epoch + 1 == epochs:
+        record = {"loss": train_loss, "epoch": epoch, "train_acc": train_acc}
+        record |= {"valid_acc": valid_acc, "valid_loss": valid_loss}
+        if epoch + 1 == config["epochs"]:
             record["final_train_acc"], _ = measure(splits.train)
             record["test_acc"], _ = measure(splits.test)
-        history.append(record | {"minutes": (time.monotonic() - started) / 60})
-        _report(run, network, optimizer, history, description)
+        session.report(record, description, model=network, optimizer=optimizer)
         if rank == 0:
-            _print_epoch(history[-1], epochs)
-    return ""
+            print_epoch(session.history[-1], config["epochs"])
 
 
-def _fit(run: Run, config: dict[str, Any]) -> str:
-    ray_train.connect()
-    from ray.train import ScalingConfig
-    from ray.train.torch import TorchTrainer
-
-    result = ray_train.fit(
-        TorchTrainer(
-            train_worker,  # type: ignore[arg-type]  # typed as that of Train V1
-            train_loop_config=config | {"storage": run.storage, "run": run.name},
-            torch_config=ray_train.torch_config(use_gpu=config["use_gpu"]),
-            scaling_config=ScalingConfig(
-                num_workers=config["workers"],
-                use_gpu=config["use_gpu"],
-                resources_per_worker=_bundle(config["cpus_per_worker"], config["use_gpu"]),
-            ),
-            run_config=ray_train.run_config(run.storage, run.name, config["max_failures"]),
-        )
-    )
-    return str(result.return_value)  # type: ignore[attr-defined]  # as above
-
-
-def _load(config: dict[str, Any], side: int) -> tuple[Splits | None, str]:
-    """The data, or why this worker does not have it."""
-    from training.data.splits import DataError
-
-    try:
-        return data.load(config["data"], side, config["seed"], config["max_images"]), ""
-    except DataError as error:
-        return None, str(error)
-
-
-def _restore(
-    run: Run | None,
-    network: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    device: torch.device,
-) -> list[dict[str, Any]]:
-    """Loads the run's last valid checkpoint, if it has one; returns the records of its epochs."""
-    with checkpoints.restored() as folder:
-        if folder is None:
-            return []
-        state = checkpoints.load(folder / CHECKPOINT_FILE, device)
-    network.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    history: list[dict[str, Any]] = state["history"]
-    if run is not None:
-        where = f"{run.url}/{folder.name}"
-        print(f"Restored from checkpoint {where}: {len(history)} epochs are done", flush=True)
-        run.write_metrics(history)  # epochs that only a damaged checkpoint had are trained again
-    return history
-
-
-def _report(
-    run: Run | None,
-    network: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    history: list[dict[str, Any]],
-    model: dict[str, Any],
-) -> None:
-    """Hands the epoch to Ray Train; the first rank, which has the run, adds the checkpoint."""
-    import torch
-
-    if run is None:
-        checkpoints.report(history[-1])
-        return
-    folder = checkpoints.new_folder()
-    state = {
-        "model": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "history": history,
-    }
-    torch.save(state, folder / CHECKPOINT_FILE)
-    # Not before the checkpoint: a run that is cut off trains the epoch again, to other minutes.
-    told = partial(run.write_metrics, list(history))
-    checkpoints.report(history[-1], folder, model, stored=told)
-
-
-def _refuse_other_run(run: Run, earlier: dict[str, Any], config: dict[str, Any]) -> None:
-    other = [name for name in FIXED if earlier and earlier.get(name) != config[name]]
-    if other:
-        differences = "; ".join(f"{n} was {earlier.get(n)!r}, now {config[n]!r}" for n in other)
-        sys.exit(
-            f"error: run {run.name!r} was started otherwise ({differences}) and cannot go on so: "
-            "take another --name, or the same arguments"
-        )
-
-
-def _print_epoch(record: dict[str, Any], epochs: int) -> None:
+def print_epoch(record: dict[str, Any], epochs: int) -> None:
+    """Prints an epoch's lines."""
     title = f"Epoch: {record['epoch'] + 1:03d}/{epochs:03d}"
     print({"loss": record["loss"], "epoch": record["epoch"]})
     print(f"{title} | Train. Acc.: {record['train_acc']:.3%} | Loss: {record['loss']:.4f}")
@@ -284,30 +124,15 @@ def _print_epoch(record: dict[str, Any], epochs: int) -> None:
     print(f"Time elapsed: {record['minutes']:.2f} min", flush=True)
 
 
-def _print_summary(last: dict[str, Any]) -> None:
+def main(given: list[str] | None = None) -> None:
+    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
+    last = run.metrics()[-1]
     print(f"Total Training Time: {last['minutes']:.2f} min")
     if "test_acc" in last:  # not where a longer run was cut off and is now asked for less
         print(f"Train ACC: {last['final_train_acc']:.2%}")
         print(f"Validation ACC: {last['valid_acc']:.2%}")
         print(f"Test ACC: {last['test_acc']:.2%}")
-
-
-def _bundle(cpus: int, use_gpu: bool) -> dict[str, float]:
-    return {"CPU": float(cpus)} | ({"GPU": 1.0} if use_gpu else {})
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return value
-
-
-def _data(text: str) -> str:
-    try:
-        return data.check_name(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

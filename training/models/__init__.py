@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import nn
+import torch
+from torch import nn
+
+from training.models.alexnet import AlexNet
 
 # Where jobs keep the weights in their file: Lightning's key, and that of jobs without it.
 STATES = ("state_dict", "model")
@@ -22,10 +24,8 @@ def build(architecture: str, classes: int) -> nn.Module:
     Raises:
         ValueError: an architecture that is none of these.
     """
-    # Each imported when it is wanted: torchvision takes a second, and the client has no torch.
+    # torchvision takes a second to import, and AlexNet does without.
     if architecture == "alexnet":
-        from training.models.alexnet import AlexNet  # noqa: PLC0415
-
         return AlexNet(classes)
     if architecture == "mobilenet_v2":
         from torchvision.models import mobilenet_v2  # noqa: PLC0415
@@ -49,8 +49,6 @@ def read(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
         folder: the checkpoint's files, verified.
         model: what the checkpoint's manifest says of it (training/checkpoints.py).
     """
-    import torch  # noqa: PLC0415
-
     # Whoever can write the bucket must not run code here. Mapped, for the optimizer's state, twice
     # the weights, lies in the same file and is not read so.
     saved: dict[str, Any] = torch.load(

@@ -16,6 +16,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
+from training.errors import JobError
+
 PREFIX = "model."  # of the parameters' names in a checkpoint
 BASE = "features."  # of the base's parameters, torchvision's name
 IMAGENET, NONE = "imagenet", "none"
@@ -24,8 +26,8 @@ IMAGENET, NONE = "imagenet", "none"
 ARCHITECTURE = "mobilenet_v2"
 
 
-class WeightsError(Exception):
-    """The weights are not to be had; the text says what to do."""
+class WeightsError(JobError):
+    """The weights are not available; the text says what to do."""
 
 
 class Classifier(lightning.LightningModule):

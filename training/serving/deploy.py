@@ -38,7 +38,7 @@ POLL_S = 0.5
 
 
 class DeployError(Exception):
-    """The service is not to be had; the text says why and what to do."""
+    """The service is not available; the text says why and what to do."""
 
 
 def parser() -> argparse.ArgumentParser:

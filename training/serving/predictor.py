@@ -14,6 +14,7 @@ from training import models
 from training.data.transforms import to_tensor
 
 TOP = 5  # classes named for each image
+NEEDED = ("architecture", "classes", "image_side", "mean", "std", "file", "prefix")
 
 
 class Predictor:
@@ -27,9 +28,14 @@ class Predictor:
             model: what the checkpoint's manifest says of it (training/checkpoints.py).
 
         Raises:
-            ValueError: an unknown architecture.
+            ValueError: an unknown architecture, or a manifest that does not describe the model.
             RuntimeError: the weights are not that architecture's.
         """
+        if missing := [name for name in NEEDED if name not in model]:
+            raise ValueError(
+                f"the checkpoint's manifest does not have {', '.join(missing)}: give them to "
+                "session.report, as DESCRIPTION of training/jobs/alexnet.py, and train an epoch"
+            )
         self.classes: list[str] = model["classes"]
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         saved = models.read(folder, model)
@@ -64,7 +70,7 @@ def _transform(model: dict[str, Any]) -> Callable[[Image.Image], torch.Tensor]:
         whole = [v2.Resize(side), v2.CenterCrop(side), v2.ToImage()]
         scaled = v2.Compose([*whole, v2.ToDtype(torch.float32, scale=True)])
     else:
-        scaled = to_tensor(side)
+        scaled = to_tensor(side, model.get("resized_side"))
     normal = [v2.Normalize(model["mean"], model["std"])] if model["mean"] else []
     transform: Callable[[Image.Image], torch.Tensor] = v2.Compose([scaled, *normal])
     return transform

@@ -57,7 +57,7 @@ def warn(left: float) -> int:
         return 0
     if WARNED.exists() and WARNED.read_text() == str(due[0]):
         return 0
-    say(f"this machine ends in {left:.0f} minutes; save what is to stay, or raise ttlHours")
+    say(f"this machine ends in {left:.0f} minutes: train pull RUN saves a run; or raise ttlHours")
     WARNED.write_text(str(due[0]))
     return 0
 

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from infra.hosts.lambda_cloud.client import BASE_URL, Client, Network, is_loopback
 from infra.hosts.lambda_cloud.errors import InvalidApiKeyError, LambdaError
 from infra.hosts.lambda_cloud.pacing import PacedTransport
+from infra.hosts.lambda_cloud.settings import API_KEY
 
 KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY")  # the second as in Lambda's own examples
 URL_VARIABLE = "LAMBDA_API_URL"
-SETTING = "lambdaApiKey"
 
 
 def open_account(config_key: str | None, sleep: Callable[[float], None] = time.sleep) -> Client:
@@ -45,7 +45,7 @@ def _key(config_key: str | None) -> str:
             return key
     raise InvalidApiKeyError(
         f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "
-        f"setting with `pulumi config set --secret {SETTING}`"
+        f"setting with `pulumi config set --secret {API_KEY}`"
     )
 
 

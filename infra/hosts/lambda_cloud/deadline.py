@@ -17,8 +17,10 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from cluster.ssh import Connection, run
+from access.ssh import Connection
+from cluster.ssh import run
 from infra.hosts.lambda_cloud.account import credentials
+from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.hosts.presence import HostProvider
 from infra.provided import difference
 
@@ -92,7 +94,7 @@ class DeadlineProvider(HostProvider):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
 
     def _account(self) -> tuple[str, str]:
-        return credentials(self._key)
+        return credentials(self._config.get(API_KEY))
 
     def _tell(self, props: Props) -> Props:
         """Tell the timer; return the outputs."""

@@ -3,9 +3,7 @@
 Instances carry tags. Keys carry a comment, rulesets and file systems a name: they take no tags.
 """
 
-import getpass
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,7 +17,6 @@ NODE = "trainyard:node"  # index of the instance in its stack
 SPEC = "trainyard:spec"  # digest of what the instance was launched with
 
 NAME_LIMIT = 64
-TAG_LIMIT = 128
 _ID = "([0-9a-f]{8})"
 _HEAD = "trainyard-(?:[A-Za-z0-9-]*-)?"
 _TAIL = "(?:-[a-z0-9-]+)?"
@@ -43,16 +40,6 @@ class Mark:
     stack: str = ""
     backend: str = ""
     generated: bool = False
-
-
-def owner(setting: str = "") -> str:
-    """Return who runs a stack, fit for a tag.
-
-    Args:
-        setting: the stack's setting; "" for user and machine.
-    """
-    text = setting or f"{getpass.getuser()}@{socket.gethostname()}"
-    return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)[:TAG_LIMIT]
 
 
 def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, str | Text]:

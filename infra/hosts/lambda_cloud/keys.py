@@ -1,43 +1,19 @@
-"""SSH key files: read with care, made with care.
-
-A private key is used only when nobody else can read it and its path is no symbolic link. A file
-that was there before is never changed or removed.
-"""
+"""The user's SSH key files. One that was there before is never changed or removed."""
 
 import os
-import stat
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
-    NoEncryption,
-    PrivateFormat,
     PublicFormat,
     load_pem_private_key,
     load_ssh_private_key,
 )
 
-SIZE_LIMIT = 64 * 1024  # bytes; the largest RSA key has 13 kB
-
-
-class KeyFileError(Exception):
-    """A key file cannot be used as it is; the message says what to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyPair:
-    """A key pair.
-
-    Attributes:
-        public: one line, as in authorized_keys.
-        private: as it stands in the file; "" when a passphrase protects it.
-    """
-
-    public: str
-    private: str = field(repr=False)
+from access import key_file
+from access.key_file import KeyFileError, MissingKeyFileError
+from infra.hosts.key_pair import KeyPair
 
 
 def expand(path: str) -> Path:
@@ -59,9 +35,9 @@ def read(path: Path) -> KeyPair | None:
     content = _content(path)
     if content is None:
         return None
-    load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else load_pem_private_key
+    load = load_ssh_private_key if "OPENSSH PRIVATE KEY" in content else load_pem_private_key
     try:
-        key = load(content, None)
+        key = load(content.encode(), None)
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     except TypeError:  # what the library raises for a key with a passphrase
         return KeyPair(public=_public_beside(path), private="")
@@ -69,15 +45,7 @@ def read(path: Path) -> KeyPair | None:
         raise KeyFileError(
             f"{path} is no private key that SSH can use; name another file in sshKeyFile"
         ) from error
-    return KeyPair(public=public.decode(), private=content.decode())
-
-
-def generate() -> KeyPair:
-    """Return a new ed25519 pair."""
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return KeyPair(public=public.decode(), private=private.decode())
+    return KeyPair(public=public.decode(), private=content)
 
 
 def write(path: Path, pair: KeyPair) -> None:
@@ -107,32 +75,17 @@ def remove(path: Path, private: str) -> bool:
         content = _content(path)
     except KeyFileError:
         return False
-    if content is None or content.decode(errors="replace") != private:
+    if content != private:
         return False
     path.unlink(missing_ok=True)
     return True
 
 
-def _content(path: Path) -> bytes | None:
+def _content(path: Path) -> str | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
+        return key_file.read(path, "name the private key's own file in sshKeyFile")
+    except MissingKeyFileError:
         return None
-    except OSError as error:
-        what = "is a symbolic link" if path.is_symlink() else f"cannot be read ({error.strerror})"
-        raise KeyFileError(
-            f"{path} {what}; name the private key's own file in sshKeyFile"
-        ) from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise KeyFileError(f"{path} is no file; name the private key's own file in sshKeyFile")
-        if found.st_mode & 0o077:
-            mode = stat.S_IMODE(found.st_mode)
-            raise KeyFileError(f"{path} has mode {mode:04o}; others may use it: chmod 600 {path}")
-        return os.read(descriptor, SIZE_LIMIT)
-    finally:
-        os.close(descriptor)
 
 
 def _public_beside(path: Path) -> str:

@@ -16,12 +16,15 @@ from pulumi import dynamic
 from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
+from access.key_file import KeyFileError
 from cluster.provider import Provider
 from cluster.ssh import agent_holds
 from infra import backend
 from infra.cancellation import Cancellation
+from infra.hosts import key_pair
+from infra.hosts.key_pair import KeyPair
 from infra.hosts.lambda_cloud import identity, keys, machines
-from infra.hosts.lambda_cloud.account import KEY_VARIABLES, SETTING, open_account
+from infra.hosts.lambda_cloud.account import KEY_VARIABLES, open_account
 from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
@@ -34,6 +37,7 @@ from infra.hosts.lambda_cloud.errors import (
     ServerError,
 )
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
+from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.provided import say
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -55,7 +59,7 @@ class _Provider(Provider):
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Take the API key from the stack's config, where the environment may have none."""
-        self._key = req.config.get(SETTING)
+        self._key = req.config.get(API_KEY)
         self._cancellation = Cancellation()
         self._opened: Client | None = None
         super().configure(req)
@@ -189,7 +193,7 @@ class SshKeyProvider(_Provider):
             path = keys.expand(news["keyFile"])
             try:
                 pair = keys.read(path)
-            except keys.KeyFileError as error:
+            except KeyFileError as error:
                 faults.append(dynamic.CheckFailure("keyFile", str(error)))
             else:
                 # Told before anything is launched: nobody could log in to what is billed.
@@ -224,7 +228,7 @@ class SshKeyProvider(_Provider):
             return _key_result(props, held, _matching(held, pair, path))
         generated = pair is None
         if pair is None:
-            pair = keys.generate()
+            pair = key_pair.generate()
             keys.write(path, pair)
         say(f"Adding key name {name}")
         mark = identity.Mark(stack=stack_id, backend=props["backendId"], generated=generated)
@@ -557,9 +561,9 @@ def _holds_unknown(value: Any) -> bool:
 def _failure(error: LambdaError) -> dynamic.CheckFailure:
     """Return why the account cannot be asked; for a key, where it comes from."""
     if not isinstance(error, (InvalidApiKeyError, AccountError)) or error.status is None:
-        return dynamic.CheckFailure(SETTING, str(error))
-    sources = f"{', '.join(KEY_VARIABLES)} or the setting {SETTING}"
-    return dynamic.CheckFailure(SETTING, f"{error}. The key is that of {sources}")
+        return dynamic.CheckFailure(API_KEY, str(error))
+    sources = f"{', '.join(KEY_VARIABLES)} or the setting {API_KEY}"
+    return dynamic.CheckFailure(API_KEY, f"{error}. The key is that of {sources}")
 
 
 def _name_faults(props: Props) -> list[dynamic.CheckFailure]:
@@ -591,15 +595,15 @@ def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock)
             return
 
 
-def _matching(held: SshKey, pair: keys.KeyPair | None, path: Any) -> keys.KeyPair:
+def _matching(held: SshKey, pair: KeyPair | None, path: Any) -> KeyPair:
     """Return the key pair of a file, which has to be that of the account's key."""
     if pair is None:
-        raise keys.KeyFileError(
+        raise KeyFileError(
             f"the account has a key named {held.name}, but {path} is not there; put its private "
             "key there (mode 0600), or choose another name"
         )
     if not keys.same(held.public_key, pair.public):
-        raise keys.KeyFileError(
+        raise KeyFileError(
             f"the account's key {held.name} is not that of {path}; it is left alone: choose "
             "another name, or name its own private key in sshKeyFile"
         )
@@ -611,7 +615,7 @@ def _is_of(held: SshKey, stack_id: str) -> bool:
     return bool(stack_id) and identity.mark_in_key(held.public_key).stack == stack_id
 
 
-def _key_result(props: Props, held: SshKey, pair: keys.KeyPair) -> dynamic.CreateResult:
+def _key_result(props: Props, held: SshKey, pair: KeyPair) -> dynamic.CreateResult:
     owned = _is_of(held, props["stackId"])
     outs = {
         **props,

@@ -12,7 +12,8 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 from engine.errors import EngineError
 from engine.project import Project
 from engine.providers import WORK, Diff, Live
-from engine.values import Properties, from_struct, secret, to_struct
+from engine.structs import from_struct, to_struct
+from engine.values import Properties, secret
 from tests.fakes.pulumi_cli.processes import Say, options_of, pass_on, start
 
 END_SECONDS = 5

@@ -3,21 +3,24 @@
 import importlib.metadata
 import json
 import re
+import runpy
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import boto3
 import pytest
 from botocore.config import Config
 
 from cluster import minio_store, versitygw_store
+from cluster.dataset import FOLDER
 from cluster.dataset import VOLUME as FOOD11
+from cluster.grafana import DASHBOARDS
 from cluster.notebook import WORKSPACE
-from cluster.ray_head import DASHBOARDS
 from cluster.tracking import DATA as TRACKED
 from cluster.tracking import USERS, auth_config
 from infra import versions
-from infra.runtimes.docker import SHARED_PATHS, VOLUMES
+from infra.runtimes.docker import VOLUMES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -36,6 +39,7 @@ import boto3, filelock, matplotlib, pyarrow.fs, ray, sklearn, torch, torchvision
 from ray.train.torch import TorchTrainer
 print(json.dumps({{name: importlib.metadata.version(name) for name in {PINNED}}}))
 """
+GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 TOKEN = secrets.token_hex(16)
 RAY_TOKEN = secrets.token_hex(32)
 ROOT_PASSWORD = secrets.token_hex(16)
@@ -57,7 +61,7 @@ def notebook(containers, jupyter_image):
 
 
 @pytest.fixture(scope="module")
-def cluster(shared_containers, ray_image, minio_image, jupyter_image):
+def cluster(shared_containers, ray_image, minio_image, jupyter_image, tmp_path_factory):
     """A head, an object store and a notebook on a network; gives the notebook's container."""
     engine = shared_containers
     network = engine.new("network")
@@ -79,7 +83,7 @@ def cluster(shared_containers, ray_image, minio_image, jupyter_image):
     credentials = f"[default]\naws_access_key_id=root-user\naws_secret_access_key={ROOT_PASSWORD}\n"
     head = engine.start(
         ray_image,
-        *("start", "--head", "--block", "--port=6379", "--num-cpus=2"),
+        *("start", "--head", "--block", "--port=6379", "--num-cpus=2", "--num-gpus=1"),
         *("--dashboard-host=0.0.0.0", "--object-store-memory=100000000"),
         options=[
             *(*ray_client, "--network-alias", "ray-head", "--shm-size", "256m"),
@@ -111,6 +115,10 @@ def cluster(shared_containers, ray_image, minio_image, jupyter_image):
     client.create_bucket(Bucket=BUCKET)
     engine.wait_for(head, "http://127.0.0.1:8265/api/gcs_healthz")
     engine.wait_for(head, "http://127.0.0.1:52365/api/local_raylet_healthz")
+    data = tmp_path_factory.mktemp("food11") / FOLDER
+    images = {"training": 44, "validation": 22, "evaluation": 22}
+    runpy.run_path(str(GENERATOR))["generate"](data, images, side=32, seed=1)
+    engine.docker("cp", str(data), f"{head}:{FOOD11.mount}/")
     return notebook, client
 
 
@@ -138,7 +146,7 @@ def test_the_notebook_has_the_clusters_ray(containers, jupyter_image):  # D14
         ("versitygw_image", f"{VOLUMES}/{versitygw_store.META.name}"),
         ("jupyter_image", f"{VOLUMES}/{WORKSPACE.name}"),
         ("mlflow_image", f"{VOLUMES}/{TRACKED.name}"),
-        ("dataset_image", SHARED_PATHS[FOOD11.name]),
+        ("dataset_image", FOOD11.mount),
     ],
     indirect=["image"],
 )
@@ -252,7 +260,31 @@ def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # 
     assert RAY_TOKEN not in environment
 
 
-def test_a_job_brings_packages_of_its_own(shared_containers, cluster):  # A31, D28
+@pytest.mark.parametrize(
+    ("script", "options", "said"),
+    [
+        ("train_lightning", "", r"^Test ACC: \d+\.\d\d% \| generated data$"),
+        ("train_ray", "--cpus-per-worker 2", "Training completed after 1 epochs"),
+        ("train_fault_tolerant", "--cpus-per-worker 2", "Training completed after 1 epochs"),
+        ("train_tune", "--cpus-per-worker 2 --num-samples 1", "Search completed after 1 trials"),
+    ],
+)
+def test_the_courses_scripts_from_the_notebooks_terminal(  # D27, D28, D29
+    shared_containers, cluster, script, options, said
+):
+    notebook, _ = cluster
+    entrypoint = "" if options else "--entrypoint-num-gpus 1 --entrypoint-num-cpus 2"
+    small = "--weights none --image-side 32 --loader-processes 0 --total-epochs 1"
+    command = (
+        f"ray job submit --runtime-env runtime.json {entrypoint} --verbose --working-dir . -- "
+        f"python training/jobs/food11/{script}.py {small} {options}"
+    )
+    terminal = ("exec", "--workdir", f"{VOLUMES}/{WORKSPACE.name}/train", notebook)
+    done = shared_containers.docker(*terminal, *command.split())
+    assert re.search(said, done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
+def test_a_job_brings_packages_of_its_own(shared_containers, cluster):  # A31
     notebook, _ = cluster
     shared_containers.exec(
         notebook,

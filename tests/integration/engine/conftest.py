@@ -98,7 +98,6 @@ class SshServer:
             "PermitRootLogin": "yes",
             "PasswordAuthentication": "no",
             "StrictModes": "no",  # of the folder's parents only
-            "AcceptEnv": "ACCEPTED_* PULUMI_COMMAND_STDOUT",
             "Subsystem": "sftp internal-sftp",
         }
         (root / "config").write_text("".join(f"{key} {value}\n" for key, value in config.items()))
@@ -147,7 +146,7 @@ class SshServer:
 
 
 class CommandStack(EngineProcess):
-    """A stack of the project `command`: commands here and on an SSH server of the test's own."""
+    """A stack of the project `command`: commands and files on an SSH server of the test's own."""
 
     program = "command"
 

@@ -25,7 +25,7 @@ from tests import quick
 ROOT = Path(__file__).parents[3]
 REQUEST_BYTES = 1 << 17
 # What commands import late, and what the programs of tests import.
-IMPORTED = ("engine.operation", "engine.command_ssh", "engine.docker_engine")
+IMPORTED = ("engine.operation", "engine.command.ssh", "engine.docker.connection")
 IMPORTED += ("pulumi_command", "pulumi_docker")
 
 

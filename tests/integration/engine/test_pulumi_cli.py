@@ -16,7 +16,7 @@ pytestmark = [
 SHAPE = {
     "a": {"text": "1", "token": "canary-token"},
     "b": {"text_of": "a"},
-    "c": {"after": "b", "protect": False, "ignore_changes": ["kind"]},
+    "c": {"after": "b", "ignore_changes": ["kind"]},
     "g": {"group": True, "text": "x"},
 }
 

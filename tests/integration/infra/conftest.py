@@ -16,29 +16,17 @@ from typing import Any
 import psutil
 import pytest
 
+from client.outputs import StackOutputs
+from cluster import services
 from engine import crypto
 from engine.state import Backend
 from engine.values import mask
-from tests import checkout, quick, waiting
+from tests import checkout, quick, waiting, webhook
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
-from training.client.outputs import StackOutputs
 
 ROOT = Path(__file__).resolve().parents[3]
-PORTS = (
-    "dashboardPort",
-    "gcsPort",
-    "rayClientPort",
-    "autoscalerMetricsPort",
-    "dashboardMetricsPort",
-    "objectStorePort",
-    "objectStoreConsolePort",
-    "prometheusPort",
-    "grafanaPort",
-    "notebookPort",
-    "trackingPort",
-    "servePort",
-)
+PORTS = [key for key, port in services.PORTS.items() if not port.each_node]
 PROJECT = "trainyard"
 COMPARED = ("type", "custom", "parent", "inputs", "outputs", "additionalSecretOutputs", "protect")
 TIMEOUT_SECONDS = 600  # an `up` may have to build images first
@@ -265,13 +253,22 @@ def stack(store_program: Path) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def stack_with_minio(build_store: Callable[[str], Path]) -> Iterator[Stack]:
+def alerts() -> Iterator[webhook.Webhook]:
+    """Where the Alertmanager of `stack_with_minio` posts to."""
+    with webhook.Webhook() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="session")
+def stack_with_minio(
+    build_store: Callable[[str], Path], alerts: webhook.Webhook
+) -> Iterator[Stack]:
     """The stack of the tests that `make test` leaves to `make test-rest`.
 
     Its store is MinIO, the one that has figures for Prometheus.
     """
     build_store("minio")
-    with _up(objectStore="minio") as stack:
+    with _up(objectStore="minio", alertWebhookUrl=alerts.url) as stack:
         yield stack
 
 
@@ -340,7 +337,7 @@ def train(outputs_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "training", *arguments],
+            [sys.executable, "-m", "client", *arguments],
             cwd=ROOT,
             env={**kept, "TRAINYARD_OUTPUTS": str(outputs_file)},
             stdout=subprocess.PIPE,

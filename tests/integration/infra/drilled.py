@@ -6,8 +6,6 @@ In the middle of epoch HELD it waits until FILE is there. It is without PyTorch,
 processes would import for seconds: what a drill does to a run is not PyTorch's.
 """
 
-# ruff: noqa: T201 - a job prints
-
 from __future__ import annotations
 
 import argparse
@@ -20,7 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training import checkpoints, ray_train
+from ray.util import get_node_ip_address
+
+from training import checkpoints, progress, ray_train
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
 
@@ -31,11 +31,7 @@ HELD_STEPS = 5  # and so many steps
 SIGNS = 8  # that an example has
 EXAMPLES = 16  # of a step
 RATE = 0.1
-
-
-def resources(arguments: list[str]) -> list[dict[str, float]]:
-    """One CPU."""
-    return [{"CPU": 1}]
+RESOURCES = [(1, {"CPU": 1})]
 
 
 def main() -> None:
@@ -54,7 +50,7 @@ def main() -> None:
         DataParallelTrainer(  # type: ignore[arg-type]  # as good as a TorchTrainer there
             train_worker,
             train_loop_config=vars(args) | {"storage": run.storage, "run": run.name},
-            scaling_config=ScalingConfig(num_workers=1, resources_per_worker=resources([])[0]),
+            scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
             run_config=ray_train.run_config(run.storage, run.name, max_failures=3),
         )
     )
@@ -79,8 +75,8 @@ def train_worker(config: dict[str, Any]) -> None:
         if folder is not None:
             state = json.loads((folder / "state.json").read_text())
             weights, history = state["weights"], state["history"]
-            where = f"{run.url}/{folder.name}"
-            print(f"Restored from checkpoint {where}: {len(history)} epochs are done", flush=True)
+            where, node = f"{run.url}/{folder.name}", get_node_ip_address()
+            progress.tell(progress.Restored(where, len(history), node))
             run.write_metrics(history)
     for epoch in range(len(history), config["epochs"]):
         drawn = random.Random(epoch)
@@ -90,14 +86,14 @@ def train_worker(config: dict[str, Any]) -> None:
                 time.sleep(0.1)
             total += learn(weights, drawn)
             time.sleep(STEP_S)
-            print(f"progress: epoch {epoch + 1} batch {step + 1}/{STEPS}", flush=True)
+            progress.tell(progress.Batches(f"epoch {epoch + 1}", step + 1, STEPS, 1 / STEP_S))
         history.append({"epoch": epoch, "loss": total})
         folder = checkpoints.new_folder()
         state = {"weights": weights, "history": history}
         (folder / "state.json").write_text(json.dumps(state))
         told = partial(run.write_metrics, list(history))
         checkpoints.report(history[-1], folder, {"job": "drilled"}, stored=told)
-        print({"loss": total, "epoch": epoch}, flush=True)
+        progress.tell(progress.Epoch(epoch))
 
 
 def learn(weights: list[float], drawn: random.Random) -> float:

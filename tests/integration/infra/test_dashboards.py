@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 from ray.job_submission import JobSubmissionClient
 
-from cluster import dashboard, monitoring, ray_head
-from cluster.ray_head import GrafanaUrls
+from cluster import dashboard, grafana, monitoring
 from tests import waiting
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -189,7 +188,7 @@ def _builtin() -> dict[str, str]:
 def _options(variable: dict[str, Any], filled: dict[str, str], source: Prometheus) -> list[str]:
     """What a user could choose for a variable."""
     if variable["type"] == "datasource":
-        return [ray_head.DATASOURCE]
+        return [grafana.DATASOURCE]
     if variable["type"] == "interval":
         return [str(variable["current"]["value"])]
     if variable["type"] == "custom":
@@ -430,14 +429,14 @@ def test_a_head_with_grafana_writes_its_dashboards_and_frames_them(  # D12 D24
     wait_for: Callable[..., Any],
 ) -> None:
     (short_folder / "token").write_text("0123456789abcdef" * 4)
-    urls = GrafanaUrls(inside=grafana_url, outside="http://grafana.example:3000")
+    told = grafana.for_head(grafana_url, "http://grafana.example:3000")
     ports: set[int] = set()
     while len(ports) < 6:
         ports.add(free_port())
     gcs, port, client, agent, autoscaler, metrics = ports
     environment = {
         **os.environ,
-        **ray_head.grafana_environment(Volumes(short_folder), urls),  # type: ignore[arg-type]
+        **told.environment(Volumes(short_folder), "ray-head"),  # type: ignore[arg-type]
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(short_folder / "token"),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -470,7 +469,7 @@ def test_a_head_with_grafana_writes_its_dashboards_and_frames_them(  # D12 D24
         head.kill()  # what it has started goes with the folder
         head.wait()
     assert said["grafanaHost"] == "http://grafana.example:3000"
-    assert said["dashboardDatasource"] == ray_head.DATASOURCE
+    assert said["dashboardDatasource"] == grafana.DATASOURCE
     written = {
         file.name: json.loads(file.read_text())["uid"]
         for file in (short_folder / "dashboards").iterdir()

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import requests
 
+from client import outputs as contract
+from client import store
+from tests import waiting
 from tests.integration.infra import drilled
-from training.client import outputs as contract
-from training.client import store
+from tests.webhook import Webhook
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -76,6 +78,8 @@ def test_a_run_ends_as_if_nothing_had_happened(
     train: Callable[..., subprocess.Popen[str]],
     held: Callable[[str], None],
     go: Path,
+    alerts: Webhook,
+    wait_for: Callable[..., Any],
     request: pytest.FixtureRequest,
 ) -> None:
     run = f"drilled-{request.node.callspec.id}"
@@ -109,6 +113,9 @@ def test_a_run_ends_as_if_nothing_had_happened(
         assert 0 <= report["detected_s"] < report["resumed_s"]
         assert f"/{run}/checkpoint_" in report["restored"]
         assert report["lost_steps"] == drilled.HELD_STEPS  # and no epoch beside
+    if arguments == ["worker-loss"] and stack.outputs()["alertmanagerUrl"]:
+        names = wait_for(lambda: {alert["labels"]["alertname"] for alert in alerts.alerts()}, 60)
+        assert names == {"RayWorkerProcessLost"}
 
 
 def _end_by_a_signal(process: subprocess.Popen[str], stack: Any) -> None:
@@ -118,8 +125,7 @@ def _end_by_a_signal(process: subprocess.Popen[str], stack: Any) -> None:
         if line.startswith(STRUCK):
             break
     endpoint = stack.outputs()["objectStoreEndpoint"]
-    while _answers(endpoint):  # it is stopped in a moment
-        pass
+    waiting.wait_for("the store to be stopped", lambda: not _answers(endpoint))
     process.send_signal(signal.SIGHUP)
     _, said = process.communicate(timeout=90)
     assert process.returncode == 128 + signal.SIGHUP, said

@@ -24,12 +24,14 @@ import requests
 from botocore.config import Config
 from botocore.loaders import create_loader
 
+from cluster import ray_start
 from cluster.object_store import STORES
 from infra import tools
 from infra.runtimes import ray_logs
 from tests import stores
 from tests.integration.training.mlflow_server import Server, tracking_server
 from tests.integration.training.services import service
+from tests.outputs import of_services
 from tests.ports import free_ports
 from tests.waiting import wait_for
 from training import objects
@@ -128,6 +130,7 @@ class Cluster:
     ray_env: dict[str, str]
     outputs: dict[str, Any]
     forks: Forks
+    client_port: int  # of Ray's client server on the head
     outputs_file: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +153,7 @@ class Cluster:
         """Starts `train ARGUMENTS` in the repository, stdout and stderr as pipes."""
         options: dict[str, Any] = {"env": self.env, "cwd": REPOSITORY} | changes
         return subprocess.Popen(
-            [sys.executable, "-m", "training", *arguments],
+            [sys.executable, "-m", "client", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -199,7 +202,11 @@ class Cluster:
             yield
 
     def s3(self) -> Any:
-        """A client of the object store with the training user's key."""
+        """The client of the object store with the training user's key."""
+        return self._s3
+
+    @functools.cached_property
+    def _s3(self) -> Any:
         return boto3.client(
             "s3",
             endpoint_url=self.outputs["objectStoreEndpoint"],
@@ -309,7 +316,8 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
             states = [node["raylet"].get("state") for node in reply["data"].get("summary", [])]
             return states.count("ALIVE") == count
 
-        stack.enter_context(ray_node(head, env, folder / "head.log", lambda: alive(1)))
+        started = env | {ray_start.HOOK: f"{ray_start.__name__}.{ray_start.begin.__name__}"}
+        stack.enter_context(ray_node(head, started, folder / "head.log", lambda: alive(1)))
         worker = worker_node(folder, f"127.0.0.1:{gcs}", env, "--num-cpus=2")
         stack.enter_context(ray_node(*worker, folder / "worker.log", lambda: alive(2)))
         node = {"gpus": 0, "memoryMib": 4096, "objectStoreMib": 512, "resources": {}}
@@ -320,6 +328,7 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
             f"127.0.0.1:{gcs}",
             env,
             {
+                **of_services(),
                 "project": "trainyard",
                 "stack": "dev",
                 "dashboardUrl": url,
@@ -329,13 +338,6 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
                 "bucket": BUCKET,
                 "accessKey": store.root.access,
                 "secretKey": store.root.secret,
-                "prometheusUrl": "",
-                "prometheusPassword": "",
-                "grafanaUrl": "",
-                "grafanaPassword": "",
-                "notebookUrl": "",
-                "trackingUrl": "",
-                "trackingPassword": "",
                 "serveUrl": f"http://127.0.0.1:{serve}",
                 "serveToken": serve_token,
                 "rayVersion": ray.__version__,
@@ -349,6 +351,7 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
                 "rayClusterFile": "",
             },
             forks,
+            client,
         )
 
 

@@ -12,17 +12,16 @@ HELD_OUT = 64
 learn = job.train_worker
 
 
-def train_worker(config):
+def train_worker(session):
     from training.data import fashion_mnist
 
     learned = int(os.environ["DIGITS"])
     load, count = fashion_mnist.load_digits, learned + HELD_OUT
     fashion_mnist.load_digits = lambda **options: [part[:count] for part in load(**options)]
     fashion_mnist.DIGITS_KEPT = learned
-    return learn(config)
+    learn(session)
 
 
 job.train_worker = train_worker
-resources = job.resources
 if __name__ == "__main__":
     job.main()

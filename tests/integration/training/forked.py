@@ -5,22 +5,26 @@ two lines: the fork's process id, and its exit status. A command starts in 0.1 s
 instead of 2.
 """
 
+# ruff: noqa: F401 - what is imported here and not used is what commands import late
+
 from __future__ import annotations
 
 import json
 import os
 import sys
 
-import training.client.drill
-import training.client.history
-import training.client.jobs
-import training.client.preflight
-import training.client.serve
-import training.client.store
-import training.client.tunnel
-import training.client.unreachable
-import training.client.waiting  # noqa: F401 - what commands import late
-from training.client import cli
+import aiohttp
+import ray.job_submission
+
+import client.bucket
+import client.drill.procedure
+import client.results
+import client.scripts
+import client.serve
+import client.tunnel
+import client.unreachable
+import client.waiting
+from client import cli
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,8 +15,11 @@ import pytest
 import torch
 from torch import distributed
 
+import training
 from tests.integration.training.mlflow_server import Server
-from training import checkpoints
+from tests.unit.training import cifar10_files
+from training import checkpoints, job, options
+from training.data.node_folder import FOLDER_VARIABLE
 from training.jobs import alexnet
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -64,26 +66,44 @@ def resumed(first: str, train: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Records of two epochs in one go, by the job's worker with no Ray around it."""
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """Trains by the job's worker with no Ray around it; returns the records of the epochs."""
     told: list[dict[str, Any]] = []
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
     monkeypatch.setattr("ray.train.get_context", lambda: context)
-    monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device("cpu"))
-    monkeypatch.setattr("ray.train.torch.prepare_model", lambda network: network)
+    monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(alexnet, "prepare_model", lambda network: network)
     monkeypatch.setattr(checkpoints, "restored", lambda: nullcontext(None))
-    monkeypatch.setattr(
-        alexnet, "_report", lambda run, net, opt, done, model: told.append(done[-1])
-    )
-    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)  # the worker sets it
-    arguments = vars(alexnet.parser().parse_args([*SMALL, "--epochs", "2"]))
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        given = {"storage": tmp_path.as_uri(), "run": "whole", "progress_s": 30.0}
-        assert alexnet.train_worker(arguments | given) == ""
-    finally:
-        distributed.destroy_process_group()
-    return metrics("\n".join(json.dumps(record) for record in told).encode())
+    monkeypatch.setattr(checkpoints, "report", lambda record, *_, **__: told.append(record))
+    monkeypatch.setattr(checkpoints, "new_folder", lambda: tmp_path)
+
+    def train(*arguments: str) -> list[dict[str, Any]]:
+        config = options.parse("alexnet", alexnet.ARGUMENTS, [*SMALL, *arguments])
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        try:
+            given = {"storage": tmp_path.as_uri(), "run": "whole"}
+            alexnet.train_worker(job.Session(config | given))
+        finally:
+            distributed.destroy_process_group()
+        return metrics("\n".join(json.dumps(record) for record in told).encode())
+
+    return train
+
+
+@pytest.fixture
+def whole(alone: Callable[..., list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Records of two epochs in one go."""
+    return alone("--epochs", "2")
+
+
+def test_cifar10_is_trained_on(  # A3
+    alone: Callable[..., list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    cifar10_files.write(tmp_path, monkeypatch)
+    [record] = alone("--data", "cifar10", "--epochs", "1")
+    for name, images in (("valid_acc", 5), ("test_acc", 10), ("final_train_acc", IMAGES)):
+        assert record[name] * images == pytest.approx(round(record[name] * images))
 
 
 def test_an_epoch_prints_the_lines_of_the_seed(first: str) -> None:
@@ -175,23 +195,31 @@ def test_data_that_is_missing_is_one_message(cluster: Any) -> None:
     assert "Traceback" not in result.stdout
 
 
-def test_two_workers_count_every_image_once_and_a_folder_stands_in_for_the_store(  # A3
+@pytest.mark.usefixtures("first")
+def test_a_run_that_was_pulled_goes_on_in_another_store_and_two_workers_count_every_image_once(
     cluster: Any, tmp_path: Path
-) -> None:
+) -> None:  # A3 C6
+    pulled = cluster.train("pull", "cut", "--to", str(tmp_path / "store"))
+    assert pulled.returncode == 0, pulled.stdout + pulled.stderr
+    home = tmp_path / "store" / "cut"
+    done = len((home / "metrics.jsonl").read_text().splitlines())
+    assert not training.load("cut", tmp_path / "store").training
     storage = (tmp_path / "store").as_uri()
     env = tmp_path / "env.yaml"  # what the nodes of such a stack have
     env.write_text(f"env_vars: {{TRAINYARD_STORAGE_URL: '{storage}'}}")
     outputs = str(cluster.write_outputs("folder.json", storageUrl=storage, bucket=""))
-    options = ["--name", "pair", "--outputs", outputs, "--runtime-env", str(env)]
-    two = ["--epochs", "1", "--workers", "2"]
+    options = ["--name", "cut", "--outputs", outputs, "--runtime-env", str(env)]
+    two = ["--epochs", str(done + 1), "--workers", "2"]
     result = cluster.train(
         "submit", "alexnet", *options, "--", *SMALL, *two, timeout=JOB_DEADLINE_S
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    shown = cluster.train("show", "pair", "--outputs", outputs).stdout
-    assert re.search(rf"checkpoint\s+{storage}/pair/checkpoint_", shown)
-    left = tmp_path / "store" / "pair"
-    assert (left / "curves.png").is_file()
-    [record] = map(json.loads, (left / "metrics.jsonl").read_text().splitlines())
+    restored = rf"Restored from checkpoint {storage}/cut/checkpoint_\S+: {done} epochs are done"
+    assert re.search(restored, result.stdout)
+    shown = cluster.train("show", "cut", "--outputs", outputs).stdout
+    assert re.search(rf"checkpoint\s+{storage}/cut/checkpoint_", shown)
+    assert (home / "curves.png").is_file()
+    records = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in records] == list(range(done + 1))  # no gap
     for name in ("valid_acc", "test_acc", "final_train_acc"):
-        assert record[name] * IMAGES == pytest.approx(round(record[name] * IMAGES))
+        assert records[-1][name] * IMAGES == pytest.approx(round(records[-1][name] * IMAGES))

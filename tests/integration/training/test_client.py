@@ -126,7 +126,6 @@ def test_the_edit_in_the_checkout_is_what_runs(cluster: Any, tmp_path: Path) -> 
     for word in ("first", "second"):
         job.write_text(
             "from training import run_folder, fresh_helper\n"
-            "def resources(arguments): return []\n"
             "if __name__ == '__main__': print(fresh_helper.WORD, run_folder.CONFIG)\n"
         )
         (tmp_path / "training" / "fresh_helper.py").write_text(f"WORD = {word!r}\n")
@@ -352,13 +351,13 @@ def test_jobs_are_listed(cluster: Any) -> None:
 
 def test_a_terminal_shows_a_bar_that_moves(cluster: Any, script: Callable[[str], str]) -> None:
     path = script(
-        "import os; from sys import stdout\n"
+        "import os\nfrom training.progress import Batches, tell\n"
         "print('asked', os.environ['TRAINYARD_PROGRESS'])\n"
-        "for i in (1, 2): print(f'progress: epoch 1/1 batch {i}/2 1.0 batches/s')\n"
+        "for i in (1, 2): tell(Batches('epoch 1/1', i, 2, 1.0))\n"
         "print('done')\n"
     )
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "training", "submit", path]
+    command = [sys.executable, "-m", "client", "submit", path]
     process = subprocess.Popen(
         command, env=cluster.env, cwd=REPOSITORY, stdout=follower, stderr=subprocess.STDOUT
     )

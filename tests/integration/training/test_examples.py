@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 JOB_DEADLINE_S = 300
 REPOSITORY = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("few_digits.py")
-PACKAGE = str(REPOSITORY / "training")
 NOTEBOOK = REPOSITORY / "docker/jupyter/examples/pytorch-distributed-training.ipynb"
 DIGITS = 320  # that example 1 learns from
 IMAGES = (300, 2100)  # of the data that the reader reads
@@ -90,7 +89,7 @@ def train(cluster: Any, job: str, *arguments: str) -> str:
 def script(cluster: Any) -> str:
     """Output of its first epoch, with few digits."""
     env = cluster.folder / "few_digits.json"
-    env.write_text(json.dumps({"env_vars": {"DIGITS": str(DIGITS)}, "py_modules": [PACKAGE]}))
+    env.write_text(json.dumps({"env_vars": {"DIGITS": str(DIGITS)}}))
     options = ["--data", "digits", "--epochs", "1"]
     return train(cluster, str(SCRIPT), "--runtime-env", str(env), "--", *options)
 
@@ -172,6 +171,29 @@ def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 
     assert found["peak_memory_mb"] > 100  # a worker with torch
     row = next(r for r in json.loads(cluster.train("runs", "--json").stdout) if r["run"] == "smoke")
     assert row["epochs"] == "2/2"
+    nodes = cluster.api("/nodes?view=summary")["data"]["summary"]
+    [head] = [node["raylet"]["nodeId"] for node in nodes if node["raylet"]["isHeadNode"]]
+    [job] = [job for job in cluster.jobs().values() if job["metadata"].get("run") == "smoke"]
+    assert job["driver_node_id"] == head  # E8
+
+
+def test_a_new_job_learns_and_goes_on(cluster: Any, tmp_path: Path) -> None:
+    made = cluster.train("new", "my_job", "--folder", str(tmp_path))
+    assert made.returncode == 0, made.stderr
+    script = tmp_path / "my_job.py"
+    command = f"train submit {script} --name my-job-1"
+    assert made.stdout.splitlines() == [f"wrote {script}", f"submit it: {command}"]
+    for epochs in (2, 3):
+        arguments = [*command.split()[1:], "--", "--epochs", str(epochs)]
+        result = cluster.train(*arguments, timeout=JOB_DEADLINE_S)
+        assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"Restored from checkpoint s3://ray/my-job-1/\S+: 2 epochs", result.stdout)
+    assert "Training completed after 3 epochs: s3://ray/my-job-1" in result.stdout
+    assert "progress: {" not in result.stdout  # records are for programs
+    found = [json.loads(line) for line in cluster.read("my-job-1/metrics.jsonl").splitlines()]
+    assert [record["epoch"] for record in found] == [0, 1, 2]
+    assert found[2]["loss"] < found[0]["loss"] / 2
+    assert found[2]["valid_acc"] > 0.7
 
 
 def test_memory_does_not_grow_with_the_data(cluster: Any) -> None:  # E7

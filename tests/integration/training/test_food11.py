@@ -25,7 +25,8 @@ from training import search_state
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-JOBS = REPOSITORY / "training/jobs/food11"
+TRAIN = REPOSITORY / "train"
+SCRIPT = "training/jobs/food11/train_lightning.py"  # from there
 GENERATOR = REPOSITORY / "docker/dataset/generated.py"
 WAITING = Path(__file__).with_name("food11_waiting.py")
 CUT = Path(__file__).with_name("food11_cut.py")
@@ -49,7 +50,6 @@ class Course:
         """The same for scripts of the tests, which get these variables."""
         environment = json.loads(self.environment.read_text())
         environment["env_vars"] |= variables
-        environment["py_modules"] = [str(REPOSITORY / "training")]
         changed = folder / "runtime.json"
         changed.write_text(json.dumps(environment))
         return replace(self, environment=changed)
@@ -133,12 +133,14 @@ def course(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D28, D29, D31, D32
-    runtime = json.loads((JOBS / "runtime.json").read_text())
-    assert runtime["pip"] == "requirements.txt"
-    assert runtime["env_vars"] == {"FOOD11_DATA_DIR": "/mnt/Food-11"}
-    # Without pip: of a node in a virtual environment Ray would copy all of it, several GB.
-    del runtime["pip"]
-    runtime["env_vars"] = json.loads(course.environment.read_text())["env_vars"]
+    runtime = json.loads((TRAIN / "runtime.json").read_text())
+    assert runtime == {
+        "pip": "requirements.txt",
+        "env_vars": {"FOOD11_DATA_DIR": "/mnt/Food-11"},
+    }
+    # Nodes have all of requirements.txt, and the data elsewhere.
+    variables = json.loads(course.environment.read_text())["env_vars"]
+    runtime["env_vars"] |= variables | {"PIP_NO_INDEX": "1"}
     file = tmp_path / "runtime.json"
     file.write_text(json.dumps(runtime))
     ray_env = {k: v for k, v in course.cluster.ray_env.items() if k.startswith(("RAY_", "PATH"))}
@@ -146,12 +148,12 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
         *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--verbose"),
         *("--address", course.cluster.outputs["dashboardUrl"], "--submission-id", "plain-food11"),
         *("--runtime-env", str(file), "--entrypoint-num-gpus", "1", "--entrypoint-num-cpus", "8"),
-        *("--working-dir", ".", "--", "python", "train_lightning.py", *course.small),
+        *("--working-dir", ".", "--", "python", SCRIPT, *course.small),
         *("--total-epochs", "2"),
     ]
     process = subprocess.Popen(
         command,
-        cwd=JOBS,
+        cwd=TRAIN,
         env=os.environ | ray_env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -163,7 +165,7 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
     finally:
         process.kill()
     assert "Job 'plain-food11' succeeded" in out  # D31
-    assert not (JOBS / "checkpoints").exists()  # it ran from a copy
+    assert not (TRAIN / "checkpoints").exists()  # it ran from a copy
     assert [(epoch, mark) for epoch, mark in EPOCH.findall(out)] == [  # D34
         (f"{epoch:03d}", " | generated data") for epoch in (1, 2)
     ]
@@ -231,6 +233,8 @@ def test_a_lost_worker_and_a_stopped_job(  # D46, D48, F21
     finally:
         process.kill()
     assert len(restored(out)) == 1, out
+    lost = r"Worker 0 on [\d.]+ has failed; restart 1 of 2, from the last checkpoint\. \w.+"
+    assert len(re.findall(lost, out)) == 1, out
     assert len(course.metrics("lost")) == 2
     # It goes on with the arguments of the first time.
     out += course.train("lost", job="food11/train_fault_tolerant")

@@ -20,11 +20,13 @@ from typing import Any
 
 import pytest
 
+from access import ssh_client
+from client import outputs, tunnel
+from client.errors import ClientError
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
+from tests.outputs import of_services
 from tests.waiting import wait_for
-from training.client import outputs, tunnel
-from training.client.errors import ClientError
 
 pytestmark = [
     pytest.mark.integration,
@@ -123,10 +125,16 @@ def access(host: Sshd, **changes: Any) -> dict[str, Any]:
 
 def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
     """The outputs of a stack on that host, of which only addresses matter."""
-    values: dict[str, Any] = dict.fromkeys(outputs.TEXTS, "")
+    values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": []}
     values |= {"ssh": access(host) | (ssh or {})} | changes
     return outputs.parse(json.dumps(values), None, "test")
+
+
+def url(found: outputs.StackOutputs, output: str) -> str:
+    """The URL of a service, by the name of its output."""
+    (service,) = [service for service in found.services if service.output == output]
+    return service.url
 
 
 def opened(found: Any, said: list[str] | None = None, **options: Any) -> tunnel.Tunnel:
@@ -148,21 +156,22 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
         with opened(found) as through:
             here = through.outputs
             assert here.dashboard_url != dashboard
-            assert get(f"{here.tracking_url}/health").startswith(b"/health at")
+            assert get(f"{url(here, 'trackingUrl')}/health").startswith(b"/health at")
             assert get(f"{here.serve_url}/run").startswith(b"/run at")
-            assert here.prometheus_url == ""
-            assert here.notebook_url.endswith("/lab?token=t")
+            assert url(here, "prometheusUrl") == ""
+            assert url(here, "notebookUrl").endswith("/lab?token=t")
             port = dashboard.rpartition(":")[2]
             assert get(f"{here.dashboard_url}/hello").decode() == f"/hello at {port}"
-            assert get(here.notebook_url).startswith(b"/lab?token=t at")
-            assert get(here.grafana_url, BIG) == BIG
+            assert get(url(here, "notebookUrl")).startswith(b"/lab?token=t at")
+            assert get(url(here, "grafanaUrl"), BIG) == BIG
             assert [route.service for route in through.routes] == [
-                *("Ray dashboard", "Grafana", "notebook", "MLflow", "Ray Serve")
+                *("Ray dashboard", "Ray Serve", "Grafana", "MLflow", "notebook")
             ]
             assert "token" not in str(through.routes)
-            answers = []
+            answers: list[bytes] = []
+            shown = url(here, "grafanaUrl")
             clients = [
-                threading.Thread(target=lambda: answers.append(get(here.grafana_url, BIG[:99999])))
+                threading.Thread(target=lambda: answers.append(get(shown, BIG[:99999])))
                 for _ in range(16)
             ]
             for client in clients:
@@ -171,7 +180,7 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
                 client.join()
             assert answers == [BIG[:99999]] * 16
         assert not listens(here.dashboard_url)
-        assert not listens(here.grafana_url)
+        assert not listens(url(here, "grafanaUrl"))
     assert host.log.read_text().count("Accepted publickey") == 1
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
 
@@ -182,9 +191,9 @@ def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
         found = stack(host, free, grafanaUrl=taken)
         with opened(found, same_ports=True) as through:
             assert through.outputs.dashboard_url == free.replace("127.0.0.2", "127.0.0.1")
-            assert through.outputs.grafana_url != taken
-            for url in (through.outputs.dashboard_url, through.outputs.grafana_url):
-                assert get(url).startswith(b"/ at")
+            assert url(through.outputs, "grafanaUrl") != taken
+            for address in (through.outputs.dashboard_url, url(through.outputs, "grafanaUrl")):
+                assert get(address).startswith(b"/ at")
 
 
 @pytest.mark.usefixtures("threads")
@@ -207,7 +216,7 @@ def test_a_connection_that_is_cut_is_made_again(host: Sshd) -> None:
 def test_a_connection_that_falls_silent_is_made_again(
     host: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tunnel, "KEEPALIVE_S", 0.3)
+    monkeypatch.setattr(ssh_client, "KEEPALIVE_SECONDS", 0.3)
     said: list[str] = []
     with service() as dashboard, opened(stack(host, dashboard), said) as through:
         # The login's own process may still be there.
@@ -398,8 +407,9 @@ def test_the_agent_is_asked_where_the_stack_names_no_key(
 def test_a_host_that_is_not_reached_is_named(host: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     host.stop()
     where = rf"{host.user}@127.0.0.1:{host.port}"
-    said = attempt(host)
-    assert said.startswith(f"cannot reach {where} within 10 s (Connection refused)")
+    rented = {"keyFile": "", "privateKey": host.key_file.read_text()}
+    for said in (attempt(host), attempt(host, **rented)):
+        assert said.startswith(f"cannot reach {where} within 10 s (Connection refused)")
     assert "make refresh STACK=lambda" in said
     assert "cannot reach" in attempt(host, host="no-such-host.invalid")
     monkeypatch.setattr(tunnel, "CONNECT_TIMEOUT_S", 0.5)
@@ -440,7 +450,9 @@ def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_named(host: Sshd) -> None:
     with (
         service() as dashboard,
-        pytest.raises(ClientError, match="grafana_url of the stack's outputs is no http address"),
+        pytest.raises(
+            ClientError, match="output 'grafanaUrl' of stack 'lambda' is no http address"
+        ),
         opened(stack(host, dashboard, grafanaUrl="nowhere")),
     ):
         pass
@@ -455,7 +467,7 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
     path.touch(mode=0o600)
     path.write_text(json.dumps(found))
     process = subprocess.Popen(
-        [sys.executable, "-m", "training", "tunnel", "--outputs", path],
+        [sys.executable, "-m", "client", "tunnel", "--outputs", path],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -471,7 +483,7 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: Path) -> None:
-    values: dict[str, Any] = dict.fromkeys(outputs.TEXTS, "")
+    values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     with service() as dashboard:
         values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": []}
         with command(tmp_path, values | {"ssh": access(host)}) as process:
@@ -497,7 +509,7 @@ def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: P
 
 
 def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
-    values: dict[str, Any] = dict.fromkeys(outputs.TEXTS, "")
+    values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     values |= {"stack": "lambda", "dashboardUrl": "http://127.0.0.1:1", "nodes": []}
     with command(tmp_path, values | {"ssh": access(host)}) as process:
         for _ in range(3):

@@ -1,4 +1,10 @@
-"""A network, a volume, an image, and three containers: with all settings, with none, ended."""
+"""A network, a volume, an image, and three containers: with all settings, with few, ended.
+
+With the setting `gate` it does not end before that file is there.
+"""
+
+import time
+from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
@@ -20,9 +26,8 @@ volume = docker.Volume(
 )
 image = docker.RemoteImage(
     "image",
-    name=f"{prefix}-image:1",
+    name=f"{prefix}-image:{shape.get('tag', '1')}",
     keep_locally=True,
-    triggers={"context": shape.get("trigger", "1")},
     build=docker.RemoteImageBuildArgs(
         context="image",
         build_args={"BASE_IMAGE": config.require("base"), "FAIL": shape.get("fail", "0")},
@@ -35,11 +40,9 @@ web = docker.Container(
     image=image.image_id,
     command=["sleep", "infinity"],
     envs=["B=2", "A=1"],
-    hostname="web",
-    user="1000:1000",
-    working_dir="/tmp",
     group_adds=["44"],
     init=True,
+    must_run=True,
     restart=shape.get("restart", "unless-stopped"),
     networks_advanced=[
         docker.ContainerNetworksAdvancedArgs(name=network.name, aliases=["web", "www"])
@@ -48,13 +51,9 @@ web = docker.Container(
         docker.ContainerPortArgs(internal=80, external=config.require_int("port"), ip="127.0.0.1")
     ],
     volumes=[docker.ContainerVolumeArgs(volume_name=volume.name, container_path="/data")],
-    mounts=[docker.ContainerMountArgs(type="tmpfs", target="/scratch")],
-    tmpfs={"/run": "size=1m"},
-    hosts=[docker.ContainerHostArgs(host="x.test", ip="10.0.0.1")],
-    ulimits=[docker.ContainerUlimitArgs(name="nofile", soft=1024, hard=2048)],
     devices=[docker.ContainerDeviceArgs(host_path="/dev/null")],
     uploads=[
-        docker.ContainerUploadArgs(file="/etc/test/plain", content="plain"),
+        docker.ContainerUploadArgs(file="/etc/test/plain", content="plain", permissions="0644"),
         docker.ContainerUploadArgs(
             file="/etc/test/token", content=pulumi.Output.secret("canary-token"), permissions="0444"
         ),
@@ -66,12 +65,10 @@ web = docker.Container(
         start_period="1m0s",
         retries=3,
     ),
-    wait=True,
-    wait_timeout=shape.get("wait", 30),
     shm_size=64,
     memory=shape.get("memory", 128),
     memory_swap=256,
-    capabilities=docker.ContainerCapabilitiesArgs(drops=["ALL"], adds=["CAP_CHOWN"]),
+    capabilities=docker.ContainerCapabilitiesArgs(drops=["ALL"]),
     security_opts=["no-new-privileges:true"],
     log_driver="json-file",
     log_opts={"max-size": "1m", "max-file": "2"},
@@ -89,6 +86,8 @@ plain = docker.Container(
     name=f"{prefix}-plain",
     image=image.image_id,
     command=["sleep", "infinity"],
+    must_run=True,
+    restart="no",
     labels=[docker.ContainerLabelArgs(label="trainyard-test", value=prefix)],
 )
 once = docker.Container(
@@ -97,9 +96,16 @@ once = docker.Container(
     image=image.image_id,
     command=["sh", "-c", "echo said; exit 3"],
     must_run=False,
-    attach=True,
-    logs=True,
+    restart="no",
     labels=[docker.ContainerLabelArgs(label="trainyard-test", value=prefix)],
 )
-pulumi.export("said", once.container_logs)
-pulumi.export("code", once.exit_code)
+
+
+def _held(gate):
+    while not Path(gate).exists():
+        time.sleep(0.05)
+
+
+if "gate" in shape:
+    made = pulumi.Output.all(web.id, plain.id, once.id)
+    pulumi.export("held", made.apply(lambda _: _held(shape["gate"])))

@@ -1,19 +1,14 @@
-"""Declares what the setting `shape` says: {name: {text, kind, after, protect, group, …}}."""
+"""Declares what the setting `shape` says: {name: {text, kind, after, group, …}}."""
 
 import pulumi
 from filestore import File, Group
 
+TAKEN = ("retain_on_delete", "ignore_changes", "replace_on_changes")  # options, as they are
 config = pulumi.Config()
 folder = config.require("folder")
 made = {}
 for name, wanted in config.require_object("shape").items():
-    options = {key: wanted[key] for key in ("protect", "retain_on_delete") if key in wanted}
-    if "aliases" in wanted:
-        options["aliases"] = [pulumi.Alias(name=alias) for alias in wanted["aliases"]]
-    if "ignore_changes" in wanted:
-        options["ignore_changes"] = wanted["ignore_changes"]
-    if "replace_on_changes" in wanted:
-        options["replace_on_changes"] = wanted["replace_on_changes"]
+    options = {key: wanted[key] for key in TAKEN if key in wanted}
     if "deleted_with" in wanted:
         options["deleted_with"] = made[wanted["deleted_with"]]
     if "after" in wanted:

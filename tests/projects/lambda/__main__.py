@@ -2,6 +2,7 @@
 
 import pulumi
 
+from infra.hosts import local
 from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.resources import (
     Account,
@@ -73,7 +74,7 @@ instances = [
             "tags": identity.tags(
                 project=pulumi.get_project(),
                 stack=pulumi.get_stack(),
-                owner=identity.owner(),
+                owner=local.owner(),
                 backend=account.backendId,
             ),
             "userData": "#cloud-config\n# canary-user-data\n",

@@ -10,15 +10,16 @@ from cluster import (
     minio_admin,
     minio_store,
     object_store,
-    ray_watch,
+    ray_start,
     versitygw_admin,
     versitygw_store,
 )
-from cluster.object_store import ObjectStore, ObjectStoreArgs, Storage
+from cluster.object_store import ObjectStore, ObjectStoreArgs
 from cluster.ray_cluster import RayCluster, RayClusterArgs
-from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.ray_worker import RayWorkerArgs
 from cluster.service import HealthCheck, Service
+from cluster.storage import Storage
 from cluster.store_kind import StoreKind
 
 Deploy = Callable[[Callable[[], Any]], Any]
@@ -44,11 +45,8 @@ def _cluster(runtime: Any, **changes: Any) -> RayCluster:
         "token": "canary",
         "serve_token": "canary-serve",
         "storage": Storage(url="file:///srv/results"),
-        "tracking": None,
-        "prometheus_url": None,
-        "grafana": None,
+        "additions": [],
         "gpus": [(), ()],
-        "has_dataset": False,
     }
     return RayCluster("ray", RayClusterArgs(**(values | changes)))
 
@@ -114,18 +112,22 @@ def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  #
 def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None:  # F25
     deploy(lambda: _cluster(runtime).dashboard_url)
     for service in runtime.placed.values():
-        assert service.environment[ray_watch.HOOK] == "ray_watch.watch"
-        assert runtime.file(service.name, "ray_watch.py").startswith(
+        assert service.environment[ray_start.HOOK] == "ray_start.begin"
+        assert runtime.file(service.name, "ray_start.py").startswith(
             service.environment["PYTHONPATH"]
         )
-        assert service.files == {"ray_watch.py": ray_watch.text()}
+        assert service.files == {"ray_start.py": ray_start.text()}
 
 
 def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy: Deploy) -> None:
     deploy(lambda: _cluster(runtime).dashboard_url)
     assert "RAY_PROMETHEUS_HOST" not in runtime.placed["ray-head"].environment
-    deploy(lambda: _cluster(runtime, prometheus_url="http://p:9090").dashboard_url)
+    told = NodeAddition(
+        environment=lambda *_: {"RAY_PROMETHEUS_HOST": "http://p:9090"}, head_only=True
+    )
+    deploy(lambda: _cluster(runtime, additions=[told]).dashboard_url)
     assert runtime.placed["ray-head"].environment["RAY_PROMETHEUS_HOST"] == "http://p:9090"
+    assert "RAY_PROMETHEUS_HOST" not in runtime.placed["ray-worker-0"].environment
 
 
 def test_a_cluster_that_could_run_nothing_is_refused(runtime: Any) -> None:
@@ -143,9 +145,8 @@ def test_a_negative_worker_is_refused(runtime: Any) -> None:
             token="t",
             serve_token="s",
             storage=Storage(url=""),
-            tracking=None,
+            additions=[],
             gpus=(),
-            has_dataset=False,
         )
 
 

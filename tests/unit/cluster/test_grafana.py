@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster import grafana, monitoring, ray_head
+from cluster import grafana, monitoring
 from cluster.grafana import Grafana, GrafanaArgs
-from cluster.object_store import Storage
-from cluster.ray_head import GrafanaUrls, RayHead, RayHeadArgs
-from cluster.ray_node import NodeResources, RayPorts
+from cluster.ray_head import RayHead, RayHeadArgs
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.storage import Storage
 
 Deploy = Callable[[Callable[[], Any]], Any]
 
@@ -53,8 +53,9 @@ def test_the_password_is_generated_and_read_from_a_file(  # F35 F37
     assert variable == "/run/secrets/admin-password"
     assert "GF_SECURITY_ADMIN_PASSWORD" not in service.environment
     assert "value of" not in f"{service.arguments} {service.environment} {service.files}"
-    urls = GrafanaUrls(inside="http://grafana.internal:3000", outside="http://host.example:3000")
-    assert declared[0].urls == urls
+    told = declared[0].for_nodes.environment(runtime, "ray-head")
+    assert told["RAY_GRAFANA_HOST"] == "http://grafana.internal:3000"
+    assert told["RAY_GRAFANA_IFRAME_HOST"] == "http://host.example:3000"
 
 
 def test_strangers_see_nothing_unless_asked_for_and_then_only_look(runtime: Any) -> None:  # F37
@@ -103,7 +104,7 @@ def test_grafana_finds_what_it_is_provisioned_with(placed: Any) -> None:
     providers = found[f"{folder}/dashboards/trainyard.yaml"]
     assert datasources["apiVersion"] == providers["apiVersion"] == 1
     (source,) = datasources["datasources"]
-    assert source["name"] == ray_head.DATASOURCE
+    assert source["name"] == grafana.DATASOURCE
     assert source["type"] == "prometheus"
     assert source["access"] == "proxy"
     assert source["url"] == "http://prometheus.internal:9090"
@@ -139,7 +140,7 @@ def test_users_reach_it_and_its_health_is_checked(placed: Any) -> None:
 
 
 @pytest.fixture
-def head(runtime: Any, deploy: Deploy) -> Callable[[GrafanaUrls | None], Any]:
+def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
     """Place a head with or without Grafana."""
     node = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
     ports = RayPorts(
@@ -152,7 +153,7 @@ def head(runtime: Any, deploy: Deploy) -> Callable[[GrafanaUrls | None], Any]:
         dashboard_metrics=27227,
     )
 
-    def place(urls: GrafanaUrls | None) -> Any:
+    def place(*additions: NodeAddition) -> Any:
         args = RayHeadArgs(
             runtime=runtime,
             resources=node,
@@ -160,10 +161,7 @@ def head(runtime: Any, deploy: Deploy) -> Callable[[GrafanaUrls | None], Any]:
             token="t",
             serve_token="s",
             storage=Storage(url="file:///srv/results"),
-            tracking=None,
-            prometheus_url="http://prometheus.internal:9090",
-            grafana=urls,
-            has_dataset=False,
+            additions=additions,
         )
         deploy(lambda: RayHead("ray-head", args).dashboard_url)
         return runtime.placed["ray-head"]
@@ -172,19 +170,18 @@ def head(runtime: Any, deploy: Deploy) -> Callable[[GrafanaUrls | None], Any]:
 
 
 def test_the_ray_dashboard_knows_both_addresses_of_grafana(head: Any) -> None:  # D12 D24
-    service = head(GrafanaUrls(inside="http://grafana:3000", outside="http://host.example:3000"))
+    service = head(grafana.for_head("http://grafana:3000", "http://host.example:3000"))
     wanted = {
         "RAY_GRAFANA_HOST": "http://grafana:3000",
         "RAY_GRAFANA_IFRAME_HOST": "http://host.example:3000",
-        "RAY_PROMETHEUS_HOST": "http://prometheus.internal:9090",
-        "RAY_PROMETHEUS_NAME": ray_head.DATASOURCE,
+        "RAY_PROMETHEUS_NAME": grafana.DATASOURCE,
         "RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": "/volumes/dashboards",
     }
     assert wanted.items() <= service.environment.items()
 
 
 def test_head_and_grafana_share_the_folder_of_the_dashboards(head: Any, placed: Any) -> None:
-    service = head(GrafanaUrls(inside="http://grafana:3000", outside="http://host.example:3000"))
+    service = head(grafana.for_head("http://grafana:3000", "http://host.example:3000"))
     (written,) = [volume for volume in service.volumes if volume.name == "dashboards"]
     (read,) = placed.volumes
     assert written.name == read.name
@@ -195,7 +192,7 @@ def test_head_and_grafana_share_the_folder_of_the_dashboards(head: Any, placed: 
 
 
 def test_without_grafana_the_ray_dashboard_shows_no_panels(head: Any) -> None:
-    service = head(None)
+    service = head()
     assert service.environment["RAY_GRAFANA_HOST"] == "DISABLED"
     assert [key for key in service.environment if "GRAFANA" in key] == ["RAY_GRAFANA_HOST"]
     assert "dashboards" not in [volume.name for volume in service.volumes]

@@ -11,9 +11,9 @@ import jwt
 import pytest
 import yaml
 
-from cluster import minio_store, monitoring, versitygw_store
+from cluster import alerting, minio_store, monitoring, versitygw_store
 from cluster.monitoring import Monitoring, MonitoringArgs
-from cluster.object_store import Storage
+from cluster.storage import Storage
 
 Deploy = Callable[[Callable[[], Any]], Any]
 FOLDER = Storage(url="file:///srv/results")
@@ -29,7 +29,13 @@ STORE = Storage(
 
 def _args(runtime: Any, storage: Storage) -> MonitoringArgs:
     return MonitoringArgs(
-        runtime=runtime, port=9090, dashboard_port=8265, ray_token="canary", storage=storage
+        runtime=runtime,
+        port=9090,
+        dashboard_port=8265,
+        ray_token="canary",
+        storage=storage,
+        alertmanager="alertmanager:9093",
+        nodes=3,
     )
 
 
@@ -102,9 +108,12 @@ def test_prometheus_accepts_its_configuration(
     config = tmp_path / "prometheus.yml"
     config.write_text(
         yaml.safe_dump(
-            monitoring.scrape_config(_args(runtime, storage), "head:8265", str(storage.internal))
+            monitoring.configuration(
+                _args(runtime, storage), "head:8265", str(storage.internal), "alertmanager:9093"
+            )
         )
     )
+    (tmp_path / monitoring.RULES_FILE).write_text(alerting.rules(3))
     done = subprocess.run(
         ["promtool", "check", "config", str(config)], capture_output=True, text=True, check=False
     )

@@ -8,8 +8,8 @@ from pulumi import RunError, dynamic
 
 import cluster
 import infra
+from access.ssh import SshError
 from cluster import provider
-from cluster.ssh import SshError
 
 
 def _providers():

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from cluster import ray_node
-from cluster.object_store import Storage
-from cluster.ray_node import NodeResources, RayPorts
-from cluster.tracking import TrackingAccess
+from cluster import ray_node, tracking
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.storage import Storage
 
 NODE = NodeResources(
     cpus=2, gpus=0.5, memory_mib=1024, object_store_mib=100, resources={"tpu": 4, "a": 1}
@@ -29,13 +28,14 @@ STORE = Storage(
     access_key="training",
     secret_key="canary",
 )
-TRACKED = TrackingAccess(url="http://mlflow.internal:5000", password="canary")
 
 
-def _environment(
-    runtime: Any, storage: Storage = STORE, tracked: TrackingAccess | None = None
-) -> Any:
-    return ray_node.environment("ray-head", runtime, PORTS, storage, tracked, has_dataset=False)
+def _tracked() -> NodeAddition:
+    return tracking.for_nodes("http://mlflow.internal:5000", "canary")
+
+
+def _environment(runtime: Any, storage: Storage = STORE, *additions: NodeAddition) -> Any:
+    return ray_node.environment("ray-head", runtime, PORTS, storage, additions)
 
 
 def test_flags_say_what_the_node_offers(runtime: Any) -> None:
@@ -77,12 +77,12 @@ def test_a_folder_needs_no_credentials(runtime: Any, deploy: Any) -> None:
     folder = Storage(url="file:///srv/results")
     environment = _environment(runtime, folder)
     assert not [name for name in environment if name.startswith("AWS_")]
-    files = deploy(lambda: ray_node.secret_files("token", folder, None, serve_token="s"))
+    files = deploy(lambda: ray_node.secret_files("token", folder, [], serve_token="s"))
     assert files == {"ray-token": "token", "serve-token": "s"}
 
 
 def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
-    files = deploy(lambda: ray_node.secret_files("token", STORE, None, serve_token="s"))
+    files = deploy(lambda: ray_node.secret_files("token", STORE, [], serve_token="s"))
     assert files["ray-token"] == "token"
     assert files["aws-credentials"].splitlines() == [
         "[default]",
@@ -94,12 +94,12 @@ def test_credentials_are_written_as_aws_reads_them(deploy: Any) -> None:
 def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
     runtime: Any, deploy: Any
 ) -> None:
-    environment = _environment(runtime, tracked=TRACKED)
+    environment = deploy(lambda: _environment(runtime, STORE, _tracked()))
     assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow.internal:5000"
     named = environment["TRAINYARD_TRACKING_CREDENTIALS_FILE"]
     assert named == "/run/secrets/mlflow-credentials"
     assert "canary" not in str(environment)
-    files = deploy(lambda: ray_node.secret_files("token", STORE, TRACKED, serve_token="s"))
+    files = deploy(lambda: ray_node.secret_files("token", STORE, [_tracked()], serve_token="s"))
     assert files["mlflow-credentials"].splitlines() == [
         "[mlflow]",
         "mlflow_tracking_username = admin",
@@ -110,7 +110,7 @@ def test_jobs_find_the_tracking_server_and_its_password_in_a_file(  # A45 F35
 def test_without_a_tracking_server_nothing_names_one(runtime: Any, deploy: Any) -> None:
     environment = _environment(runtime)
     assert not [name for name in environment if "MLFLOW" in name or "TRACKING" in name]
-    files = deploy(lambda: ray_node.secret_files("token", STORE, None, serve_token="s"))
+    files = deploy(lambda: ray_node.secret_files("token", STORE, [], serve_token="s"))
     assert set(files) == {"ray-token", "serve-token", "aws-credentials"}
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from minio.error import MinioAdminException, S3Error
 
+from access.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
 from cluster import minio_calls, s3_calls, versitygw_calls
-from cluster.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
 
 PROPS = {
     "endpoint": "127.0.0.1:9",

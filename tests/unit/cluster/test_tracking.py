@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster import tracking
-from cluster.object_store import Storage
+from cluster.storage import Storage
 from cluster.tracking import Tracking, TrackingArgs
 
 Deploy = Callable[[Callable[[], Any]], Any]
@@ -31,7 +31,8 @@ def place(runtime: Any, deploy: Deploy) -> Callable[[Storage], tuple[Any, Any]]:
         def program() -> Any:
             made = Tracking("tracking", args)
             service = runtime.placed["mlflow"]
-            return [dict(service.secrets), made.url, made.password, made.access.password]
+            (of_jobs,) = made.for_nodes.secrets.values()
+            return [dict(service.secrets), made.url, made.password, of_jobs]
 
         return runtime.placed, deploy(program)
 
@@ -43,7 +44,8 @@ def test_it_knows_one_user_with_the_generated_password(  # A45 F35
 ) -> None:
     placed, (secrets, url, password, of_jobs) = place(STORE)
     assert url == "http://host.example:5000"
-    assert password == of_jobs == "value of tracking-admin"
+    assert password == "value of tracking-admin"
+    assert of_jobs.endswith(f"mlflow_tracking_password = {password}\n")
     config = configparser.ConfigParser()
     config.read_string(secrets["basic_auth.ini"])
     assert config["mlflow"]["admin_username"] == "admin"

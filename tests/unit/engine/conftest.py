@@ -2,6 +2,7 @@ import contextvars
 import io
 import json
 import os
+import re
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -49,11 +50,11 @@ class StackUnderTest:
         return result
 
     def summary(self, command, *arguments):
-        """Counts of the steps that a command did."""
-        result = self.run(command, "--json", *arguments)
+        """Counts of the steps that a command did, as its last line tells them."""
+        result = self.run(command, *arguments)
         assert result.code == 0, result.out + result.err
-        counts = json.loads(result.out)["changeSummary"]
-        return {key: count for key, count in counts.items() if key != "same"}
+        counts = re.findall(r"(\d+) ([a-z-]+)[, ]", result.out.splitlines()[-1])
+        return {key: int(count) for count, key in counts if key not in ("same", "outputs")}
 
     def files(self):
         """Texts of the files that are there, by name."""
@@ -69,6 +70,15 @@ class StackUnderTest:
     def resources(self):
         document = json.loads(self.state_file.read_text())
         return document["checkpoint"]["latest"].get("resources", [])
+
+    def change_entry(self, name, **fields):
+        """Change an entry of the state, as the pulumi CLI does."""
+        document = json.loads(self.state_file.read_text())
+        del document["sha256"]
+        for entry in document["checkpoint"]["latest"]["resources"]:
+            if entry["urn"].endswith(f"::{name}"):
+                entry.update(fields)
+        self.state_file.write_text(json.dumps(document))
 
     def resource(self, name):
         return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))

@@ -11,14 +11,14 @@ def _goal(**fields):
     request = resource_pb2.RegisterResourceRequest(
         type="docker:index/volume:Volume", name="data", custom=True, **fields
     )
-    return goal_of(request, project="p", stack="dev", parent_aliases=[])
+    return goal_of(request, project="p", stack="dev")
 
 
 def test_custom_timeouts_are_recorded_in_seconds_as_the_cli_does():
     timeouts = resource_pb2.RegisterResourceRequest.CustomTimeouts(create="30m", delete="1m30s")
     goal = _goal(customTimeouts=timeouts)
-    assert goal.entry({}, "", "", "")["customTimeouts"] == {"create": 1800, "delete": 90}
-    assert "customTimeouts" not in _goal().entry({}, "", "", "")
+    assert goal.entry({}, "")["customTimeouts"] == {"create": 1800, "delete": 90}
+    assert "customTimeouts" not in _goal().entry({}, "")
 
 
 def test_a_timeout_that_is_none_is_named():
@@ -27,6 +27,24 @@ def test_a_timeout_that_is_none_is_named():
         _goal(customTimeouts=timeouts)
 
 
-def test_an_option_that_only_the_cli_knows_is_refused_by_name():
-    with pytest.raises(UnsupportedError, match=r"the option import_ \(of data\)"):
-        _goal(importId="x")
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"importId": "x"}, r"the option import_ \(of data\)"),
+        ({"protect": True}, "the option protect"),
+        ({"aliasURNs": ["urn:x"]}, "the option aliases"),
+        ({"ignoreChanges": ["labels[*]"]}, r"'labels\[\*\]', which is no whole property"),
+        ({"replaceOnChanges": ["*"]}, r"'\*', which is no whole property"),
+    ],
+)
+def test_an_option_that_only_the_cli_knows_is_refused_by_name(fields, words):
+    with pytest.raises(UnsupportedError, match=words):
+        _goal(**fields)
+    _goal(protect=False, replaceOnChanges=["triggers[*]"])
+
+
+def test_what_the_cli_records_and_the_program_does_not_say_is_kept():
+    kept = {"created": "then", "protect": True, "aliases": ["urn:x"], "sourcePosition": "a.py#1"}
+    entry = _goal().entry({}, "", {**kept, "pendingReplacement": True, "initErrors": ["x"]})
+    assert kept.items() <= entry.items()
+    assert not {"pendingReplacement", "initErrors"} & entry.keys()

@@ -20,10 +20,10 @@ NESTED = {"a": {SIGNATURE: SECRET, "value": {"host": "h", "key": secret("k")}}}
 
 def test_a_secret_in_a_secret_is_marked_but_not_encrypted_once_more():
     crypter = Crypter.fresh("passphrase")
-    sealed = encrypt(NESTED, crypter)
+    sealed = encrypt(NESTED, crypter.encrypt)
     inside = json.loads(crypter.decrypt(sealed["a"]["ciphertext"]))
     assert inside == {"host": "h", "key": {SIGNATURE: SECRET, "ciphertext": '"k"'}}
-    assert decrypt(sealed, crypter) == NESTED
+    assert decrypt(sealed, crypter.decrypt) == NESTED
 
 
 def test_marks_in_marks_come_back_after_a_provider_saw_the_values_in_the_clear():

@@ -1,5 +1,6 @@
 """Settings as an engine passes them on, a machine with nothing on it, and Pulumi's mocks."""
 
+import functools
 import json
 import runpy
 from collections.abc import Callable
@@ -11,9 +12,17 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
+from engine.command.provider import CommandProvider
+from engine.docker.provider import DockerProvider
+from engine.goal import goal_of
+from engine.values import reveal
+from infra.hosts import bundle
 from infra.hosts.local import LocalHost
 
+PLUGINS = ("docker:", "command:")
+NO_IMAGE = "Container.image has to be given"  # mocks draw no IDs of images
 ROOT = Path(__file__).resolve().parents[3]
+PACK = bundle._archive
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +74,25 @@ def put_program() -> Callable[[Path, str, str], Path]:
     return put
 
 
+@functools.cache
+def _packed(content: tuple[tuple[str, bytes], ...]) -> bytes:
+    return PACK(dict(content))
+
+
+def _archive(content: dict[str, bytes]) -> bytes:
+    """What hosts are sent, compressed once for all tests."""
+    return _packed(tuple(content.items()))
+
+
 @pytest.fixture
 def run(
-    settings: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+    settings: Callable[..., dict[str, str]], requests: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., dict[str, Any]]:
-    """Run the program under mocks and return what it exports, resolved."""
+    """Run the program under mocks and return what it exports, resolved.
+
+    Whatever it asks for, the embedded engine supports.
+    """
+    monkeypatch.setattr(bundle, "_archive", _archive)
 
     def run_program(**changes: object) -> dict[str, Any]:
         chosen = {"runtime": "process"} | changes
@@ -85,6 +108,13 @@ def run(
             return pulumi.Output.all(**exported).apply(resolved.update)
 
         program()
+        for request in requests:
+            goal = goal_of(request, project="trainyard", stack="test")
+            if goal.type.startswith(PLUGINS):
+                kind = DockerProvider if goal.type.startswith("docker:") else CommandProvider
+                provider = kind(goal.type, lambda level, text: None)
+                faults = provider.check({}, reveal(goal.inputs))[1]
+                assert set(faults) <= {NO_IMAGE}, (goal.urn, faults)
         return resolved
 
     return run_program

@@ -15,12 +15,19 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pulumi.runtime import set_all_config
 
-from infra import config, container_settings, host_settings
+from cluster import services
+from infra import config, container_settings
+from infra.hosts.lambda_cloud.settings import FIELDS as LAMBDA_FIELDS
+from infra.hosts.lambda_cloud.settings import LambdaCloud
 from infra.hosts.local import LocalHost
+from infra.hosts.ssh.settings import FIELDS as HOST_FIELDS
+from infra.hosts.ssh.settings import Hosts
 from infra.images import BUILT, PULLED
 
 ROOT = Path(__file__).resolve().parents[3]
 Settings = Callable[..., dict[str, str]]
+# All services of one stack: the stores share their ports.
+ONE_STORE = [each for each in services.ALL if each.program != "minio"]
 
 HOST = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"}
 PUBLISHED = {"allowedCidrs": ["192.0.2.0/24"], "publishAddress": "192.0.2.7"}
@@ -195,7 +202,7 @@ def test_defaults_of_the_schema_are_valid_and_fit_the_machine(
     settings: Settings, host: LocalHost
 ) -> None:
     parsed = config.parse(settings(), host, "dev")
-    assert (parsed.on_hosts, parsed.lambda_cloud, parsed.hosts) == (0, None, ())
+    assert (parsed.on_hosts, parsed.fleet) == (0, None)
     assert len(parsed.workers) == 2
     assert parsed.workers[0].cpus == host.cpus / 2
     assert parsed.head.cpus == 0
@@ -270,7 +277,7 @@ def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalH
 
 
 FIELDS = [*config.NODE_FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
-FIELDS += [*host_settings.HOST_FIELDS, *host_settings.LAMBDA_FIELDS, "type", "region"]
+FIELDS += [*HOST_FIELDS, *LAMBDA_FIELDS, "type", "region"]
 CROSS_CHECKED = (
     *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),
     "allowedCidrs",
@@ -287,7 +294,7 @@ JSON = st.recursive(
 
 
 @given(data=st.data())
-@hypothesis_settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
     settings: Settings, host: LocalHost, data: st.DataObject
 ) -> None:
@@ -308,14 +315,13 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
         assert named == faults or "requireDigests" in changed
         assert all(line.startswith(tuple(f"  - {key}" for key in changed)) for line in named)
     else:
-        ports = parsed.ports(object_store=True, prometheus=True, grafana=True, notebook=True)
-        numbers = [port.number for port in ports]
+        numbers = [port.number for port in parsed.opened(ONE_STORE)]
         assert len(numbers) == len(set(numbers))
         assert all(1024 <= number <= 65535 for number in numbers)
         assert len(str(parsed.state_dir)) <= config.STATE_DIR_LIMIT
         assert 1 <= (parsed.on_hosts or len(parsed.workers)) <= 64
         assert bool(parsed.on_hosts) != bool(parsed.workers)
-        rented = parsed.lambda_cloud is not None
+        rented = isinstance(parsed.fleet, LambdaCloud)
         assert rented or bool(parsed.allowed_cidrs) == bool(parsed.publish_address)
         public = parsed.allowed_cidrs and not rented
         if public or parsed.accelerator != "none":
@@ -328,13 +334,13 @@ def test_any_settings_are_accepted_whole_or_refused_by_name(  # F2
             assert parsed.ssh_key_file is None
             assert parsed.setup_commands == ()
             assert parsed.owner == parsed.python_environment == ""
-        for machine in parsed.hosts:
+        for machine in parsed.fleet.hosts if isinstance(parsed.fleet, Hosts) else ():
             text = machine.address + machine.private_address + machine.user
             assert re.fullmatch(r"[\w.:-]+", text, re.ASCII)
             assert 1 <= machine.port <= 65535
             assert machine.gpus is None or 0 <= machine.gpus <= 64
         if rented:
-            cloud = parsed.lambda_cloud
+            cloud = parsed.fleet
             assert bool(cloud.candidates) != bool(cloud.gpus)
             assert cloud.ttl_hours or not cloud.budget
             amounts = (cloud.max_hourly_cost, cloud.budget, cloud.ttl_hours)
@@ -386,6 +392,26 @@ def test_an_api_key_in_the_clear_is_refused_and_not_shown(  # F35
     assert "canary" not in repr(parsed)
 
 
+def test_a_webhook_in_the_clear_is_told_and_not_shown(  # F35
+    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    address = "https://chat.example/canary"
+    raw = {f"project:{k}": value for k, value in settings(alertWebhookUrl=address).items()}
+
+    def read(secret_keys: list[str]) -> config.Settings:
+        set_all_config(raw, secret_keys)
+        return config.read(host)
+
+    parsed = contextvars.copy_context().run(read, [])
+    (warning,) = said
+    assert "pulumi config set --secret alertWebhookUrl" in warning
+    assert "canary" not in warning
+    assert contextvars.copy_context().run(read, ["project:alertWebhookUrl"]) == parsed
+    assert len(said) == 1
+
+
 def test_the_schema_types_its_keys_and_describes_them(schema: dict[str, dict[str, Any]]) -> None:
     kinds = {"integer": int, "string": str, "boolean": bool, "object": dict, "array": list}
     for key, entry in schema.items():
@@ -416,7 +442,7 @@ def test_the_lab_gives_each_of_two_workers_a_gpu(settings: Settings, host: Local
     parsed = config.parse(settings(**given), host, "lab")
     assert parsed.runtime == "docker"
     assert [node.gpus for node in parsed.workers] == [1, 1]  # D19
-    assert parsed.notebook
+    assert parsed.of_services["notebook"]
 
 
 def test_without_an_accelerator_no_node_has_a_gpu(settings: Settings, host: LocalHost) -> None:
@@ -442,16 +468,21 @@ def test_auto_takes_the_only_runtime_that_can_do_what_is_asked(
     assert config.parse(settings(**changes), host, "dev").runtime == runtime
 
 
+def test_a_webhook_is_never_shown(settings: Settings, host: LocalHost) -> None:  # F35
+    with pytest.raises(pulumi.RunError, match="must be an http or https URL") as caught:
+        config.parse(settings(alertWebhookUrl="ftp://chat.example/canary"), host, "dev")
+    assert "canary" not in str(caught.value)
+
+
 def test_every_port_setting_belongs_to_a_service(
     settings: Settings, schema: dict[str, Any], host: LocalHost
 ) -> None:
-    parsed = config.parse(settings(tracking="mlflow"), host, "dev")
-    everything = parsed.ports(object_store=True, prometheus=True, grafana=True, notebook=True)
+    parsed = config.parse(settings(), host, "dev")
+    everything = parsed.opened(ONE_STORE)
     assert {port.setting for port in everything} == {k for k in schema if k.endswith("Port")}
-    without = config.parse(settings(), host, "dev")
-    least = {port.setting for port in without.ports(object_store=False, prometheus=False)}
+    least = {port.setting for port in parsed.opened([services.RAY])}
     gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
-    gone |= {"grafanaPort", "notebookPort", "trackingPort"}
+    gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "trackingPort"}
     assert least == {port.setting for port in everything} - gone
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
     published = {port.setting for port in everything if port.published}

@@ -37,9 +37,9 @@ def test_an_example_holds_no_secret(stack):
 
 def test_the_example_of_hosts_is_valid_and_calls_nobody(read):
     _, settings = read("hosts")
-    assert settings.on_hosts == len(settings.hosts) == 1
+    assert settings.on_hosts == len(settings.fleet.hosts) == 1
     assert not settings.workers  # the host's own CPUs and GPUs decide
-    (machine,) = settings.hosts
+    (machine,) = settings.fleet.hosts
     assert ipaddress.ip_address(machine.address) in DOCUMENTATION
     # One that is no key would be the error in place of the machine that does not answer.
     assert asyncssh.import_public_key(machine.host_key).get_algorithm() == "ssh-ed25519"
@@ -47,7 +47,7 @@ def test_the_example_of_hosts_is_valid_and_calls_nobody(read):
 
 def test_the_example_of_lambda_has_bounds_and_an_end(read):
     _, settings = read("lambda", allowedCidrs=["198.51.100.7/32"])
-    cloud = settings.lambda_cloud
+    cloud = settings.fleet
     assert cloud is not None
     assert settings.on_hosts == cloud.instances == 1
     assert cloud.max_hourly_cost

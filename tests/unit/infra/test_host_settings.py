@@ -12,9 +12,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra import config, host_settings
-from infra.host_settings import Host, LambdaCloud
+from cluster import services
+from infra import config
+from infra.hosts.lambda_cloud import settings as lambda_settings
+from infra.hosts.lambda_cloud.settings import LambdaCloud
 from infra.hosts.local import LocalHost
+from infra.hosts.ssh import settings as ssh_settings
+from infra.hosts.ssh.settings import Host, Hosts
 from infra.reader import Reader
 
 Settings = Callable[..., dict[str, str]]
@@ -268,39 +272,41 @@ def test_a_host_is_read_with_what_is_left_out(settings: Settings, host: LocalHos
         },
     ]
     parsed = config.parse(settings(hosts=given), host, "dev")
-    assert parsed.hosts == (
-        Host(
-            address="192.0.2.4",
-            user="ubuntu",
-            host_key=KEY,
-            port=22,
-            private_address="192.0.2.4",
-            gpus=None,
-        ),
-        Host(
-            address="gpu-2.lab.example",
-            user="Jane.Doe",
-            host_key=KEY,
-            port=2222,
-            private_address="10.0.0.5",
-            gpus=2,
-        ),
+    assert parsed.fleet == Hosts(
+        hosts=(
+            Host(
+                address="192.0.2.4",
+                user="ubuntu",
+                host_key=KEY,
+                port=22,
+                private_address="192.0.2.4",
+                gpus=None,
+            ),
+            Host(
+                address="gpu-2.lab.example",
+                user="Jane.Doe",
+                host_key=KEY,
+                port=2222,
+                private_address="10.0.0.5",
+                gpus=2,
+            ),
+        )
     )
     assert (parsed.runtime, parsed.on_hosts, parsed.workers) == ("process", 2, ())
-    agents = [p.number for p in parsed.ports(object_store=True, prometheus=True)][-3:]
+    agents = [p.number for p in parsed.opened([services.RAY])][-3:]
     assert agents == [27365, 27366, 27367]  # the head's, and one for each host's worker
 
 
 @pytest.mark.parametrize("address", ["2001:db8::4", "::1", "gpu1", "a.b-c.example", "10.0.0.1"])
 def test_addresses_that_are_taken(settings: Settings, host: LocalHost, address: str) -> None:
-    (found,) = config.parse(settings(**_host(address=address)), host, "dev").hosts
+    (found,) = config.parse(settings(**_host(address=address)), host, "dev").fleet.hosts
     assert found.address == address
 
 
 def test_a_rented_machine_is_read_with_what_is_left_out(
     settings: Settings, host: LocalHost
 ) -> None:
-    least = config.parse(settings(**_rent()), host, "dev").lambda_cloud
+    least = config.parse(settings(**_rent()), host, "dev").fleet
     assert least == LambdaCloud(
         instances=1,
         candidates=(),
@@ -326,7 +332,7 @@ def test_a_rented_machine_is_read_with_what_is_left_out(
     }
     parsed = config.parse(settings(**{**_rent(), "lambdaCloud": everything}), host, "dev")
     assert parsed.on_hosts == 3
-    assert parsed.lambda_cloud == LambdaCloud(
+    assert parsed.fleet == LambdaCloud(
         instances=3,
         candidates=(
             {"type": "gpu_1x_a10", "region": "us-east-1"},
@@ -378,7 +384,8 @@ def test_the_question_of_who_may_log_in_says_what_to_answer(  # F33
 
 def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:
     changes = _host() | {"worker": {"memoryMib": 4096, "resources": {"tpu": 4}}}
-    worker = config.parse(settings(**changes), host, "dev").worker_on(32, 65536, 2)
+    parsed = config.parse(settings(**changes), host, "dev")
+    worker = config.worker_on(parsed.worker, 32, 65536, 2)
     assert (worker.cpus, worker.gpus, worker.memory_mib) == (32, 2, 4096)
     assert worker.resources == {"tpu": 4}
     # Sockets of a worker must fit wherever its stack is.
@@ -444,10 +451,10 @@ def test_every_field_of_the_quickstart_has_its_setting(  # C11
         "setupCommands": worker["setup_commands"],
     }
     parsed = config.parse(settings(**changes), host, "dev")
-    (found,) = parsed.hosts
+    (found,) = parsed.fleet.hosts
     assert (found.address, found.user, found.port) == ("192.168.2.4", "tuyen", 2222)
     assert str(parsed.ssh_key_file) == "/srv/me/id_rsa_ubuntu"
-    assert parsed.ray_ports.client == 10002
+    assert parsed.ports["rayClientPort"] == 10002
     assert parsed.python_environment == "/srv/git/ray-quickstart"
     assert list(parsed.setup_commands) == worker["setup_commands"]
 
@@ -481,7 +488,7 @@ HOST = st.fixed_dictionaries(
     optional={"port": NUMBERS, "privateAddress": TEXTS, "gpus": NUMBERS, "x": NUMBERS},
 )
 CLOUD = st.dictionaries(
-    st.sampled_from(host_settings.LAMBDA_FIELDS),
+    st.sampled_from(lambda_settings.FIELDS),
     NUMBERS
     | TEXTS
     | st.lists(st.dictionaries(st.sampled_from(["type", "region"]), TEXTS), max_size=2)
@@ -496,8 +503,9 @@ def test_what_is_accepted_can_be_put_on_a_command_line(  # F39
 ) -> None:
     reader = Reader(settings(hosts=json.dumps(hosts), lambdaCloud=json.dumps(cloud)))
     plain = re.compile(r"[\w.:@/-]*", re.ASCII)
-    found = host_settings.hosts(reader)
-    rented = host_settings.lambda_cloud(reader)
+    given = ssh_settings.read(reader)
+    found = given.hosts if given else ()
+    rented = lambda_settings.read(reader)
     for machine in found:
         assert plain.fullmatch(machine.address + machine.user + machine.private_address)
         assert not machine.address.startswith("-")

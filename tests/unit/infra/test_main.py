@@ -8,9 +8,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra import outputs
 from infra.hosts import accelerators, docker_engine
 from infra.hosts.accelerators import Device
+from tests.outputs import names_of_outputs
 
 Put = Callable[[Path, str, str], Path]
 
@@ -19,8 +19,7 @@ def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, record
     put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
     put_program(bare, "prometheus", "exit 0")
     exported = run()
-    names = {value for name, value in vars(outputs).items() if name.isupper()}
-    assert set(exported) == names
+    assert set(exported) == names_of_outputs()
     assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
     assert exported["storageUrl"] == "s3://ray"
     assert exported["rayToken"] == "value of ray-token"
@@ -55,6 +54,23 @@ def test_tracking_is_one_more_service_and_off_by_default(run: Any, recorded: Any
     assert "--host=127.0.0.1" in mlflow["command"]
     assert exported["trackingUrl"] == "http://127.0.0.1:5000"
     assert exported["trackingPassword"] == "value of tracking-admin"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_alerts_that_nothing_can_send_are_told(
+    run: Any, bare: Path, put_program: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    run(alertWebhookUrl="https://chat.example/canary")
+    in_the_clear, absent = said
+    assert "no alertmanager or prometheus-alertmanager is on the machine's PATH" in absent
+    assert "canary" not in in_the_clear + absent
+    put_program(bare, "prometheus-alertmanager", "exit 0")
+    said.clear()
+    exported = run(alertWebhookUrl="https://chat.example/canary")
+    assert said == [in_the_clear]
+    assert exported["alertmanagerUrl"] == "http://127.0.0.1:9093"
 
 
 @pytest.mark.usefixtures("bare")
@@ -165,8 +181,7 @@ def _containers(recorded: Any) -> dict[str, dict[str, Any]]:
 @pytest.mark.usefixtures("engine")
 def test_containers_are_what_a_machine_with_an_engine_gets(run: Any, recorded: Any) -> None:  # D11
     exported = run(runtime="auto")
-    names = {value for name, value in vars(outputs).items() if name.isupper()}
-    assert set(exported) == names
+    assert set(exported) == names_of_outputs()
     assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
     assert exported["grafanaUrl"] == "http://127.0.0.1:3000"
     assert exported["pythonVersion"] == "3.11"

@@ -1,4 +1,4 @@
-"""Cluster files for Ray's own launcher; the whole program is in test_place.py."""
+"""Cluster files for Ray's own launcher; the whole program is in test_target.py."""
 
 import json
 import subprocess

@@ -8,7 +8,7 @@ import pytest
 
 from infra import reap
 from infra.backend import Backend
-from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud import holdings, identity
 from infra.hosts.lambda_cloud.errors import NotFoundError
 from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
 from infra.reap import Finding
@@ -157,11 +157,11 @@ def account(tmp_path, monkeypatch):
     folder = tmp_path / ".pulumi"
     state = folder / "stacks" / "trainyard" / "dev.json"
     state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": []}}}))
+    state.write_text(json.dumps({"version": 3, "checkpoint": {"latest": {"resources": []}}}))
     note = {"id": HERE, "inode": folder.stat().st_ino}
     (folder / "trainyard.json").write_text(json.dumps(note))
     made = Account()
-    monkeypatch.setattr(reap, "open_account", lambda _: made)
+    monkeypatch.setattr(holdings, "open_account", lambda _: made)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     return made
 

@@ -123,7 +123,7 @@ def test_results_of_another_store_are_not_passed_over_in_silence(
 def test_without_prometheus_there_is_no_monitoring_and_no_warning_each_time(
     find: Any, told: list[str]
 ) -> None:
-    assert not find("directory").prometheus
+    assert "prometheus" not in find("directory").paths
     assert told == []  # `train info` says it
 
 

@@ -18,7 +18,7 @@ MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")
-    monkeypatch.setattr(alexnet, "_fit", lambda *_: pytest.fail("was trained"))
+    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "first")
     run.start({"job": "alexnet", "data": "digits", "seed": 1, "max_images": None, "epochs": 1})
     run.write_metrics([DONE[0] | MEASURED])
@@ -65,7 +65,7 @@ def test_a_name_of_another_run_is_refused(arguments: list[str], message: str, ru
 
 
 def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:  # A33 A34 A35
-    alexnet._print_epoch(
+    alexnet.print_epoch(
         {
             "loss": 1.8459,
             "epoch": 0,

@@ -9,11 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from torch.utils.data import DataLoader
 from torchvision.datasets import CIFAR10
 
+from tests.unit.training import cifar10_files
 from training import data
-from training.data import cifar10
+from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError, cut, size
+from training.epochs import seed_epoch
 
 
 @given(st.integers(3, 3000), st.integers(0, 2**31), st.sampled_from([1, 2]))
@@ -101,11 +104,64 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
         data.load(f"folder:{tmp_path}", 8, seed=1)
 
 
+@pytest.fixture
+def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    cifar10_files.write(tmp_path, monkeypatch)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("few_images")
+def test_cifar10_is_cut_out_of_larger_images() -> None:  # A1 A3
+    splits = data.load("cifar10", 64, seed=1)
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [45, 5, 10]
+    assert splits.classes[0] == "airplane"
+    assert splits.resized_side == 70
+    # Each image tells by its pixels where it was cut: red across, green down.
+    corners: dict[str, set[tuple[int, int]]] = {"train": set(), "valid": set(), "test": set()}
+    for name, found in corners.items():
+        for _ in range(3):
+            for image, label in getattr(splits, name):
+                assert image.shape == (3, 64, 64)
+                assert image.dtype == torch.float32
+                assert int(label) == round(image[2, 0, 0].item() * 255) % 10  # blue is its number
+                red, green = image[0, 32, 32].item(), image[1, 32, 32].item()
+                found.add((round(red * 255), round(green * 255)))
+    assert len(corners["valid"]) == len(corners["test"]) == 1  # the middle
+    assert len(corners["train"]) > 10
+
+
+@pytest.mark.usefixtures("few_images")
+@pytest.mark.parametrize("processes", [0, 1])
+def test_crops_of_cifar10_depend_on_seed_and_epoch_only(processes: int) -> None:  # F21
+    def images(epoch: int) -> torch.Tensor:
+        seed_epoch(1, epoch, 0)
+        loader = DataLoader(splits.train, 45, num_workers=processes)
+        return next(iter(loader))[0]
+
+    splits = data.load("cifar10", 64, seed=1)
+    first = images(0)
+    assert not torch.equal(first, images(1))
+    assert torch.equal(first, images(0))
+
+
+def test_cifar10_that_is_damaged_is_one_message(
+    few_images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("<urlopen error [Errno -2] Name or service not known>")
+
+    (few_images / CIFAR10.base_folder / "data_batch_3").write_bytes(b"cut off")
+    monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", unreachable)
+    with pytest.raises(DataError, match=r"could not be fetched .*take --data digits"):
+        data.load("cifar10", 64, seed=1)
+
+
 def test_cifar10_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise OSError("<urlopen error [Errno -2] Name or service not known>")
 
-    monkeypatch.setenv(cifar10.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(CIFAR10, "download", unreachable)
     with pytest.raises(DataError, match=r"could not be fetched .*take --data digits"):
         data.load("cifar10", 8, seed=1)

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from client import scripts
+from training import options
 from training.data import fashion_mnist, streaming, synthetic_images
+from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError
 from training.data.synthetic_images import Recipe
 from training.jobs import pytorch_distributed_training, pytorch_training_e2e
@@ -22,20 +25,21 @@ JOBS = [pytorch_distributed_training, pytorch_training_e2e]
 
 
 def test_what_workers_ask_for() -> None:  # E6 E8 E12
-    assert pytorch_distributed_training.resources([]) == [{"CPU": 1.0}] * 2
-    with_gpus = pytorch_distributed_training.resources(["--workers", "3", "--use-gpu"])
+    distributed, e2e = (scripts.find(job.JOB) for job in JOBS)
+    assert scripts.demand(distributed, []) == [{"CPU": 1.0}] * 2
+    with_gpus = scripts.demand(distributed, ["--workers", "3", "--use-gpu"])
     assert with_gpus == [{"CPU": 1.0, "GPU": 1.0}] * 3
     line = ["--data-size-gb=1", "--num-epochs=2", "--num-workers=1", "--smoke-test"]
-    assert pytorch_training_e2e.resources(line) == [{"CPU": 1.0}] * 2  # to train, and to decode
+    assert scripts.demand(e2e, line) == [{"CPU": 1.0}] * 2  # to train, and to decode
 
 
 def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
-    args = pytorch_distributed_training.parser().parse_args([])
-    assert (args.epochs, args.workers, args.batch_size) == (4, 2, 64)
-    assert (args.learning_rate, args.use_gpu) == (1e-3, False)
-    args = pytorch_training_e2e.parser().parse_args([])
-    assert (args.data_size_gb, args.num_epochs, args.num_workers) == (1.0, 2, 1)
-    assert args.smoke_test is False
+    args = options.parse("job", pytorch_distributed_training.ARGUMENTS, [])
+    assert (args["epochs"], args["workers"], args["batch_size"]) == (4, 2, 64)
+    assert (args["learning_rate"], args["use_gpu"]) == (1e-3, False)
+    args = options.parse("job", pytorch_training_e2e.ARGUMENTS, [])
+    assert (args["data_size_gb"], args["num_epochs"], args["num_workers"]) == (1.0, 2, 1)
+    assert args["smoke_test"] is False
 
 
 @pytest.fixture
@@ -103,7 +107,7 @@ def _write_fashion_mnist(folder: Path, count: int) -> None:
 def test_fashion_mnist_of_a_folder(  # E6
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(fashion_mnist.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     _write_fashion_mnist(tmp_path / "FashionMNIST" / "raw", count=3)
     splits = fashion_mnist.load()
     assert splits.classes[0] == "T-shirt/top"
@@ -119,7 +123,7 @@ def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("Error downloading:\nTried there, got:\nname not known\n")
 
-    monkeypatch.setenv(fashion_mnist.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(fashion_mnist, "FashionMNIST", refuse)
     with pytest.raises(DataError) as caught:
         fashion_mnist.load()
@@ -141,12 +145,12 @@ def test_the_stand_in_has_fashion_mnists_shape() -> None:
 
 def test_figures_of_the_stand_in_say_so(capsys: pytest.CaptureFixture[str]) -> None:  # E6
     record = {"loss": 0.5, "epoch": 0, "train_acc": 0.9, "valid_acc": 0.8, "data": "fashion-mnist"}
-    pytorch_distributed_training._print_epoch(record, 4)
+    pytorch_distributed_training.print_epoch(record, 4)
     assert capsys.readouterr().out.splitlines() == [
         "{'loss': 0.5, 'epoch': 0}",
         "Epoch: 001/004 | Train. Acc.: 90.000% | Valid. Acc.: 80.000%",
     ]
-    pytorch_distributed_training._print_epoch(record | {"data": "digits"}, 4)
+    pytorch_distributed_training.print_epoch(record | {"data": "digits"}, 4)
     for line in capsys.readouterr().out.splitlines():
         assert "digits stand in for FashionMNIST" in line
 

@@ -17,12 +17,14 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
+from training import options, progress
 from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
 from training.data import food11
 from training.data.splits import DataError
 from training.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
 from training.models.mobilenet import PREFIX, Classifier, WeightsError
 from training.objects import StorageError
+from training.progress import Epoch
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
 
@@ -155,7 +157,7 @@ def test_each_variant_starts_from_the_figures_of_the_course(
     if variant is train_tune:  # these it searches
         del figures["batch_size"], figures["dropout_probability"]
         figures["num_samples"] = 16
-    assert variant.config.items() >= figures.items()
+    assert options.defaults(variant.ARGUMENTS).items() >= figures.items()
 
 
 def test_a_file_gives_the_base_its_weights(weights: Path) -> None:
@@ -283,7 +285,9 @@ def test_records_that_cannot_be_written_end_no_training(
     records.on_train_epoch_end(trainer, model)
     records.on_test_epoch_end(trainer, model)
     assert records.history[0]["test_acc"] == 0.5
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    lines = capsys.readouterr().out.splitlines()
+    assert [found.record for line in lines if (found := progress.parse(line))] == [Epoch(0)]
+    said = [line for line in lines if line.startswith("warning")]
     assert (
         said
         == ["warning: the epochs' records are written with the next epoch: the store is away"] * 2
@@ -354,7 +358,7 @@ def test_a_run_that_has_finished_says_so_and_ends(
     monkeypatch.setenv(RUN_VARIABLE, "done")
     monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "done")
-    figures = train_fault_tolerant.config | train_fault_tolerant.scaling | {"total_epochs": 2}
+    figures = options.defaults(train_fault_tolerant.ARGUMENTS) | {"total_epochs": 2}
     run.start(figures | {"job": "food11/train_fault_tolerant", "epochs": 2})
     run.write_metrics([{"epoch": 0}, {"epoch": 1, "test_acc": 0.5}])
     train_fault_tolerant.main([])

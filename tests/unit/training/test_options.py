@@ -9,18 +9,23 @@ import pytest
 from training import options
 from training.jobs import alexnet, pytorch_distributed_training, pytorch_training_e2e
 
-CONFIG: dict[str, options.Value] = {
+ARGUMENTS: options.Arguments = {
     "total_epochs": 20,
     "lr": 1e-4,
-    "dropout_probability": 0.5,
+    "dropout_probability": {"default": 0.5, "max": 1.0},
     "weights": "imagenet",
-    "loader_processes": 2,
-    "seed": 1,
+    "loader_processes": {"default": 2, "min": 0, "help": "100 % of what decodes"},
+    "seed": {"default": 1, "min": 0},
+    "limit": {"default": None, "min": 1},
+    "data": {"default": "digits", "pattern": "digits|folder:/.*", "help": "digits or folder:PATH"},
+    "kind": {"default": "a", "choices": ["a", "b"]},
+    "use_gpu": False,
 }
+CONFIG = options.defaults(ARGUMENTS)
 
 
 def parse(*arguments: str, earlier: dict[str, object] | None = None) -> dict[str, object]:
-    return options.parse(options.parser("job", CONFIG), arguments, earlier)
+    return options.parse("job", ARGUMENTS, arguments, earlier)
 
 
 def test_each_key_is_an_option_of_its_type() -> None:
@@ -43,6 +48,10 @@ def test_what_is_left_out_is_as_the_last_time() -> None:
         (["--lr", "-0.1"], "-0.1 is less than 0"),
         (["--dropout-probability", "1.5"], "1.5 is not within 0 and 1"),
         (["--seed", "one"], "invalid int value: 'one'"),
+        (["--limit", "0"], "0 is less than 1"),
+        (["--data", "folder:here"], "'folder:here' is not digits or folder:PATH"),
+        (["--kind", "c"], "invalid choice: 'c'"),
+        (["--what"], "unrecognized arguments: --what"),
     ],
 )
 def test_a_bad_value_is_one_message(
@@ -62,10 +71,51 @@ def test_differences_from_the_last_start() -> None:
     assert options.differences(CONFIG | {"seed": 5}, CONFIG, fixed) == "seed was 5, now 1"
 
 
+def test_help_shows_what_each_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--loader-processes LOADER_PROCESSES 100 % of what decodes; default: 2" in said
+    assert "--use-gpu, --no-use-gpu" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"a": {"min": 1}}, "a dict needs a default, and may have choices, help, max, min, patt"),
+        ({"a": {"default": 1, "least": 1}}, "'least'"),
+        ({"a": [1]}, "default"),
+        ({"a": None}, "the default is no string, number or bool"),
+    ],
+)
+def test_arguments_that_do_not_follow_the_rules(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options.parse("job", arguments, [])
+
+
 def test_what_a_worker_asks_for() -> None:
-    asked = {"gpus_per_worker": 0.5, "cpus_per_worker": 4.0}
-    assert options.bundle(asked) == {"GPU": 0.5, "CPU": 4.0}
-    assert options.bundle(asked | {"gpus_per_worker": 0.0}) == {"CPU": 4.0}
+    resources = [("workers", {"GPU": "gpus", "CPU": "cpus"}), (1, {"CPU": 1})]
+    asked = {"workers": 2, "gpus": 0.5, "cpus": 4.0}
+    found = options.bundles(resources, asked)
+    assert found == [{"GPU": 0.5, "CPU": 4.0}] * 2 + [{"CPU": 1.0}]
+    assert options.bundles(resources[:1], asked | {"gpus": False}) == [{"CPU": 4.0}] * 2
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ([("workers", {"CPU": 1})], "RESOURCES has 'workers', no number and no argument with one"),
+        ([(1, {"CPU": "data"})], "RESOURCES has 'data'"),
+        ([(1, {"CPU": -1})], "RESOURCES has -1"),
+        ([(1, {"CPU": None})], "RESOURCES has None"),
+        ({"CPU": 1}, "is a list of pairs: a number, a dict"),
+        ([{"CPU": 1}], "is a list of pairs: a number, a dict"),
+        (1, "is a list of pairs: a number, a dict"),
+    ],
+)
+def test_resources_that_do_not_follow_the_rules(resources: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options.bundles(resources, {"data": "digits"})
 
 
 JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
@@ -73,13 +123,13 @@ JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
 
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_takes_the_same_numbers_of_failures(job: Any) -> None:
-    assert options.parse(job.parser(), ["--max-failures", "0"])["max_failures"] == 0
+    assert options.parse("job", job.ARGUMENTS, ["--max-failures", "0"])["max_failures"] == 0
     with pytest.raises(SystemExit):
-        options.parse(job.parser(), ["--max-failures", "-1"])  # for Ray: without end
+        options.parse("job", job.ARGUMENTS, ["--max-failures", "-1"])  # for Ray: without end
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_gpus_can_be_taken_back_when_a_run_goes_on(job: Any) -> None:
-    earlier = options.parse(job.parser(), ["--use-gpu"])
-    assert options.parse(job.parser(), [], earlier)["use_gpu"] is True
-    assert options.parse(job.parser(), ["--no-use-gpu"], earlier)["use_gpu"] is False
+    earlier = options.parse("job", job.ARGUMENTS, ["--use-gpu"])
+    assert options.parse("job", job.ARGUMENTS, [], earlier)["use_gpu"] is True
+    assert options.parse("job", job.ARGUMENTS, ["--no-use-gpu"], earlier)["use_gpu"] is False

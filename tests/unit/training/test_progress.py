@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from client.console import LogWriter
 from training import progress
-from training.client.console import LogWriter
 from training.run_folder import PROGRESS_VARIABLE
 
 
@@ -57,8 +57,8 @@ def test_a_bar_moves_each_second_and_becomes_full(  # A33
 ) -> None:
     monkeypatch.setenv(PROGRESS_VARIABLE, "1")
     list(progress.watched(Epoch(5, 0.5, clock), "epoch 1/2"))
-    said = [line.split()[4] for line in capsys.readouterr().out.splitlines()]
-    assert said == ["2/5", "4/5", "5/5"]
+    found = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
+    assert found == [("", progress.Batches("epoch 1/2", done, 5, 2.0)) for done in (2, 4, 5)]
 
 
 def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
@@ -79,3 +79,47 @@ def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
 def test_of_all_workers_one_tells(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(progress.watched(Epoch(9, 60, clock), "epoch 1/2", tells=False))) == 9
     assert capsys.readouterr().out == ""
+
+
+RECORDS = [
+    progress.Batches("epoch 1/2", 3, None, 0.5),
+    progress.Epoch(3),
+    progress.Batches("epoch 1/2", 3, 40, 12.0),
+    progress.Restored("s3://ray/first/c-3", 3, "10.0.0.5"),
+    progress.Restored("s3://ray/first/c-3", None, "10.0.0.5"),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_is_read_as_it_was_told(
+    record: progress.Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress.tell(record)
+    prefix = "\x1b[36m(RayTrainWorker pid=7)\x1b[0m "
+    line = f"{prefix}{capsys.readouterr().out.rstrip()} [repeated 2x across cluster]"
+    assert progress.parse(line) == (prefix, record)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "progress: ",
+        "progress: half",
+        "progress: epoch x is trained",
+        f"progress: epoch {'9' * 5000} is trained",
+        "progress: epoch 1/2: batch 3 of many, 1.0 batches/s",
+        "Restored from checkpoint s3://ray/first/c-3: some epochs are done, on 10.0.0.5",
+    ],
+)
+def test_what_others_write_is_no_record(line: str) -> None:  # F39
+    assert progress.parse(line) is None
+
+
+def test_people_read_records_as_sentences() -> None:  # D48
+    assert [record.told for record in RECORDS] == [
+        "progress: epoch 1/2: batch 3, 0.5 batches/s",
+        "progress: epoch 4 is trained",
+        "progress: epoch 1/2: batch 3 of 40, 12.0 batches/s",
+        "Restored from checkpoint s3://ray/first/c-3: 3 epochs are done, on 10.0.0.5",
+        "Restored on 10.0.0.5 from checkpoint: s3://ray/first/c-3",
+    ]

@@ -6,15 +6,19 @@ import importlib
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import ray
 from ray.train import CheckpointConfig, ControllerError, TrainingFailedError, WorkerGroupError
+from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
 from training import controller_log, ray_train
+from training.counted_gpus import torch_config
+from training.errors import JobError
 from training.objects import StorageError
 
 
@@ -77,7 +81,7 @@ def test_nccl_is_for_gpus_that_are_there(
     use_gpu: bool, resources: dict[str, float], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: resources)
-    assert ray_train.torch_config(use_gpu=use_gpu).backend == backend
+    assert torch_config(use_gpu=use_gpu).backend == backend
 
 
 def test_a_list_of_checkpoints_that_are_gone_does_not_stop_ray(tmp_path: Path) -> None:
@@ -97,6 +101,9 @@ def failed(rank: int, error: Exception) -> dict[int, Exception]:
 class Trainer:
     """Fails in one way after the other, then is done; what Ray knows of checkpoints is stale."""
 
+    datasets: ClassVar[dict[str, Any]] = {}
+    _create_default_callbacks: Callable[[], list[Any]] = staticmethod(list)
+
     def __init__(self, folder: Path, *errors: TrainingFailedError, restarts: int = 0) -> None:
         self.errors = list(errors)
         self.run_config: Any = ray_train.run_config(folder.as_uri(), "first", restarts)
@@ -104,6 +111,7 @@ class Trainer:
         self.snapshot = folder / "first" / ray_train.SNAPSHOT
 
     def fit(self) -> str:
+        self.callbacks = self._create_default_callbacks()
         assert not self.snapshot.exists()
         self.snapshot.parent.mkdir(exist_ok=True)
         self.snapshot.touch()
@@ -134,9 +142,9 @@ class Trainer:
 )
 def test_a_failure_is_one_line(error: TrainingFailedError, message: str, tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, error, restarts=9)  # of workers Ray has counted them
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(JobError) as caught:
         ray_train.fit(trainer)  # type: ignore[arg-type]
-    assert caught.value.code == f"error: {message}"
+    assert str(caught.value) == message
 
 
 OUTAGE = OSError("AWS Error NETWORK_CONNECTION")
@@ -156,5 +164,16 @@ def test_a_controller_that_failed_is_started_again(  # F22
 
 def test_but_not_more_often_than_workers(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=1)
-    with pytest.raises(SystemExit, match="error: Ray Train's controller failed: AWS Error NETWORK"):
+    with pytest.raises(JobError, match="Ray Train's controller failed: AWS Error NETWORK"):
         ray_train.fit(trainer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("datasets", [{}, {"train": None}])
+def test_only_a_run_with_datasets_starts_their_manager(
+    datasets: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "datasets", datasets)
+    trainer, manager = Trainer(tmp_path), DatasetsCallback.__new__(DatasetsCallback)
+    trainer._create_default_callbacks = lambda: ["another", manager]
+    ray_train.fit(trainer)  # type: ignore[arg-type]
+    assert trainer.callbacks == (["another", manager] if datasets else ["another"])

@@ -1,68 +1,91 @@
-"""After its job a run tells its accuracies as a table, and where its picture is."""
+"""A run's model in one line, from what was pulled or from the store."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from training import runs
-from training.client import results
-from training.client.outputs import StackOutputs
+import training
+from training import checkpoint_files, models, objects
+from training.checkpoint_files import CheckpointError
+from training.errors import JobError
+
+MODEL = {"architecture": "mobilenet_v2", "classes": ["a", "b"], "file": "w.pt", "prefix": "model."}
+
+
+@pytest.fixture(scope="module")
+def network() -> torch.nn.Module:
+    return models.build("mobilenet_v2", 2)
 
 
 @pytest.fixture
-def run(stack: StackOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.Run:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    run = runs.Run(stack.storage_url, "first")
-    run.start({"epochs": 2})
-    run.write_metrics(
-        [
-            {"epoch": 0, "loss": 1.25, "train_acc": 0.5, "valid_acc": 0.4567},
-            {"epoch": 1, "loss": 0.5, "train_acc": 0.75, "valid_acc": 0.8},
-        ]
-    )
-    return run
+def stored(tmp_path: Path, network: torch.nn.Module) -> Callable[..., Path]:
+    """A checkpoint of `results/first`, as a pull leaves it; or as the store has it, packed."""
+
+    def make(
+        number: int, value: float, model: dict[str, object] = MODEL, *, packed: bool = False
+    ) -> Path:
+        folder = tmp_path / "results" / "first" / f"checkpoint_{number:06d}-abcd"
+        files = tmp_path / f"files{number}" if packed else folder
+        files.mkdir(parents=True)
+        weights = {f"model.{k}": torch.full_like(v, value) for k, v in network.state_dict().items()}
+        torch.save({"state_dict": weights}, files / "w.pt")
+        if packed:
+            for name in ("x", "y"):
+                (files / name).write_text(name)
+            checkpoint_files.store(objects.open_path(folder.parent), folder.name, files, model)
+        else:
+            checkpoint_files.write_manifest(files, model)
+        return folder
+
+    return make
 
 
-def test_the_accuracies_are_a_table_and_the_picture_a_file(
-    run: runs.Run, stack: StackOutputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def bias(model: torch.nn.Module) -> float:
+    return float(model.state_dict()["classifier.1.bias"][0])
+
+
+def test_the_newest_valid_model_is_set_to_evaluate(  # C6
+    stored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.draw_curves()
-    results.tell(stack, "first")
-    picture = tmp_path / "cache" / "trainyard" / "curves" / "first.png"
-    assert capsys.readouterr().out.splitlines() == [
-        "epoch\ttraining\tvalidation",
-        "1\t50.0%\t45.7%",
-        "2\t75.0%\t80.0%",
-        f"curves: {picture}",
-    ]
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.chdir(tmp_path)
+    stored(1, 1.0)
+    newest = stored(2, 2.0)
+    model = training.load("first")
+    assert not model.training
+    assert bias(model) == 2.0
+    content = bytearray((newest / "w.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / "w.pt").write_bytes(content)
+    assert bias(training.load("first")) == 1.0
+    (newest.parent / "checkpoint_000001-abcd" / "w.pt").unlink()
+    with pytest.raises(CheckpointError, match=r"000002-abcd: w.pt is not what .*000001-abcd: w.pt"):
+        training.load("first")
 
 
-def test_without_a_picture_there_is_the_table_only(
-    run: runs.Run, stack: StackOutputs, capsys: pytest.CaptureFixture[str]
+def test_a_node_has_the_store(
+    stored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results.tell(stack, "first")
-    said = capsys.readouterr().out
-    assert "validation" in said
-    assert "curves" not in said
+    stored(1, 3.0, packed=True)
+    monkeypatch.setenv("TRAINYARD_STORAGE_URL", (tmp_path / "results").as_uri())
+    assert bias(training.load("first", tmp_path / "elsewhere")) == 3.0
 
 
-def test_a_job_that_keeps_no_run_has_nothing_to_tell(
-    run: runs.Run, stack: StackOutputs, capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_loaded_says_what_to_do(
+    stored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results.tell(stack, "second")
-    run.write_metrics([])
-    results.tell(stack, "first")
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_store_that_is_away_fails_no_job_that_has_succeeded(
-    stack: StackOutputs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results.tell(replace(stack, storage_url="ftp://nowhere"), "first")
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("warning: no table of run first: ")
+    monkeypatch.delenv("TRAINYARD_STORAGE_URL", raising=False)
+    results = tmp_path / "results"
+    with pytest.raises(JobError, match=r"is not in .*results: bring it with `train pull first`"):
+        training.load("first", results)
+    with pytest.raises(ValueError, match="is not 1 to 63"):
+        training.load("../first", results)
+    (results / "first").mkdir(parents=True)
+    with pytest.raises(JobError, match="has no checkpoint in"):
+        training.load("first", results)
+    stored(1, 1.0, {"file": "w.pt"})
+    with pytest.raises(JobError, match=r"not describe its model \(architecture, classes, prefix\)"):
+        training.load("first", results)

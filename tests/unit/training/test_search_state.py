@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training import objects, search_files, search_state, signed
-from training.trials import TrialLines
+from training.trials import Goal, TrialLines
 
 KEY = signed.derived("a token of 32 characters or more!")
 
@@ -136,7 +136,7 @@ def test_a_state_of_another_prunes_nothing(store: Path, capsys: Any, content: by
 
 
 def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys: Any) -> None:
-    lines = TrialLines(4)
+    lines = TrialLines(4, Goal({"batch_size": "d"}))
     trial = SimpleNamespace(trial_id="00f8a_00001", config={})
     lines.on_step_begin(1, [trial])
     lines.on_trial_result(1, [trial], trial, {"training_iteration": 1})

@@ -1,19 +1,16 @@
-"""From a checkpoint to answers, and what `train serve` says before anything is sent."""
+"""From a checkpoint to answers."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import v2
 
 from training import checkpoints, models
-from training.client import serve as client
-from training.client.errors import ClientError
-from training.client.outputs import StackOutputs
 from training.data import food11
 from training.data.transforms import to_tensor
 from training.jobs import alexnet
@@ -25,6 +22,7 @@ from training.serving.predictor import Predictor
 CLASSES = ["bread", "egg", "rice"]
 CROPPED = {"crop": True, "mean": list(food11.MEAN), "std": list(food11.STD)}
 PLAIN = {"mean": [0.5] * 3, "std": [0.25] * 3}
+CUT = {"resized_side": 40, "mean": [], "std": []}  # as the alexnet job's CIFAR-10
 
 
 def picture(width: int, height: int) -> Image.Image:
@@ -52,14 +50,16 @@ def saved(folder: Path, architecture: str, file: str = "checkpoint.ckpt") -> tor
 
 
 @pytest.mark.parametrize("architecture", ["mobilenet_v2", "resnet18"])
-@pytest.mark.parametrize("transform", [CROPPED, PLAIN])
+@pytest.mark.parametrize("transform", [CROPPED, PLAIN, CUT])
 def test_the_answer_is_the_models_own(  # A46
     architecture: str, transform: dict[str, Any], tmp_path: Path
 ) -> None:
     network = saved(tmp_path, architecture)
     predictor = Predictor(tmp_path, describe(architecture=architecture, **transform))
     images = [picture(50, 40), picture(33, 90)]
-    if "crop" in transform:
+    if "resized_side" in transform:
+        own = [v2.functional.center_crop(to_tensor(40)(image), [32, 32]) for image in images]
+    elif "crop" in transform:
         own = [food11._transform(32, [])(image) for image in images]
     else:
         own = [(to_tensor(32)(image) - 0.5) / 0.25 for image in images]
@@ -96,6 +96,8 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
         Predictor(tmp_path, describe(**PLAIN))
     with pytest.raises(ValueError, match="'vgg' is none of"):
         Predictor(tmp_path, describe(architecture="vgg", **PLAIN))
+    with pytest.raises(ValueError, match="does not have architecture, classes, image_side, mean"):
+        Predictor(tmp_path, {"job": "my_job"})
     torch.save({"optimizer": {}}, tmp_path / "checkpoint.ckpt")
     with pytest.raises(ValueError, match=r"checkpoint.ckpt has none of state_dict, model"):
         Predictor(tmp_path, describe(**PLAIN))
@@ -145,77 +147,3 @@ def test_a_node_that_does_not_know_where_to_listen_says_so(
     monkeypatch.setenv(deploy.PORT_VARIABLE, "8000")
     monkeypatch.setenv(deploy.TOKEN_FILE_VARIABLE, "/run/secrets/serve-token")
     assert deploy._address() == ("127.0.0.1", 8000)
-
-
-@pytest.fixture
-def served(stack: StackOutputs) -> StackOutputs:
-    return replace(stack, serve_url="http://127.0.0.1:8000")
-
-
-def start(outputs: StackOutputs, **changes: Any) -> None:
-    options: dict[str, Any] = {
-        "checkpoint": None,
-        "replicas": 1,
-        "replica": {"CPU": 1.0, "GPU": 0.0},
-        "timeout_s": 300,
-    }
-    names = {"run": "first", "service": "first"}
-    both = names | options | changes
-    client.start(both.pop("run"), both.pop("service"), outputs, **both)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"run": "A B"}, "run name 'A B' is not"),
-        ({"service": "../x"}, "run name '../x' is not"),
-        ({"replica": {"CPU": 5.0, "GPU": 0.0}}, "asks for CPU 5 on one node"),
-        ({"replica": {"CPU": 1.0, "GPU": 1.0}, "replicas": 2}, "not all fit together"),
-    ],
-)
-def test_what_cannot_be_served_is_refused_before_anything_is_sent(  # F29
-    changes: dict[str, Any], message: str, served: StackOutputs
-) -> None:
-    with pytest.raises(ClientError, match=message):
-        start(served, **changes)
-
-
-def test_a_stack_that_has_no_address_for_services(served: StackOutputs) -> None:
-    with pytest.raises(ClientError, match="its output serveUrl is empty"):
-        start(replace(served, serve_url=""))
-
-
-def test_the_line_to_try_has_no_token(served: StackOutputs) -> None:
-    line = client.how_to_ask("first", served)
-    assert line.endswith("-F images=@b.jpg http://127.0.0.1:8000/first/predict")
-    assert "engine output serveToken --show-secrets -s dev" in line
-    assert served.serve_token not in line
-    assert "rayToken" not in line
-
-
-def test_rows_of_what_is_served(served: StackOutputs) -> None:
-    deployment = {
-        "deployment_config": {"user_config": {"run": "first", "checkpoint": "checkpoint_1"}},
-        "replicas": [{"state": "RUNNING"}, {"state": "STARTING"}],
-        "target_num_replicas": 2,
-        "message": "waits",
-    }
-    application = {
-        "name": "first",
-        "status": "DEPLOYING",
-        "message": "",
-        "route_prefix": "/first",
-        "deployments": {"model": deployment},
-    }
-    assert client._row(application, served) == {
-        "service": "first",
-        "status": "DEPLOYING",
-        "replicas": "1/2",
-        "run": "first",
-        "checkpoint": "checkpoint_1",
-        "url": "http://127.0.0.1:8000/first",
-        "message": "waits",
-    }
-    foreign = {"name": "x", "status": "NOT_STARTED", "message": "", "route_prefix": None}
-    row = client._row(foreign | {"deployments": {}}, served)
-    assert (row["run"], row["replicas"], row["url"]) == ("", "0/0", "http://127.0.0.1:8000")

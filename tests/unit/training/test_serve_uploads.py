@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import email
+import email.message
 import io
+import re
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -124,6 +127,60 @@ def test_a_form_has_bounds() -> None:
         with pytest.raises(uploads.UploadError) as caught:
             uploads.form(f'multipart/form-data; boundary="{boundary}"', b"")
         assert caught.value.status == 415
+
+
+DISPOSITION = 'Content-Disposition: form-data; name="images"'
+HOSTILE = {
+    "an open quote": f'{DISPOSITION}; a="' + ";" * 7000,
+    "a continued line": f'{DISPOSITION}; a="' + ";\r\n ;" * 1200,
+    "a line of another end": f'{DISPOSITION}; a="' + ";\r ;" * 1200,
+    "many parameters": DISPOSITION + "; a=b" * 1400,
+    "many headers": DISPOSITION + "\r\na: b" * 1000,
+    "many short lines": DISPOSITION + "\na:" * 9,
+}
+
+
+class Work:
+    """Counts what Python's parser gets: the sum of its lines' squares, as it takes them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done = 0
+        parse = email.message_from_string
+
+        def counted(text: str) -> email.message.Message:
+            self.done += sum(len(line) ** 2 for line in re.split(r"[\r\n]+(?![ \t])", text))
+            return parse(text)
+
+        monkeypatch.setattr(email, "message_from_string", counted)
+
+
+@pytest.mark.parametrize("headers", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_headers_are_refused_unread(  # F39
+    headers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work(monkeypatch)
+    part = f"--{BOUNDARY}\r\n{headers}\r\n\r\nx\r\n"
+    with pytest.raises(uploads.UploadError, match=r"part 0 of the form has \d+ headers") as caught:
+        uploads.form(TYPE, (part * uploads.MAX_IMAGES + f"--{BOUNDARY}--\r\n").encode())
+    assert caught.value.status == 400
+    assert work.done <= 100**2  # of the request's own header
+
+
+def test_the_worst_headers_that_are_taken_are_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(monkeypatch)
+    line = f'{DISPOSITION}; a="'.ljust(uploads.MAX_LINE_BYTES, ";")
+    part = f"--{BOUNDARY}\r\n{line}\r\n\r\nx\r\n"
+    body = part * uploads.MAX_IMAGES + f"--{BOUNDARY}--\r\n"
+    assert len(uploads.form(TYPE, body.encode())) == uploads.MAX_IMAGES
+    assert work.done <= uploads.MAX_IMAGES * uploads.MAX_LINE_BYTES**2 + 100**2
+
+
+def test_a_long_content_type_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:  # F39
+    work = Work(monkeypatch)
+    with pytest.raises(uploads.UploadError) as caught:
+        uploads.form(f'{TYPE}; a="' + ";" * 60_000, form())
+    assert caught.value.status == 415
+    assert work.done == 0
 
 
 def test_a_preamble_an_epilogue_and_blanks_behind_a_delimiter_say_nothing() -> None:

@@ -11,6 +11,9 @@ from ray.tune.experiment import Trial
 from training import trials
 from training.runs import Run
 
+ACCURACY = trials.Goal({"batch_size": "d", "dropout_probability": ".4f"})
+LOSS = trials.Goal({"learning_rate": ".3g"}, "valid_loss")
+
 
 class Found(list[Any]):
     """Results in the order of a search that went on, which is not that of its trials."""
@@ -42,7 +45,7 @@ def _result(number: int, accuracies: list[float], *, error: bool = False) -> Sim
 def test_each_row_has_its_own_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = Found([_result(2, [0.3, 0.8]), _result(0, [0.2]), _result(1, [], error=True)])
     run = Run(tmp_path.as_uri(), "search")
-    assert trials.finish(run, found) == ""
+    assert trials.finish(run, found, ACCURACY) == ""
     out = capsys.readouterr().out
     rows = [line.split()[:2] for line in out.splitlines() if line.startswith("0")]
     assert rows == [["00000", "32"], ["00001", "33"], ["00002", "34"]]
@@ -51,8 +54,27 @@ def test_each_row_has_its_own_trial(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [record["valid_acc"] for record in run.metrics()] == [0.3, 0.8]
 
 
+def test_the_best_trial_of_a_loss_has_the_least(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Found([_result(0, [0.2, 0.9]), _result(1, [0.3])])
+    for result, rate, loss in zip(found, (0.01, 0.001), (1.75, 1.5), strict=True):
+        result.config = {"learning_rate": rate}
+        result.metrics_dataframe["val_loss"] = loss
+    run = Run(tmp_path.as_uri(), "search")
+    assert trials.finish(run, found, LOSS) == ""
+    out = capsys.readouterr().out
+    assert (
+        "trial  learning_rate  epochs  valid_loss\n00000           0.01       2     1.7500" in out
+    )
+    assert "Best trial: 00001 (learning_rate 0.001), Valid. Loss: 1.5000" in out
+    assert [record["valid_loss"] for record in run.metrics()] == [1.5]
+
+
 def test_without_any_epoch_there_is_no_best(tmp_path: Path) -> None:
-    fault = trials.finish(Run(tmp_path.as_uri(), "search"), Found([_result(0, [], error=True)]))
+    fault = trials.finish(
+        Run(tmp_path.as_uri(), "search"), Found([_result(0, [], error=True)]), ACCURACY
+    )
     assert fault == "all 1 trials failed: the log above says why"
 
 
@@ -61,7 +83,12 @@ def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
 ) -> None:
     failed = _result(0, [], error=True)
     failed.config = None  # as Tune has it where the search went on after a cut
-    assert trials.finish(Run(tmp_path.as_uri(), "search"), Found([failed, _result(1, [0.4])])) == ""
+    assert (
+        trials.finish(
+            Run(tmp_path.as_uri(), "search"), Found([failed, _result(1, [0.4])]), ACCURACY
+        )
+        == ""
+    )
     assert "\n00000           -                    -       0          - | failed\n" in (
         capsys.readouterr().out
     )
@@ -72,7 +99,7 @@ def test_a_long_silence_ends_with_a_line(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("training.trials.time.monotonic", lambda: now)
-    shown = trials.TrialLines(epochs=3)
+    shown = trials.TrialLines(3, ACCURACY)
     tried = []
     for number, status in enumerate((Trial.TERMINATED, Trial.RUNNING, Trial.PENDING)):
         tried.append(Trial("tried", stub=True, trial_id=f"0f8a_{number:05d}"))
@@ -93,7 +120,7 @@ def test_trials_that_cannot_be_counted_end_no_search(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("training.trials.time.monotonic", lambda: now)
-    shown = trials.TrialLines(epochs=3)
+    shown = trials.TrialLines(3, ACCURACY)
     now += 30
     for _ in range(2):
         shown.on_step_end(1, [SimpleNamespace(status="RUNNING")])

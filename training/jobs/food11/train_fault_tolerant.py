@@ -16,73 +16,63 @@ What is new beside train_ray.py: `max_failures`, the checkpoint that `trainer.fi
 the callback that stores checkpoints, each of them with a manifest (training/checkpoints.py).
 """
 
-# ruff: noqa: PLC0415, T201 - a job prints, and the client imports it without torch and Ray
-
 from __future__ import annotations
 
-import argparse
 import logging
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training import checkpoints, options, ray_train
-from training.runs import Run
+import lightning as L  # noqa: N812 - Lightning's own short name
+from lightning.pytorch.callbacks import EarlyStopping
+from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+from ray.util import get_node_ip_address
 
-config: dict[str, Any] = {
-    "initial_epochs": 5,  # of the head alone
+from training import checkpoints, job, progress, ray_train
+from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
+from training.data import food11
+from training.data.food11 import Food11
+from training.models.mobilenet import ARCHITECTURE, PREFIX, Classifier
+
+JOB = "food11/train_fault_tolerant"
+ARGUMENTS = {
+    "initial_epochs": {"default": 5, "help": "of the head alone"},
     "total_epochs": 20,
-    "patience": 5,  # epochs without a smaller validation loss
+    "patience": {"default": 5, "help": "epochs without a smaller validation loss"},
     "batch_size": 32,
-    "lr": 1e-4,  # of the head
-    "fine_tune_lr": 1e-6,  # of the base at first; doubles each epoch up to the head's
-    "scratch_lr": 1e-3,  # of the whole model, where it starts without weights
-    "dropout_probability": 0.5,
-    "weights": "imagenet",  # or none, or a file that each node has
-    "image_side": 224,  # pixels
-    "loader_processes": 2,  # decode images beside training
-    "seed": 1,
+    "lr": {"default": 1e-4, "help": "of the head"},
+    "fine_tune_lr": {
+        "default": 1e-6,
+        "help": "of the base at first; doubles each epoch up to the head's",
+    },
+    "scratch_lr": {"default": 1e-3, "help": "of the whole model, where it starts without weights"},
+    "dropout_probability": {"default": 0.5, "max": 1.0},
+    "weights": {"default": "imagenet", "help": "imagenet, none, or a file that each node has"},
+    "image_side": {"default": 224, "help": "pixels"},
+    "loader_processes": {"default": 2, "min": 0, "help": "decode images beside training"},
+    "seed": {"default": 1, "min": 0},
+    "num_workers": 1,
+    "gpus_per_worker": 1.0,
+    "cpus_per_worker": 8.0,
 }
-scaling: dict[str, Any] = {"num_workers": 1, "gpus_per_worker": 1.0, "cpus_per_worker": 8.0}
+RESOURCES = [("num_workers", {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]
 # With others of these the run would not be the one that was begun.
-FIXED = ("job", "weights", "image_side", "seed")
+FIXED = ("weights", "image_side", "seed")
 
 
-def train_func(config: dict[str, Any]) -> str:
-    """What each worker runs: trains and tests.
+def train_func(session: job.Session) -> None:
+    """What each worker runs: trains and tests."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it reports what is printed
+    config = session.config
 
-    Returns:
-        Why data, weights or the run's checkpoints are not to be had; "" after the test.
-    """
-    import lightning as L  # noqa: N812 - Lightning's own short name
-    from lightning.pytorch.callbacks import EarlyStopping
-    from ray import train
-    from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
-    from ray.util import get_node_ip_address
-
-    from training.callbacks import (
-        LIGHTNING_FILE,
-        EpochRecords,
-        Finetuning,
-        ResumableCheckpoints,
-    )
-    from training.data import food11
-    from training.data.splits import DataError
-    from training.models.mobilenet import ARCHITECTURE, PREFIX, Classifier, WeightsError
-
-    for name in ("", "lightning.pytorch"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # they report what is printed anyway
-    run = Run(config["storage"], config["run"])
-    fault = ""
-    try:
+    def load() -> tuple[Food11, Classifier]:
         data = food11.load(
             side=config["image_side"],
             batch_size=config["batch_size"],
             seed=config["seed"],
             processes=config["loader_processes"],
-            rank=train.get_context().get_world_rank(),
-            world=train.get_context().get_world_size(),
+            rank=session.rank,
+            world=session.world,
         )
         model = Classifier(
             len(food11.CLASSES),
@@ -92,10 +82,9 @@ def train_func(config: dict[str, Any]) -> str:
             scratch_lr=config["scratch_lr"],
             seed=config["seed"],
         )
-    except (DataError, WeightsError) as error:
-        fault = str(error)
-    if fault := ray_train.shared_fault(fault):
-        return fault
+        return data, model
+
+    data, model = session.together(load)
     stopping = EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min")
     records = EpochRecords(config["total_epochs"], generated=data.generated)
 
@@ -104,7 +93,7 @@ def train_func(config: dict[str, Any]) -> str:
         history = [dict(record) for record in records.history]
         # Some MB, stored in a moment: it is worth waiting for, as no epoch is trained twice then
         # but the one in hand.
-        stored = partial(run.write_metrics, history)
+        stored = partial(session.run.write_metrics, history)
         checkpoints.report(metrics, folder, description, stored, wait=True)
 
     callbacks: list[L.Callback] = [
@@ -130,7 +119,7 @@ def train_func(config: dict[str, Any]) -> str:
     )
     trainer = prepare_trainer(trainer)
     description = {
-        "job": "food11/train_fault_tolerant",
+        "job": JOB,
         "architecture": ARCHITECTURE,
         "classes": list(food11.CLASSES),
         "image_side": config["image_side"],
@@ -140,78 +129,35 @@ def train_func(config: dict[str, Any]) -> str:
         "file": LIGHTNING_FILE,
         "prefix": PREFIX,
     }
-    try:
-        with checkpoints.restored() as folder:
-            if folder is not None and trainer.is_global_zero:
-                node = get_node_ip_address()  # type: ignore[no-untyped-call]
-                print(
-                    f"Restored on {node} from checkpoint: {run.url}/{folder.name}",
-                    flush=True,
-                )
-            path = None if folder is None else folder / LIGHTNING_FILE
-            trainer.fit(model, data.train, data.valid, ckpt_path=path, weights_only=True)
-    except checkpoints.CheckpointError as error:
-        return str(error)
+    with checkpoints.restored() as folder:
+        if folder is not None and session.rank == 0:
+            node = get_node_ip_address()  # type: ignore[no-untyped-call]
+            where = f"{session.run.url}/{folder.name}"
+            progress.tell(progress.Restored(where, epochs=None, node=node))
+        path = None if folder is None else folder / LIGHTNING_FILE
+        trainer.fit(model, data.train, data.valid, ckpt_path=path, weights_only=True)
     trainer.test(model, data.test, verbose=False)
     checkpoints.report({"test_accuracy": records.history[-1]["test_acc"]})  # behind the last one
-    if trainer.is_global_zero:
-        run.write_metrics(records.history)
-    return ""
+    if session.rank == 0:
+        session.run.write_metrics(records.history)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The job's arguments."""
-    return options.parser("train submit food11/train_fault_tolerant --", config | scaling)
-
-
-def resources(arguments: list[str]) -> list[dict[str, float]]:
-    """What each worker asks for."""
-    asked = options.parse(parser(), arguments)
-    return [options.bundle(asked)] * asked["num_workers"]
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the job's driver."""
-    run = ray_train.open_run("food11")
-    earlier = run.config() or {}
-    asked = options.parse(parser(), arguments, earlier)
-    asked |= {"job": "food11/train_fault_tolerant", "epochs": asked["total_epochs"]}
-    if other := options.differences(earlier, asked, FIXED):
-        sys.exit(
-            f"error: run {run.name!r} was started otherwise ({other}) and cannot go on so: "
-            "take another --name, or the same arguments"
-        )
-    history = run.metrics()
-    if history and "test_acc" in history[-1] and asked["epochs"] <= earlier["epochs"]:
-        print(
-            f"run {run.name} has finished: {len(history)} epochs are done, at most "
-            f"{earlier['epochs']} were asked for; ask for more --total-epochs, or take another "
-            f"--name: {run.url}"
-        )
-        return
-    ray_train.connect()
-    from ray.train import ScalingConfig
-    from ray.train.torch import TorchTrainer
-
-    run.start(asked)
-    scaling_config = ScalingConfig(
-        num_workers=asked["num_workers"],
-        use_gpu=asked["gpus_per_worker"] > 0,
-        resources_per_worker=options.bundle(asked),
-    )
-    run_config = ray_train.run_config(run.storage, run.name, max_failures=2)
-    trainer = TorchTrainer(
-        train_func,  # type: ignore[arg-type]  # typed as that of Train V1
-        train_loop_config=asked | {"storage": run.storage, "run": run.name},
-        torch_config=ray_train.torch_config(use_gpu=asked["gpus_per_worker"] > 0),
-        scaling_config=scaling_config,
-        run_config=run_config,
-    )
-    fault = ray_train.fit(trainer).return_value  # type: ignore[attr-defined]  # likewise
-    if fault:
-        sys.exit(f"error: {fault}")
-    run.end()
-    print(f"Training completed after {len(run.metrics())} epochs: {run.url}")
+def main(given: list[str] | None = None) -> None:
+    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    with job.one_message():
+        run, config = job.begin(JOB, ARGUMENTS, FIXED, given, epochs="total_epochs")
+        earlier, history = run.config() or {}, run.metrics()
+        if history and "test_acc" in history[-1] and config["epochs"] <= earlier["epochs"]:
+            print(
+                f"run {run.name} has finished: {len(history)} epochs are done, at most "
+                f"{earlier['epochs']} were asked for; ask for more --total-epochs, or take another "
+                f"--name: {run.url}"
+            )
+            return
+        ray_train.connect()
+        job.fit(train_func, run, config | {"max_failures": 2}, RESOURCES)
+        run.end()
+        job.say_completed(run)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Trains GourmetGram's food classifier on Food-11: plain Lightning, nothing of Ray.
 
-    cd training/jobs/food11
+    cd train
     ray job submit --runtime-env runtime.json --entrypoint-num-gpus 1 --entrypoint-num-cpus 8
-        --verbose --working-dir . -- python train_lightning.py          (on one line)
+        --verbose --working-dir . -- python training/jobs/food11/train_lightning.py   (on one line)
 
 Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 
@@ -12,10 +12,8 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 
 at the end the time and the test's accuracy, and with each figure `generated data` where there are
 no photographs but generated images. What is best lies in checkpoints/ on the node, and goes with
-the job's folder. `--help` prints the options: one for each key of `config`.
+the job's folder. `--help` prints the options: one for each of ARGUMENTS.
 """
-
-# ruff: noqa: PLC0415 - so that it can be read beside those that the client imports without torch
 
 from __future__ import annotations
 
@@ -23,33 +21,36 @@ import logging
 import sys
 from typing import Any
 
-from training import options
+import lightning as L  # noqa: N812 - Lightning's own short name
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-config: dict[str, Any] = {
-    "initial_epochs": 5,  # of the head alone
+from training import options
+from training.callbacks import EpochRecords, Finetuning
+from training.data import food11
+from training.errors import JobError
+from training.models.mobilenet import Classifier
+
+ARGUMENTS = {
+    "initial_epochs": {"default": 5, "help": "of the head alone"},
     "total_epochs": 20,
-    "patience": 5,  # epochs without a smaller validation loss
+    "patience": {"default": 5, "help": "epochs without a smaller validation loss"},
     "batch_size": 32,
-    "lr": 1e-4,  # of the head
-    "fine_tune_lr": 1e-6,  # of the base at first; doubles each epoch up to the head's
-    "scratch_lr": 1e-3,  # of the whole model, where it starts without weights
-    "dropout_probability": 0.5,
-    "weights": "imagenet",  # or none, or a file that each node has
-    "image_side": 224,  # pixels
-    "loader_processes": 2,  # decode images beside training
-    "seed": 1,
+    "lr": {"default": 1e-4, "help": "of the head"},
+    "fine_tune_lr": {
+        "default": 1e-6,
+        "help": "of the base at first; doubles each epoch up to the head's",
+    },
+    "scratch_lr": {"default": 1e-3, "help": "of the whole model, where it starts without weights"},
+    "dropout_probability": {"default": 0.5, "max": 1.0},
+    "weights": {"default": "imagenet", "help": "imagenet, none, or a file that each node has"},
+    "image_side": {"default": 224, "help": "pixels"},
+    "loader_processes": {"default": 2, "min": 0, "help": "decode images beside training"},
+    "seed": {"default": 1, "min": 0},
 }
 
 
 def train_func(config: dict[str, Any]) -> None:
     """Trains and tests."""
-    import lightning as L  # noqa: N812 - Lightning's own short name
-    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-
-    from training.callbacks import EpochRecords, Finetuning
-    from training.data import food11
-    from training.models.mobilenet import Classifier
-
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # only what is wrong
     data = food11.load(
         side=config["image_side"],
@@ -90,13 +91,10 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the job."""
-    asked = options.parse(options.parser("train_lightning.py", config), arguments)
-    from training.data.splits import DataError
-    from training.models.mobilenet import WeightsError
-
+    asked = options.parse("train_lightning.py", ARGUMENTS, arguments)
     try:
         train_func(asked)
-    except (DataError, WeightsError) as error:
+    except JobError as error:
         sys.exit(f"error: {error}")
 
 

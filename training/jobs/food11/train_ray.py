@@ -13,68 +13,62 @@ for the workers, Ray's strategy, plugin and callback, and the driver that starts
 several workers the batch size is each one's own.
 """
 
-# ruff: noqa: PLC0415, T201 - a job prints, and the client imports it without torch and Ray
-
 from __future__ import annotations
 
-import argparse
 import logging
-import sys
-from typing import Any
 
-from training import options, ray_train
-from training.runs import Run
+import lightning as L  # noqa: N812 - Lightning's own short name
+from lightning.pytorch.callbacks import EarlyStopping
+from ray.train.lightning import (
+    RayDDPStrategy,
+    RayLightningEnvironment,
+    RayTrainReportCallback,
+    prepare_trainer,
+)
 
-config: dict[str, Any] = {
-    "initial_epochs": 5,  # of the head alone
+from training import job, ray_train
+from training.callbacks import EpochRecords, Finetuning
+from training.data import food11
+from training.data.food11 import Food11
+from training.models.mobilenet import Classifier
+
+JOB = "food11/train_ray"
+ARGUMENTS = {
+    "initial_epochs": {"default": 5, "help": "of the head alone"},
     "total_epochs": 20,
-    "patience": 5,  # epochs without a smaller validation loss
+    "patience": {"default": 5, "help": "epochs without a smaller validation loss"},
     "batch_size": 32,
-    "lr": 1e-4,  # of the head
-    "fine_tune_lr": 1e-6,  # of the base at first; doubles each epoch up to the head's
-    "scratch_lr": 1e-3,  # of the whole model, where it starts without weights
-    "dropout_probability": 0.5,
-    "weights": "imagenet",  # or none, or a file that each node has
-    "image_side": 224,  # pixels
-    "loader_processes": 2,  # decode images beside training
-    "seed": 1,
+    "lr": {"default": 1e-4, "help": "of the head"},
+    "fine_tune_lr": {
+        "default": 1e-6,
+        "help": "of the base at first; doubles each epoch up to the head's",
+    },
+    "scratch_lr": {"default": 1e-3, "help": "of the whole model, where it starts without weights"},
+    "dropout_probability": {"default": 0.5, "max": 1.0},
+    "weights": {"default": "imagenet", "help": "imagenet, none, or a file that each node has"},
+    "image_side": {"default": 224, "help": "pixels"},
+    "loader_processes": {"default": 2, "min": 0, "help": "decode images beside training"},
+    "seed": {"default": 1, "min": 0},
+    "num_workers": 1,
+    "gpus_per_worker": 1.0,
+    "cpus_per_worker": 8.0,
 }
-scaling: dict[str, Any] = {"num_workers": 1, "gpus_per_worker": 1.0, "cpus_per_worker": 8.0}
+RESOURCES = [("num_workers", {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]
 
 
-def train_func(config: dict[str, Any]) -> str:
-    """What each worker runs: trains and tests.
+def train_func(session: job.Session) -> None:
+    """What each worker runs: trains and tests."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it reports what is printed
+    config = session.config
 
-    Returns:
-        Why the data or the weights are not to be had; "" after the test.
-    """
-    import lightning as L  # noqa: N812 - Lightning's own short name
-    from lightning.pytorch.callbacks import EarlyStopping
-    from ray import train
-    from ray.train.lightning import (
-        RayDDPStrategy,
-        RayLightningEnvironment,
-        RayTrainReportCallback,
-        prepare_trainer,
-    )
-
-    from training.callbacks import EpochRecords, Finetuning
-    from training.data import food11
-    from training.data.splits import DataError
-    from training.models.mobilenet import Classifier, WeightsError
-
-    for name in ("", "lightning.pytorch"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # they report what is printed anyway
-    run = Run(config["storage"], config["run"])
-    fault = ""
-    try:
+    def load() -> tuple[Food11, Classifier]:
         data = food11.load(
             side=config["image_side"],
             batch_size=config["batch_size"],
             seed=config["seed"],
             processes=config["loader_processes"],
-            rank=train.get_context().get_world_rank(),
-            world=train.get_context().get_world_size(),
+            rank=session.rank,
+            world=session.world,
         )
         model = Classifier(
             len(food11.CLASSES),
@@ -84,13 +78,14 @@ def train_func(config: dict[str, Any]) -> str:
             scratch_lr=config["scratch_lr"],
             seed=config["seed"],
         )
-    except (DataError, WeightsError) as error:
-        fault = str(error)
-    if fault := ray_train.shared_fault(fault):
-        return fault
+        return data, model
+
+    data, model = session.together(load)
     callbacks: list[L.Callback] = [
         EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min"),
-        EpochRecords(config["total_epochs"], generated=data.generated, write=run.write_metrics),
+        EpochRecords(
+            config["total_epochs"], generated=data.generated, write=session.run.write_metrics
+        ),
         RayTrainReportCallback(),
     ]
     if model.pretrained:
@@ -112,51 +107,16 @@ def train_func(config: dict[str, Any]) -> str:
     trainer = prepare_trainer(trainer)
     trainer.fit(model, data.train, data.valid)
     trainer.test(model, data.test, verbose=False)
-    return ""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The job's arguments."""
-    return options.parser("train submit food11/train_ray --", config | scaling)
-
-
-def resources(arguments: list[str]) -> list[dict[str, float]]:
-    """What each worker asks for."""
-    asked = options.parse(parser(), arguments)
-    return [options.bundle(asked)] * asked["num_workers"]
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the job's driver."""
-    asked = options.parse(parser(), arguments)
-    ray_train.connect()
-    from ray.train import LoggingConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
-
-    run = ray_train.open_run("food11")
-    run.start({"job": "food11/train_ray", "epochs": asked["total_epochs"]} | asked)
-    scaling_config = ScalingConfig(
-        num_workers=asked["num_workers"],
-        use_gpu=asked["gpus_per_worker"] > 0,
-        resources_per_worker=options.bundle(asked),
-    )
-    run_config = RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
-        name=run.name,
-        storage_path=run.storage,
-        logging_config=LoggingConfig(log_level="WARNING"),
-    )
-    trainer = TorchTrainer(
-        train_func,  # type: ignore[arg-type]  # likewise
-        train_loop_config=asked | {"storage": run.storage, "run": run.name},
-        torch_config=ray_train.torch_config(use_gpu=asked["gpus_per_worker"] > 0),
-        scaling_config=scaling_config,
-        run_config=run_config,
-    )
-    fault = ray_train.fit(trainer).return_value  # type: ignore[attr-defined]  # likewise
-    if fault:
-        sys.exit(f"error: {fault}")
-    run.end()
-    print(f"Training completed after {len(run.metrics())} epochs: {run.url}")
+def main(given: list[str] | None = None) -> None:
+    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    with job.one_message():
+        run, config = job.begin(JOB, ARGUMENTS, given=given, epochs="total_epochs")
+        ray_train.connect()
+        job.fit(train_func, run, config | {"max_failures": 0}, RESOURCES)
+        run.end()
+        job.say_completed(run)
 
 
 if __name__ == "__main__":

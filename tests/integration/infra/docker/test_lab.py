@@ -77,7 +77,7 @@ def _train(lab: Any, outputs: dict[str, Any], tmp_path: Path, *arguments: str) -
     file.write_text(json.dumps(outputs))
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "training", *arguments],
+        [sys.executable, "-m", "client", *arguments],
         cwd=ROOT,
         env={**kept, "TRAINYARD_OUTPUTS": str(file), "COLUMNS": "200"},
         stdout=subprocess.PIPE,

@@ -18,9 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster import minio_calls, s3_calls, ssh, versitygw_calls
-from cluster.ssh import (
-    CommandError,
+from access.ssh import (
     Connection,
     HostKeyError,
     LoginRefusedError,
@@ -28,6 +26,8 @@ from cluster.ssh import (
     SshError,
     UnreachableError,
 )
+from cluster import minio_calls, s3_calls, ssh, versitygw_calls
+from cluster.ssh import CommandError
 from infra.hosts import presence, probe
 from infra.hosts.executable import ExecutableProvider
 from infra.runtimes.process import DaemonProvider, DataProvider, FilesProvider, ProgramProvider
@@ -565,7 +565,7 @@ def test_a_machine_that_is_away_is_an_error_and_one_that_is_gone_is_not(  # F8
         for use in (ProgramProvider().read, ProgramProvider().delete):
             with pytest.raises(SshError, match="cannot be reached by SSH"):
                 use(made.id, made.outs)
-        monkeypatch.setattr(presence, "is_gone", lambda host, key: True)
+        monkeypatch.setattr(presence, "is_gone", lambda host, config: True)
         assert ProgramProvider().read(made.id, made.outs).id == ""
         ProgramProvider().delete(made.id, made.outs)
     finally:

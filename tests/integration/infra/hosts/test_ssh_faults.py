@@ -8,11 +8,14 @@ from pathlib import Path
 import pulumi
 import pytest
 
+from access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
 from cluster import ssh
-from cluster.ssh import CommandError, Connection, LoginRefusedError, SshError, UnreachableError
+from cluster.ssh import CommandError
 from infra import host_settings
-from infra.host_settings import Host
-from infra.hosts import ssh_hosts
+from infra.hosts.fleet import FleetArgs
+from infra.hosts.ssh import settings
+from infra.hosts.ssh.fleet import SshFleet
+from infra.hosts.ssh.settings import Host
 from tests.fakes.machines import Machines, NoMachinesError, root
 
 pytestmark = pytest.mark.integration
@@ -97,7 +100,16 @@ def as_setting(connection):
 def look(connections, key_file):
     """What a preview does with hosts."""
     hosts = [as_setting(connection) for connection in connections]
-    return ssh_hosts.machines(hosts, key_file, base=".trainyard/test", python_environment="")
+    args = FleetArgs(
+        base=".trainyard/test",
+        python_environment="",
+        resources={},
+        key_file=key_file,
+        allowed_cidrs=(),
+        keep_data=True,
+        owner="",
+    )
+    return SshFleet(hosts, args).declare().machines
 
 
 # F38
@@ -128,7 +140,7 @@ def test_a_wrong_user_is_told_from_a_host_that_does_not_answer(host):
 
 def test_a_host_that_does_not_answer(host, machines, monkeypatch):
     monkeypatch.setattr(ssh, "CONNECT_SECONDS", 1.0)
-    with pytest.raises(SshError, match=r"cannot be reached by SSH.*Connect call failed"):
+    with pytest.raises(SshError, match=r"cannot be reached by SSH within 1 s .Connection refused"):
         ssh.run(replace(host, port=23), "true", seconds=SECONDS)
     machines.cut("host")
     try:
@@ -179,8 +191,8 @@ def test_a_command_that_fails_shows_its_last_lines(host):
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_names_are_never_run(host, machines, text, monkeypatch, tmp_path):
     """As an address, a user or a path: no setting takes it, and no shell would see it."""
-    assert not host_settings.ADDRESS.fullmatch(text)
-    assert not host_settings.USER.fullmatch(text)
+    assert not settings.ADDRESS.fullmatch(text)
+    assert not settings.USER.fullmatch(text)
     assert not host_settings.PLAIN_PATH.fullmatch(text)
     monkeypatch.chdir(tmp_path)
     for wrong in (replace(host, host=text), replace(host, user=text)):

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from client import outputs as contract
+from client.tunnel import Tunnel
 from tests.fakes.machines import Machines
 from tests.integration.training import tiny
-from training.client import outputs as contract
-from training.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")

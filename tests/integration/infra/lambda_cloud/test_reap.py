@@ -7,13 +7,14 @@ import pytest
 
 from engine import crypto
 from infra import backend, reap
+from infra.hosts import local
 from infra.hosts.lambda_cloud import identity
 from tests import quick
 from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 pytestmark = pytest.mark.integration
 
-MINE = {identity.OWNER: identity.owner(), identity.ID: "0a1b2c3d", identity.STACK: "lost"}
+MINE = {identity.OWNER: local.owner(), identity.ID: "0a1b2c3d", identity.STACK: "lost"}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import stat
 
 import pytest
 
+from infra.hosts import key_pair
 from infra.hosts.lambda_cloud import keys
 
 pytestmark = pytest.mark.integration
@@ -20,7 +21,7 @@ def _add_key(cloud, public, name="test-ssh-010"):
 
 
 def _written_pair(path):
-    pair = keys.generate()
+    pair = key_pair.generate()
     keys.write(path, pair)
     return pair
 
@@ -231,7 +232,7 @@ def test_a_new_address_shows_and_goes_on(rented, cloud):
 
 
 def test_another_key_of_that_name_is_left_alone(rented, cloud):  # F10
-    _add_key(cloud, keys.generate().public)
+    _add_key(cloud, key_pair.generate().public)
     before = dict(cloud.account.ssh_keys)
     assert "is not there; put its private key there" in rented.failed("up")
     _written_pair(rented.key_file)
@@ -277,7 +278,7 @@ def test_the_new_key_is_for_its_user_only(rented, monkeypatch):  # A10, F38
 def test_a_key_file_that_others_can_use_is_refused(rented):  # F38
     _written_pair(rented.key_file)
     rented.key_file.chmod(0o644)
-    assert "has mode 0644; others may use it: chmod 600" in rented.failed("preview")
+    assert "may be read by others (mode 0644, at most 0600): chmod 600" in rented.failed("preview")
     real = rented.key_file.rename(rented.key_file.with_name("real"))
     rented.key_file.symlink_to(real)
     assert "is a symbolic link" in rented.failed("preview")

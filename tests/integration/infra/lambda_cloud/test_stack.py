@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from client import outputs as contract
+from client.tunnel import Tunnel
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.waiting import wait_for
-from training.client import outputs as contract
-from training.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 TRAIN = str(Path(sys.executable).parent / "train")

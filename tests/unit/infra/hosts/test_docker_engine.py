@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import docker
 import pytest
 
+from access import docker_client
 from infra.hosts import docker_engine
 from infra.hosts.docker_engine import EngineUnavailableError
 
@@ -28,7 +29,7 @@ def test_an_engine_that_does_not_answer_is_told_in_plain_words(  # F31
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     assert _said() == (
-        f"no Docker Engine answers at {host} ({reason}); start it (sudo systemctl start docker), "
+        f"no Docker Engine answers at {host} ({reason}); start it (sudo systemctl start docker) or "
         "point DOCKER_HOST at another one, or set runtime to process"
     )
     assert not docker_engine.answers()
@@ -62,16 +63,18 @@ def test_an_engine_that_says_who_it_is_is_asked(monkeypatch: pytest.MonkeyPatch,
 
 def test_without_a_socket_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setattr(docker_engine, "SOCKET", tmp_path / "docker.sock")
+    monkeypatch.setattr(docker_client, "SOCKET", tmp_path / "docker.sock")
     monkeypatch.setattr(docker_engine, "client", None)
     assert not docker_engine.answers()
 
 
-@pytest.mark.parametrize(("version", "usable"), [("1.40", False), ("1.41", True), ("2.0", True)])
+@pytest.mark.parametrize(
+    ("version", "usable"), [("1.40", False), ("1.41", True), ("1.100", True), ("2.0", True)]
+)
 def test_an_old_engine_is_refused(
     monkeypatch: pytest.MonkeyPatch, version: str, usable: bool
 ) -> None:
-    api = SimpleNamespace(version=lambda: {"ApiVersion": version})
+    api = SimpleNamespace(api_version=version)
     monkeypatch.setenv("DOCKER_HOST", "unix:///engine")
     monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=api))
     assert docker_engine.answers() is usable

@@ -13,7 +13,7 @@ import pytest
 
 from infra.hosts import environment
 from infra.hosts.environment import install_script, remove_script
-from infra.hosts.machine import Machine
+from infra.hosts.machine import Group, Machine
 from infra.runtimes.folders import Mark
 
 ODD = 'a b\'s $(touch canary) "{x}" *'
@@ -41,6 +41,7 @@ class cuda:
 def _machine(home: Path, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": "host-0",
+        "group": Group(name="host", type={}, count=1, resources={}),
         "identity": "ada@host",
         "connection": {},
         "address": "10.0.0.4",
@@ -51,7 +52,7 @@ def _machine(home: Path, **changes: Any) -> Machine:
         "cpus": 8,
         "memory_mib": 32768,
         "gpus": 0,
-        "prometheus": "",
+        "programs": {},
     }
     return Machine(**values | changes)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.ssh import SshError
+from access.ssh import SshError
 from infra.hosts import executable, presence
 from infra.hosts.executable import ExecutableProvider
 
@@ -112,6 +112,6 @@ def test_a_machine_that_is_gone_has_no_copy(machine, provider, props, monkeypatc
         provider.read(props["path"], props)
     with pytest.raises(SshError):
         provider.delete(props["path"], props)
-    monkeypatch.setattr(presence, "is_gone", lambda host, key: True)
+    monkeypatch.setattr(presence, "is_gone", lambda host, config: True)
     assert provider.read(props["path"], props).id == ""
     provider.delete(props["path"], props)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from infra.hosts import local
 
@@ -81,3 +83,18 @@ def test_a_machine_without_a_network_has_no_public_address(
 
     monkeypatch.setattr(socket, "socket", Socket)
     assert local.public_address() == ""
+
+
+@given(st.text(min_size=1))
+@example("x" * 200)
+def test_an_owner_fits_a_tag(setting: str) -> None:  # F39
+    owner = local.owner(setting)
+    assert 0 < len(owner) <= 128  # what the API takes
+    assert all(character.isalnum() or character in "@._-" for character in owner)
+    assert owner.isascii()
+
+
+def test_the_owner_is_user_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "ann lee")
+    monkeypatch.setattr("socket.gethostname", lambda: "lab")
+    assert local.owner() == "ann-lee@lab"

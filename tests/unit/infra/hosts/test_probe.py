@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.ssh import SshError
+from access.ssh import SshError
 from infra.hosts import probe
 from infra.hosts.probe import Facts
 

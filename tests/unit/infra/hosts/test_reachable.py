@@ -1,22 +1,18 @@
 """How long a new machine is waited for, and what ends the wait."""
 
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from cluster.ssh import (
-    CommandError,
-    HostKeyError,
-    LoginRefusedError,
-    NoKeyError,
-    SshError,
-    UnreachableError,
-)
+from access.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
+from cluster.ssh import CommandError
 from infra.cancellation import CanceledError
 from infra.hosts import cloud_init, probe, reachable
 from infra.hosts.probe import Facts
 from infra.hosts.reachable import ReachableProvider
+from tests import host_facts
 
 PROPS = {
     "host": {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22},
@@ -24,18 +20,13 @@ PROPS = {
     "address": "10.0.0.4",
     "timeoutMinutes": 30,
 }
-FACTS = Facts(
+FACTS = replace(
+    host_facts.FACTS,
     cpus=30,
     memory_mib=204800,
     gpus=1,
-    machine="x86_64",
     home="/srv/trainyard",
-    free_mib=10**6,
-    free_tmp_mib=10**6,
-    python3="/usr/bin/python3",
-    prometheus="",
     interfaces={"10.0.0.4": "eno1"},
-    outward="eth0",
 )
 REFUSED = UnreachableError("trainyard@192.0.2.4 cannot be reached by SSH (refused)")
 NO_USER = LoginRefusedError("trainyard@192.0.2.4 does not let this key in")

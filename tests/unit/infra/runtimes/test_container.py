@@ -78,7 +78,7 @@ class FakeEngine:
         self.pull_error: str | Exception = ""
         self.connected: list[tuple[str, list[str]]] = []
         self.volume_names: list[str] = []
-        self.refuses = False
+        self.refuses = 0  # updates of a container
         self.api = SimpleNamespace(
             containers=lambda **options: [
                 each for each in self.listed if options or each["State"] == "running"
@@ -108,6 +108,9 @@ class FakeEngine:
         reply = requests.Response()
         reply.status_code = 500 if self.refuses else 200
         reply._content = b'{"message": "no cgroup"}'
+        if self.refuses:
+            self.refuses -= 1
+            return reply
         found = self._get("id")
         found.processes = found.attrs["HostConfig"]["PidsLimit"] = json["PidsLimit"]
         return reply
@@ -353,8 +356,17 @@ def test_a_bound_that_was_changed_by_hand_is_seen(engine: FakeEngine) -> None:
 
 
 def test_a_bound_that_the_engine_does_not_take_is_told(refusal: Ready, engine: FakeEngine) -> None:
-    engine.refuses = True
+    engine.refuses = container.BOUND_TRIES
     assert refusal(FakeContainer(RUNNING)) == "web: the Docker Engine says: no cgroup"
+
+
+def test_a_container_that_ends_while_it_is_bounded_is_bounded_once_the_engine_knows(  # F31
+    refusal: Ready, engine: FakeEngine
+) -> None:
+    engine.refuses = container.BOUND_TRIES - 1
+    found = FakeContainer(*[{**RESTARTING, "RestartCount": count} for count in range(9)])
+    assert refusal(found).startswith("web ended 3 times (exit code 3)")
+    assert found.processes == 512
 
 
 def test_a_check_that_does_not_end_is_given_up(

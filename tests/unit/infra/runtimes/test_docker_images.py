@@ -1,6 +1,8 @@
 """Images: which are built and from what, and when one is built anew."""
 
+import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,11 @@ from typing import Any
 import pulumi
 import pytest
 
+from infra import build_context
 from infra import images as names
+from infra.build_context import digest
 from infra.images import BUILT, PULLED, sources
-from infra.runtimes import docker_images
-from infra.runtimes.docker_images import Images, digest
+from infra.runtimes.docker_images import Images
 
 DOCKERFILE = """\
 ARG TOOLS=tools:1
@@ -139,4 +142,27 @@ def test_a_named_image_is_not_built(declare: Any) -> None:
 
 def test_stacks_with_other_arguments_do_not_share_a_tag(contexts: Path) -> None:
     one, other = (digest(contexts / "first", {"BASE": base}) for base in ("a", "b"))
-    assert one[: docker_images.TAG_LENGTH] != other[: docker_images.TAG_LENGTH]
+    assert one[: build_context.NAME_LENGTH] != other[: build_context.NAME_LENGTH]
+
+
+def test_the_notebooks_image_holds_the_jobs(  # D28
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_context, "STAGED", tmp_path / "build")
+    checkout = tmp_path / "checkout"
+    shutil.copytree(names.ROOT / "train", checkout / "train", symlinks=True)
+    shutil.copytree(names.ROOT / "training", checkout / "training")
+    monkeypatch.setattr(build_context, "ROOT", checkout)
+    context = build_context.folder("jupyter", names.CONTEXTS)
+    assert build_context.folder("jupyter", names.CONTEXTS) == context
+    runtime = json.loads((context / "train/runtime.json").read_text())
+    assert (context / "train" / runtime["pip"]).is_file()
+    assert (context / "train/training/jobs/food11/train_tune.py").is_file()
+    assert not [path for path in context.rglob("*") if path.is_symlink()]
+    (checkout / "training/jobs/alexnet.py").write_text("")
+    other = build_context.folder("jupyter", names.CONTEXTS)
+    assert {context, other} == {*(tmp_path / "build").iterdir()}
+
+
+def test_an_image_of_its_own_folder_is_built_there() -> None:
+    assert build_context.folder("ray", names.CONTEXTS) == names.CONTEXTS / "ray"

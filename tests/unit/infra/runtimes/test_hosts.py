@@ -1,4 +1,4 @@
-"""Where services of several machines go; the whole program is in test_place.py."""
+"""Where services of several machines go; the whole program is in test_target.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import pulumi
 import pytest
 
 from cluster.service import HealthCheck, Port, Service, Volume
-from infra.hosts.machine import Machine
+from infra.hosts.machine import Group, Machine
 from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs, _ports
 
 AGENTS = [Port(number=27365 + i, setting="agentPort") for i in range(4)]
@@ -17,6 +17,7 @@ PORTS = [Port(number=8265, setting="dashboardPort"), Port(number=6379, setting="
 def _machine(index: int, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": f"host-{index}",
+        "group": Group(name="host", type={}, count=1, resources={}),
         "identity": f"ada@h{index}",
         "connection": {
             "host": f"h{index}",
@@ -33,7 +34,7 @@ def _machine(index: int, **changes: Any) -> Machine:
         "cpus": 8,
         "memory_mib": 32768,
         "gpus": 0,
-        "prometheus": "",
+        "programs": {},
     }
     return Machine(**values | changes)
 
@@ -53,6 +54,7 @@ def within(recorded: Any) -> Callable[..., None]:
             "keep_data": True,
             "identifier": "x",
             "store": "minio",
+            "shared": {"minio"},
             "programs": {},
             "ports": PORTS[: 3 + len(machines)],
             "start_timeout": 120,

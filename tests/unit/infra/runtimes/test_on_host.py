@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.ssh import CommandError, SshError
+from access.ssh import SshError
+from cluster.ssh import CommandError
 from infra.hosts import presence
 from infra.runtimes import on_host
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
@@ -117,8 +118,8 @@ def test_a_silent_machine_is_gone_only_if_its_owner_says_so(agent, monkeypatch, 
     agent.error = error
     answer = False
 
-    def is_gone(host, key):
-        asked.append((host["host"], key))
+    def is_gone(host, config):
+        asked.append((host["host"], config.get("lambdaApiKey")))
         return answer
 
     monkeypatch.setattr(presence, "is_gone", is_gone)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster import ray_watch
+from cluster import ray_start
 from infra.runtimes import ray_logs
 
 SESSION = "session_2026-11-21_12-00-00_000000_1"
@@ -26,7 +26,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, value in ray_logs.environment(str(tmp_path / "head")).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(ray_logs, "_session", lambda _: session)
-        monkeypatch.setattr(ray_watch, "_follow", watched.set)
+        monkeypatch.setattr(ray_start, "_follow", watched.set)
+        monkeypatch.setattr(ray_start, "_use_empty_environment", lambda _: None)
         monkeypatch.setattr(sys, "argv", ["ray", "start", "--address=127.0.0.2:6379"])
         parameters = SimpleNamespace(temp_dir=str(tmp_path / "worker"), include_log_monitor=None)
         ray_logs.share(parameters, head)
@@ -48,7 +49,7 @@ def test_what_the_node_starts_is_not_asked_to(
     start: Any,
 ) -> None:
     start(SESSION)
-    assert not {ray_watch.HOOK, ray_logs.HEAD_VARIABLE} & os.environ.keys()
+    assert not {ray_start.HOOK, ray_logs.HEAD_VARIABLE} & os.environ.keys()
 
 
 @pytest.mark.parametrize(("session", "head"), [(None, False), (SESSION, True)])

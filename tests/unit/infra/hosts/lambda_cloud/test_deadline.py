@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.ssh import SshError
+from access.ssh import SshError
 from infra.hosts import presence
 from infra.hosts.lambda_cloud import deadline
 from infra.hosts.lambda_cloud.deadline import DeadlineProvider, after
@@ -173,7 +173,7 @@ def test_only_a_machine_that_is_gone_may_keep_silent(monkeypatch, gone):
         raise SshError("cannot be reached")
 
     monkeypatch.setattr(deadline, "run", run)
-    monkeypatch.setattr(presence, "is_gone", lambda host, key: gone)
+    monkeypatch.setattr(presence, "is_gone", lambda host, config: gone)
     if gone:
         _provider().delete("i-1", PROPS)
         assert _provider().read("i-1", PROPS).id == ""

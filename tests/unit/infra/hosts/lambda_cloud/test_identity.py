@@ -56,21 +56,6 @@ def test_instances_of_a_stack_share_their_tags():  # F46
     }
 
 
-@given(st.text(min_size=1))
-@example("x" * 200)
-def test_an_owner_fits_a_tag(setting):  # F39
-    owner = identity.owner(setting)
-    assert 0 < len(owner) <= 128  # what the API takes
-    assert all(character.isalnum() or character in "@._-" for character in owner)
-    assert owner.isascii()
-
-
-def test_the_owner_is_user_and_machine(monkeypatch):
-    monkeypatch.setattr("getpass.getuser", lambda: "ann lee")
-    monkeypatch.setattr("socket.gethostname", lambda: "lab")
-    assert identity.owner() == "ann-lee@lab"
-
-
 def test_an_empty_id_is_nobodys():
     assert not identity.is_of({}, "")
     assert not identity.is_of({identity.ID: ""}, "")

@@ -1,0 +1,28 @@
+"""Names of a stack's outputs: the whole contract between the program and the client.
+
+URLs and passwords of further services are named by their descriptors (cluster/), and SERVICES says
+which of them belong together.
+"""
+
+PROJECT = "project"  # this Pulumi project's name
+STACK = "stack"  # the stack's name: a client that was given another stack's outputs notices
+DASHBOARD_URL = "dashboardUrl"
+RAY_TOKEN = "rayToken"  # secret  # noqa: S105 - a name
+SERVE_URL = "serveUrl"  # nothing answers there before something is served
+SERVE_TOKEN = "serveToken"  # secret  # noqa: S105 - a name
+STORAGE_URL = "storageUrl"  # s3://<bucket>, or file:///<folder> when no object store runs
+OBJECT_STORE_ENDPOINT = "objectStoreEndpoint"  # "" without an object store
+BUCKET = "bucket"  # "" without an object store
+ACCESS_KEY = "accessKey"  # secret: of the user that may touch only that bucket, "" without one
+SECRET_KEY = "secretKey"  # secret, "" without an object store  # noqa: S105 - a name
+RAY_VERSION = "rayVersion"
+PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
+NODES = "nodes"  # list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}
+# {} where the services run on this machine; else secret: {host, port, user, hostKey, keyFile,
+# privateKey} of the machine that all addresses are meant on.
+SSH = "ssh"
+EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
+RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's
+# list of {title, url, login, user}: names of the outputs with a service's URL, "" where it does not
+# run, and with its password or token, "" for none; the user to log in as, "" for a token.
+SERVICES = "services"

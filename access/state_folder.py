@@ -1,0 +1,100 @@
+"""Where the states of stacks are, and how one is read: Pulumi's file backend.
+
+The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
+on). One key is the embedded engine's, `sha256` over the checkpoint: the CLI ignores and drops it;
+where it stands, a flipped bit is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+URL = "PULUMI_BACKEND_URL"  # goes before what the project names, and that before the login
+ORGANIZATION = "organization"  # what backends without organizations call their only one
+SCHEME = "file://"
+
+
+class DamagedStateError(ValueError):
+    """A state's file does not hold what it should; the message says why, in a few words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What the file of a state holds.
+
+    Attributes:
+        version: of its format.
+        features: of the CLI that whoever reads it has to know.
+        deployment: resources, pending operations and more; secrets are encrypted.
+    """
+
+    version: int
+    features: Any
+    deployment: dict[str, Any]
+
+
+def logged_in() -> str:
+    """Return the URL of the backend that `pulumi login` chose, else of the local one."""
+    home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
+    try:
+        current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
+    except (OSError, ValueError):
+        current = ""
+    # Not `file://~`: the CLI takes the home of the user database for it, which need not be $HOME.
+    return current or f"{SCHEME}{Path.home()}"
+
+
+def find(url: str, root: Path) -> Path | None:
+    """Return the folder of a backend's states, None for a backend that is no folder.
+
+    Args:
+        url: of the backend.
+        root: folder that a relative url is relative to.
+    """
+    if not url.startswith(SCHEME):
+        return None
+    return (root / Path(url.removeprefix(SCHEME)).expanduser()).resolve() / ".pulumi"
+
+
+def stack_file(folder: Path, project: str, stack: str) -> Path:
+    """Return the file of a stack's state."""
+    return folder / "stacks" / project / f"{stack}.json"
+
+
+def archived(folder: Path, project: str, stack: str) -> list[Path]:
+    """Return copies of a stack's earlier states, the newest first."""
+    found = (folder / "backups" / project / stack).glob(f"{stack}.*.json")
+    named = [path for path in found if path.suffixes[-2][1:].isdigit()]
+    return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
+
+
+def read(path: Path) -> Checkpoint:
+    """Read the file of a state.
+
+    Raises:
+        DamagedStateError: it is no whole state, or was changed.
+        OSError: it cannot be read.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        checkpoint = document["checkpoint"]
+        if "sha256" in document and document["sha256"] != digest(checkpoint):
+            raise ValueError("its checksum differs")
+        return Checkpoint(
+            version=document["version"],
+            features=document.get("features"),
+            deployment=checkpoint["latest"] or {},
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DamagedStateError(str(error)) from None
+
+
+def digest(checkpoint: Any) -> str:
+    """Return the checksum of a checkpoint."""
+    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""P17: from a save to the first line of the job in a `train dev`, beside `ray job submit`.
+
+Both run the same script in equal folders of 90 MB on the same warm cluster. Each time one byte of
+the folder's one large file is another one. What a save sends is bounded as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.measure import Ratio, in_turn
+from bench.scratch import ROOT, scratch_stack
+
+ROUNDS = 10
+TREE_BYTES = 90_000_000
+SENT_BYTES = 64_000  # at most
+SCRIPT = """\
+import pathlib
+print("first line", pathlib.Path("data").read_bytes()[:8].hex(), flush=True)
+"""
+
+
+def run() -> list[Ratio]:
+    """The ratios."""
+    with scratch_stack() as stack, tempfile.TemporaryDirectory() as name:
+        stack.engine("up", "--yes")
+        folders = [Path(name) / each for each in ("session", "submissions")]
+        content = random.Random(1).randbytes(TREE_BYTES)  # noqa: S311 - no secret
+        for folder in folders:
+            folder.mkdir()
+            (folder / "job.py").write_text(SCRIPT)
+            (folder / "data").write_bytes(content)
+        outputs = json.loads(
+            subprocess.run(
+                stack.command("output", "--json", "--show-secrets"),
+                env=stack.environment,
+                capture_output=True,
+                check=True,
+            ).stdout
+        )
+        token = Path(name) / "token"
+        token.touch(mode=0o600)
+        token.write_text(outputs["rayToken"])
+        ray_environment = os.environ | {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+        }
+        bin_ = ROOT / ".venv" / "bin"
+        plain = [str(bin_ / "ray"), "job", "submit", "--address", outputs["dashboardUrl"]]
+        plain += ["--working-dir", str(folders[1]), "--", "python", "job.py"]
+        command = [str(bin_ / "train"), "dev", str(folders[0] / "job.py"), "-s", stack.name]
+        sent: list[float] = []
+        session = subprocess.Popen(
+            command,
+            env=stack.environment | {"PYTHONUNBUFFERED": "1"},
+            cwd=stack.project,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            _read(session, "run 1 succeeded")
+
+            def save() -> float:
+                begun = time.perf_counter()
+                _edit(folders[0] / "data", len(sent))
+                took, said = _first_line(session, begun)
+                said += _read(session, "succeeded")
+                sent.append(float(re.findall(r"saved: (\d+) bytes", said)[-1]))
+                return took
+
+            def submit() -> float:
+                begun = time.perf_counter()
+                _edit(folders[1] / "data", len(sent))
+                process = subprocess.Popen(
+                    plain,
+                    env=ray_environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+                took, _ = _first_line(process, begun)
+                _read(process, "succeeded")
+                process.wait()
+                return took
+
+            ours, theirs = in_turn(ROUNDS, save, submit)
+        finally:
+            session.send_signal(signal.SIGINT)
+            session.communicate(timeout=60)
+    bound = [float(SENT_BYTES)] * len(sent)
+    return [
+        Ratio(name="P17 save", ours=ours, plain=theirs, unit="s", goal=0.3),
+        Ratio(name="P17 sent by a save", ours=sent, plain=bound, unit="bytes", goal=1.0),
+    ]
+
+
+def _edit(data: Path, at: int) -> None:
+    with data.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def _first_line(process: subprocess.Popen[str], begun: float) -> tuple[float, str]:
+    said = _read(process, "first line")
+    return time.perf_counter() - begun, said
+
+
+def _read(process: subprocess.Popen[str], text: str) -> str:
+    """What a process says up to the line that holds a text."""
+    assert process.stdout is not None  # noqa: S101 Popen was given PIPE
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise RuntimeError(f"{text!r} was not said: {said}")

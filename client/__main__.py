@@ -1,0 +1,5 @@
+"""`python -m client` is the same as `train`."""
+
+from client.cli import main
+
+main()

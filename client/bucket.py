@@ -1,0 +1,178 @@
+"""A bucket of an S3 object store, by plain requests that botocore signs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from http import HTTPStatus
+from urllib.parse import quote, unquote_plus, urlencode
+from xml.etree import ElementTree as ET
+
+import urllib3
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import ReadOnlyCredentials
+
+from client.errors import ClientError
+from client.outputs import StackOutputs
+from client.store import AwayError, Listed
+
+REGION = "us-east-1"
+CONNECTIONS = 8  # as many as client/history.py has readers
+CONNECT_TIMEOUT_S = 1
+READ_TIMEOUT_S = 2
+PART_TIMEOUT_S = 30  # without a byte of a part; a store that is written to at the same time is slow
+BUSY = (500, 502, 503, 504)  # HTTP statuses after which it is asked once more
+NO_OBJECT = "NoSuchKey"
+REMEDIES = {
+    "NoSuchBucket": "the bucket does not exist: run `make up`, which makes it",
+    "InvalidAccessKeyId": "the store does not know this access key: read the outputs again",
+    "SignatureDoesNotMatch": "the secret key is wrong: read the outputs again",
+    "AccessDenied": "this user may not do that there: run `make up`, which sets its policy",
+    "RequestTimeTooSkewed": "this machine's clock differs from the store's by more than 15 "
+    "minutes: set the clock (timedatectl set-ntp true)",
+}
+
+
+class BucketStore:
+    """The bucket of a stack, as `client.store.Store` has it.
+
+    Of botocore it takes the signature alone: its clients load the description of all of S3 first,
+    half a second of processor time for four kinds of requests.
+    """
+
+    def __init__(self, outputs: StackOutputs, bucket: str, prefix: str) -> None:
+        self.url = outputs.storage_url
+        self._endpoint = outputs.object_store_endpoint.rstrip("/")
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        keys = ReadOnlyCredentials(outputs.access_key, outputs.secret_key, None)
+        self._signature = S3SigV4Auth(keys, "s3", REGION)
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # no word of a first attempt
+        self._pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            retries=urllib3.Retry(
+                total=1,
+                redirect=False,
+                status_forcelist=BUSY,
+                raise_on_status=False,
+                respect_retry_after_header=False,
+            ),
+        )
+
+    def put(self, key: str, content: bytes) -> None:
+        """Writes an object."""
+        self._ask("put", "PUT", self._prefix + key, content)
+
+    def get(self, key: str) -> bytes | None:
+        """Reads an object."""
+        return self._ask("get", "GET", self._prefix + key)
+
+    def delete(self, key: str) -> None:
+        """Removes an object."""
+        self._ask("delete", "DELETE", self._prefix + key)
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Common prefixes below a prefix."""
+        start = self._prefix + (f"{prefix}/" if prefix else "")
+        found = [
+            name
+            for page in self._pages(start, delimiter="/")
+            for name in _texts(page, "{*}CommonPrefixes/{*}Prefix")
+        ]
+        return sorted(unquote_plus(name).removeprefix(start).rstrip("/") for name in found)
+
+    def listed(self, prefix: str) -> dict[str, Listed]:
+        """Objects below a prefix."""
+        start = f"{self._prefix}{prefix}/"
+        found = {}
+        for page in self._pages(start):
+            for each in page.findall("{*}Contents"):
+                key, size, tag = (each.findtext(f"{{*}}{x}") or "" for x in ("Key", "Size", "ETag"))
+                name = unquote_plus(key).removeprefix(start)
+                if name and not name.endswith("/"):  # a mark of a folder
+                    found[name] = Listed(int(size) if size.isdigit() else 0, tag.strip('"'))
+        return found
+
+    def part(self, key: str, first: int, size: int) -> bytes | None:
+        """Reads a range of an object."""
+        headers = {"Range": f"bytes={first}-{first + size - 1}"}
+        return self._ask("get", "GET", self._prefix + key, headers=headers, timeout=PART_TIMEOUT_S)
+
+    def _pages(self, start: str, **more: str) -> Iterator[ET.Element]:
+        """The pages of a list of what begins with a text."""
+        query = {"list-type": "2", "encoding-type": "url", "prefix": start, **more}
+        while True:
+            page = _xml(self._ask("list", "GET", "", query=query))
+            further = [] if page is None else _texts(page, "{*}NextContinuationToken")
+            if (
+                page is None
+                or not page.tag.endswith("ListBucketResult")
+                or further == [query.get("continuation-token")]  # it would never end
+            ):
+                raise ClientError(
+                    f"{self._cannot('list')}: the answer is no list of objects; look at what "
+                    "listens there"
+                )
+            yield page
+            if not further:
+                return
+            query["continuation-token"] = further[0]
+
+    def _ask(
+        self,
+        what: str,
+        method: str,
+        key: str,
+        content: bytes = b"",
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float = READ_TIMEOUT_S,
+    ) -> bytes | None:
+        """The body of the reply; None where there is no such object."""
+        url = f"{self._endpoint}/{quote(self._bucket)}/{quote(key, safe='/~')}"
+        if query:
+            url += "?" + urlencode(query, quote_via=quote)
+        request = AWSRequest(method, url, data=content, headers=headers)
+        self._signature.add_auth(request)
+        try:
+            reply = self._pool.request(
+                method,
+                url,
+                body=content,
+                headers=dict(request.headers),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            cause = getattr(error, "reason", None) or error
+            raise AwayError(
+                f"{self._cannot(what)} ({type(cause).__name__}): nothing answers there; is the "
+                "stack up, and is its output objectStoreEndpoint right? run `make up`"
+            ) from None
+        if reply.status < HTTPStatus.MULTIPLE_CHOICES:
+            return reply.data
+        said = _xml(reply.data)
+        code, text = (
+            next(iter(_texts(said, name)), "") if said is not None else ""
+            for name in ("{*}Code", "{*}Message")
+        )
+        if code == NO_OBJECT:
+            return None
+        code = code or f"status {reply.status}"
+        remedy = REMEDIES.get(code, f"{text or 'no reason given'}; look at the object store's log")
+        kind = AwayError if reply.status in BUSY else ClientError
+        raise kind(f"{self._cannot(what)} ({code}): {remedy}")
+
+    def _cannot(self, what: str) -> str:
+        return f"cannot {what} in bucket {self._bucket!r} at {self._endpoint}"
+
+
+def _xml(content: bytes | None) -> ET.Element | None:
+    try:
+        return ET.fromstring(content or b"")  # noqa: S314 - expat bounds what entities grow to
+    except ET.ParseError:
+        return None
+
+
+def _texts(page: ET.Element, path: str) -> list[str]:
+    return [each.text or "" for each in page.findall(path)]

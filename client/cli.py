@@ -1,0 +1,501 @@
+"""`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
+
+# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from client import info as info_rows
+from client import outputs as contract
+from client import services
+from client.command import (
+    INTERRUPTED,
+    JobName,
+    Json,
+    Outputs,
+    Stack,
+    follow_job,
+    reach,
+    reach_jobs,
+    why_it_waits,
+)
+from client.console import clean, print_json, print_table, say, warn
+from client.dev import command as dev_command
+from client.drill import command as drill_command
+from client.errors import ClientError
+from client.pull import command as pull_command
+
+if TYPE_CHECKING:
+    from client.job_server import Job
+
+PACKAGES = ("trainyard", "ray", "torch")  # whose versions a report of a fault needs
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(services.app)
+app.add_typer(drill_command.app)
+app.add_typer(dev_command.app)
+app.add_typer(pull_command.app)
+
+
+def main() -> None:
+    """Runs the command line; an error of the user's becomes one message and exit code 1.
+
+    So does a head that goes away, or restarts, while a command talks to it.
+    """
+    try:
+        app(prog_name="train")  # else `python -m client` would install a completion of `python`
+    except ClientError as error:
+        _fail(error)
+    except Exception as error:
+        from client import unreachable
+
+        message = unreachable.explained(error)
+        if message is None:
+            raise
+        _fail(message)
+
+
+def _fail(error: ClientError) -> NoReturn:
+    warn(f"error: {error}")
+    sys.exit(1)
+
+
+def _print_versions(context: typer.Context, asked: bool) -> None:
+    if not asked or context.resilient_parsing:  # a shell asks how the line may go on
+        return
+    from importlib import metadata
+
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            say(f"{name} {metadata.version(name)}")
+    raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_versions, is_eager=True, help="Print versions and exit."
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
+@app.command()
+def submit(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="After `--`: the job's own arguments.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Run's name; one that exists is resumed.")
+    ] = None,
+    entrypoint_num_cpus: Annotated[float | None, typer.Option(min=0)] = None,
+    entrypoint_num_gpus: Annotated[float | None, typer.Option(min=0)] = None,
+    entrypoint_memory: Annotated[int | None, typer.Option(min=0, help="Bytes.")] = None,
+    entrypoint_resources: Annotated[
+        str | None, typer.Option(help='Custom resources as JSON, as {"TPU": 4}.')
+    ] = None,
+    runtime_env: Annotated[
+        str | None,
+        typer.Option(help="cpu, gpu, tpu, or a YAML or JSON file of Ray's runtime environment."),
+    ] = None,
+    working_dir: Annotated[
+        str | None, typer.Option(help="Folder to upload; of a .py file its own.")
+    ] = None,
+    submission_id: Annotated[str | None, typer.Option(help="Job's id; Ray makes one.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Queue what no declared node can hold.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Submit a job and follow it; exits with the job's result, 0 or 1."""
+    from client import runtimes, scripts, submission
+    from training import run_folder
+
+    imported = submission.prepare()
+    script = scripts.find(job, working_dir)
+    try:
+        run_name = run_folder.check_name(name or submission.default_run_name(script))
+    except ValueError as error:
+        raise ClientError(str(error)) from None
+    watched = sys.stdout.isatty() and not no_wait
+    request = submission.Request(
+        script=script,
+        arguments=arguments or [],
+        run_name=run_name,
+        runtime_env=submission.runtime_env(
+            runtimes.find(runtime_env) if runtime_env else None, script, run_name, progress=watched
+        ),
+        submission_id=submission_id,
+        num_cpus=entrypoint_num_cpus,
+        num_gpus=entrypoint_num_gpus,
+        memory=entrypoint_memory,
+        resources=_resources(entrypoint_resources),
+    )
+    stack_outputs = contract.read(stack, outputs)
+    imported.result()
+    if ending := info_rows.ends_soon(stack_outputs):
+        warn(f"warning: {ending}")
+    stack_outputs = reach(context, stack_outputs)
+    server, job_id = submission.submit(request, stack_outputs, force=force)
+    say(f"Job '{job_id}' submitted successfully", rule=True)
+    say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
+    if not no_wait:
+        follow_job(server, job_id, stack_outputs)
+        from client import results
+
+        results.tell(stack_outputs, run_name)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the job, such as my_job.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Where to write it; training/jobs, if that is here."),
+    ] = None,
+) -> None:
+    """Write a job to begin with, which learns digits as it is."""
+    from client import new_job
+
+    path, command = new_job.write(name, folder)
+    say(f"wrote {path}")
+    say(f"submit it: {command}")
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Your repository; made if needed.")] = Path(),
+) -> None:
+    """Write a project that trains as it is, into a repository of your own."""
+    from quickstart import init as project
+
+    say(f"wrote {', '.join(str(path) for path in project.write(folder))}")
+    say(f"next, in {folder.resolve()}:")
+    for command, effect in project.NEXT:
+        say(f"  {command:<60}  {effect}")
+
+
+@app.command()
+def dashboard(
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print both and open nothing.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Open Ray's dashboard in your browser, and print the token that it asks for."""
+    import webbrowser
+
+    stack_outputs = contract.read(stack, outputs)
+    say(f"address  {stack_outputs.dashboard_url}")
+    # The dashboard takes it in a dialog, and no address may hold it: browsers keep those.
+    say(f"token    {stack_outputs.ray_token}")
+    if stack_outputs.ssh is not None:
+        say(f"the address is on {stack_outputs.ssh.name}: train tunnel -s {stack_outputs.stack}")
+    elif not print_only and not webbrowser.open(stack_outputs.dashboard_url):
+        warn("no browser is found here: open the address yourself")
+
+
+@app.command()
+def info(stack: Stack = None, outputs: Outputs = None) -> None:
+    """Show the stack's addresses, and what to type next."""
+    stack_outputs = contract.read(stack, outputs)
+    for title, rows in (
+        ("", info_rows.addresses(stack_outputs)),
+        ("next, with .venv/bin on PATH:", info_rows.next_steps(stack_outputs)),
+    ):
+        say(title)
+        width = max(len(name) for name, _ in rows)
+        for name, value in rows:
+            say(f"  {name:<{width}}  {value}")
+
+
+@app.command()
+def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
+    """Bring a stack's dashboard and other services to this machine, until Ctrl-C."""
+    stack_outputs = contract.read(stack, outputs)
+    if stack_outputs.ssh is None:
+        say(f"stack {stack_outputs.stack!r} runs on this machine: `train info` has its addresses")
+        return
+    from client.tunnel import Tunnel
+
+    try:
+        with Tunnel(stack_outputs.ssh, stack_outputs, warn, same_ports=True) as opened:
+            rows = [vars(route) for route in opened.routes]
+            print_table(rows, ("service", "here", "there"), as_json=False)
+            say(f"through {stack_outputs.ssh.name}; Ctrl-C ends it")
+            opened.wait()
+    except KeyboardInterrupt:
+        say("\ntunnel closed")
+        raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(1)  # it has given up, and said why
+
+
+@app.command(name="cluster-file")
+def cluster_file(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Written anew, for you alone (0600).")
+    ] = Path("ray_cluster_config.yaml"),
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Write the stack's machines as a cluster file for Ray's own launcher, `ray up`."""
+    stack_outputs = contract.read(stack, outputs)
+    if not stack_outputs.ray_cluster_file:
+        raise ClientError(
+            f"stack {stack_outputs.stack!r} has no cluster file: only one that leaves Ray to "
+            "Ray's own launcher has, on machines reached by SSH; name it with --stack"
+        )
+    head = stack_outputs.nodes[0].name
+    say(f"Generating ray config file {output} using IP from {head} instance")
+    try:
+        output.touch(mode=0o600)
+        output.chmod(0o600)
+        output.write_text(stack_outputs.ray_cluster_file, encoding="utf-8")
+    except OSError as error:
+        raise ClientError(
+            f"cannot write {output} ({error.strerror}): give another file with --output"
+        ) from None
+
+
+@app.command(name="list")
+def list_jobs(
+    context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
+) -> None:
+    """List the cluster's jobs, newest first."""
+    server, _ = reach_jobs(context, stack, outputs)
+    from client import jobs
+
+    rows = [_job_row(job) for job in jobs.submissions(server)]
+    print_table(rows, ("job", "status", "run", "started", "seconds", "user"), as_json=as_json)
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    job: JobName,
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Show a job's state, and why it waits."""
+    server, stack_outputs = reach_jobs(context, stack, outputs)
+    from client import jobs
+
+    found = jobs.resolve(server, job)
+    wait = why_it_waits(server, found, stack_outputs)
+    facts = _job_row(found) | {
+        "entrypoint": found.entrypoint,
+        "commit": found.metadata.get("commit", ""),
+        "message": jobs.failure(found.message) if found.message else "",
+        "demand": wait.demand if wait else "",
+        "waits": wait.reason if wait else "",
+        "ends": wait.ends if wait else "",
+    }
+    if as_json:
+        print_json(facts)
+        return
+    for key, value in facts.items():
+        if value not in ("", None):
+            say(f"{key:>10}  {clean(value)}")
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    job: JobName,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Until the job's end; exits with its result.")
+    ] = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Print a job's log from its beginning."""
+    server, stack_outputs = reach_jobs(context, stack, outputs)
+    from client import jobs
+
+    job_id = jobs.resolve(server, job).submission_id
+    if follow:
+        follow_job(server, job_id, stack_outputs)
+    else:
+        from client.console import LogWriter
+
+        writer = LogWriter()
+        writer.write(jobs.read_log(server, job_id))
+        writer.close()
+
+
+@app.command()
+def stop(
+    context: typer.Context, job: JobName, stack: Stack = None, outputs: Outputs = None
+) -> None:
+    """Stop a job and wait until it has stopped; its checkpoints stay."""
+    server, _ = reach_jobs(context, stack, outputs)
+    from client import jobs
+
+    found = jobs.resolve(server, job)
+    job_id = found.submission_id
+    if found.status.ended:
+        say(f"job {job_id} has ended already: {found.status}")
+        return
+    server.stop(job_id)
+    if found.status == "PENDING":
+        say(
+            f"job {job_id} is queued: Ray stops it when it is about to start, and fails it by "
+            "itself once its start timeout has passed (15 minutes unless the stack says otherwise)"
+        )
+        return
+    ended = jobs.wait_for_end(server, job_id)
+    say(f"job {job_id}: {ended.status}")
+
+
+@app.command()
+def runs(
+    context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
+) -> None:
+    """List the runs in the store, with their last metrics."""
+    stack_outputs = reach(context, contract.read(stack, outputs))
+    from client import history, store
+
+    states = _states(stack_outputs)
+    rows = []
+    for run in history.list_runs(store.open_store(stack_outputs)):
+        last = run.metrics[-1] if run.metrics else {}
+        rows.append(
+            {
+                "run": run.name,
+                "epochs": f"{len(run.metrics)}/{run.config.get('epochs', '?')}",
+                "fault": run.fault,
+                "loss": _number(last.get("loss")),
+                "valid_acc": _number(last.get("valid_acc")),
+                "test_acc": _number(last.get("test_acc")),
+                "job": states.get(run.name, ""),
+                "started": run.starts[0]["time"] if run.starts else "",
+            }
+        )
+    columns = ["run", "epochs", "loss", "valid_acc", "test_acc", "job", "started"]
+    if any(row["fault"] for row in rows):
+        columns.append("fault")
+    print_table(rows, columns, as_json=as_json)
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    groups: Annotated[list[str], typer.Argument(help="How the names of each group's runs begin.")],
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Compare groups of runs: total time from first start to last end, nodes, throughput."""
+    server, stack_outputs = reach_jobs(context, stack, outputs)
+    from client import compare as comparison
+    from client import history, jobs
+    from client.state import ClusterState
+    from client.store import open_store
+
+    store = open_store(stack_outputs)
+    rows = comparison.rows(
+        groups,
+        jobs.submissions(server),
+        ClusterState(stack_outputs).placed(),
+        lambda run: len(history.read_run(store, run).metrics),
+    )
+    print_table(rows, comparison.COLUMNS, as_json=as_json)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="Name of a run.")],
+    curves: Annotated[
+        Path | None, typer.Option("--curves", help="Save the picture of the curves here.")
+    ] = None,
+    as_json: Json = False,
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Print a run: configuration, commit, versions, metrics, checkpoint."""
+    stack_outputs = reach(context, contract.read(stack, outputs))
+    from client import history, store
+    from training import run_folder
+
+    place = store.open_store(stack_outputs)
+    record = history.read_run(place, run)
+    if as_json:
+        print_json(vars(record))
+    else:
+        say(f"run         {record.name}")
+        if record.fault:
+            say(f"fault       {clean(record.fault)}")
+        say(f"config      {json.dumps(record.config)}")
+        for start in record.starts:
+            versions = ", ".join(f"{k} {v}" for k, v in start["packages"].items() if v)
+            commit = clean(start["commit"]) or "unknown"
+            say(f"started     {clean(start['time'])}, commit {commit}")
+            say(f"            Python {clean(start['python'])}, {clean(versions)}")
+        say(f"checkpoint  {record.checkpoint or 'none yet'}")
+        columns = tuple(dict.fromkeys(key for epoch in record.metrics for key in epoch))
+        rows = [{k: _number(v) for k, v in epoch.items()} for epoch in record.metrics]
+        print_table(rows, columns, as_json=False)
+    if curves is not None:
+        picture = place.get(f"{record.name}/{run_folder.CURVES}")
+        if picture is None:
+            raise ClientError(f"run {record.name!r} has no curves yet: they are drawn at its end")
+        curves.write_bytes(picture)
+        say(f"curves      {curves}")
+
+
+def _states(outputs: contract.StackOutputs) -> dict[str, str]:
+    """Job state by run; empty when no cluster answers, for the store outlives it."""
+    from client import jobs
+    from client.dashboard import DashboardError
+
+    try:
+        found = jobs.submissions(jobs.connect(outputs))
+    except (ClientError, DashboardError):
+        return {}
+    return {job.run: str(job.status) for job in reversed(found)}
+
+
+def _resources(text: str | None) -> dict[str, float] | None:
+    if text is None:
+        return None
+    try:
+        return {str(k): float(v) for k, v in json.loads(text).items()}
+    except (json.JSONDecodeError, AttributeError, TypeError, ValueError):
+        raise ClientError(
+            f"--entrypoint-resources {text!r} is no JSON object of amounts: "
+            """give it like '{"TPU": 4}'"""
+        ) from None
+
+
+def _job_row(job: Job) -> dict[str, Any]:
+    end = job.end_time or datetime.now(UTC).timestamp() * 1000
+    started = datetime.fromtimestamp(job.start_time / 1000, UTC).astimezone()
+    return {
+        "job": job.submission_id,
+        "status": str(job.status),
+        "run": job.run,
+        "started": started.isoformat(sep=" ", timespec="seconds"),
+        "seconds": round((end - (job.start_time or end)) / 1000),
+        "user": job.metadata.get("user", ""),
+    }
+
+
+def _number(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value

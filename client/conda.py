@@ -1,0 +1,49 @@
+"""Is there a conda for a runtime environment that asks for one? A small job asks the head.
+
+Ray would find out on the node, minutes later, and say so in a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from client.console import say
+from client.errors import ClientError
+from client.job_server import JobServer, Status
+from client.outputs import StackOutputs
+
+# As Ray looks for it. It calls no mamba by itself; Miniforge's conda solves with mamba's solver.
+PROBE = 'test -n "$RAY_CONDA_HOME$CONDA_EXE" || command -v conda'
+
+
+def check(
+    runtime_env: Mapping[str, Any],
+    server: JobServer,
+    outputs: StackOutputs,
+    send: Callable[..., str],
+) -> None:
+    """Refuses a runtime environment of conda for a cluster without it.
+
+    Args:
+        runtime_env: what is to be sent.
+        server: the stack's.
+        outputs: of the stack.
+        send: submits a job.
+
+    Raises:
+        ClientError: saying what to install.
+    """
+    if "conda" not in runtime_env:
+        return
+    say("the runtime environment needs conda: asking the head for it, some seconds")
+    from client import jobs  # noqa: PLC0415 - slow
+
+    job_id = send(outputs, entrypoint=PROBE, metadata={"job": "conda"})
+    job = jobs.follow(server, job_id, lambda _: None)
+    if job.status is not Status.SUCCEEDED:
+        raise ClientError(
+            f"the head of stack {outputs.stack!r} has no conda, which the runtime environment "
+            "asks for: install Miniforge on every node, with conda on the PATH of Ray or its "
+            "folder in RAY_CONDA_HOME, then `make up`; or list the packages under `pip`"
+        )

@@ -1,0 +1,156 @@
+"""What the client writes to the user's terminal or file: sentences, tables, a job's log.
+
+Names, messages and logs come from the cluster and the store, where others can write: none of their
+characters moves a cursor, sets a title or is taken for markup. A log keeps its colours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from training import progress
+
+BAR_CELLS = 24
+CLEAR_LINE = "\r\x1b[2K"
+# What a terminal takes for more than text, but line ends and tabs: control characters of both sets,
+# and those that turn the direction of writing.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# An escape sequence: a CSI, a string (OSC, DCS, SOS, PM, APC) with its end, or a short one.
+ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~])"
+)
+UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
+LONGEST_ESCAPE = 4096  # characters; what has no end by then is no escape sequence
+COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+PLAIN = "\x1b[0m"
+
+
+def clean(text: object) -> str:
+    """Foreign text as one line without effects; what would have one is shown by its code."""
+    shown = CONTROL.sub(lambda found: _shown(found[0]), str(text))
+    return shown.replace("\n", "\\n").replace("\t", " ")
+
+
+def clean_log(text: str) -> str:
+    """A log without escape sequences and control characters, but for colours and line ends."""
+    kept = re.split(f"({ESCAPE.pattern})", text)
+    parts = [
+        part if i % 2 and COLOUR.fullmatch(part) else "" if i % 2 else _without_controls(part)
+        for i, part in enumerate(kept)
+    ]
+    return "".join(parts)
+
+
+class LogWriter:
+    """Passes the lines of a log on, with its records of progress as people read them.
+
+    On a terminal they become one bar that moves in place.
+    """
+
+    def __init__(self, out: TextIO = sys.stdout) -> None:
+        self._out = out
+        self._terminal = out.isatty()
+        self._rest = ""
+        self._unfinished = ""  # the beginning of an escape sequence
+        self._coloured = False
+
+    def write(self, text: str) -> None:
+        """Takes the next piece of the log, of any length."""
+        text = self._unfinished + text
+        found = UNFINISHED.search(text, max(0, len(text) - LONGEST_ESCAPE))
+        end = found.start() if found else len(text)
+        self._unfinished = text[end:]
+        self._pass_on(clean_log(text[:end]))
+
+    def _pass_on(self, text: str) -> None:
+        self._coloured = self._coloured or "\x1b" in text
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            found = progress.parse(line)
+            match found.record if found else None:
+                case progress.Batches(total=int(total)) as batches if self._terminal:
+                    beside = clean(batches.beside_bar)
+                    self._out.write(CLEAR_LINE + bar(batches.done, total, beside))
+                case progress.Batches() as batches if found:
+                    self._write_line(found.before + batches.line)
+                case progress.Epoch():
+                    pass  # the job has its own line for it
+                case _:
+                    self._write_line(line)
+        self._out.flush()
+
+    def close(self) -> None:
+        """Writes what came without a line's end."""
+        end = PLAIN if self._terminal and self._coloured else ""
+        self._out.write((CLEAR_LINE if self._terminal else "") + self._rest + end)
+        self._out.flush()
+        self._rest = ""
+
+    def _write_line(self, line: str) -> None:
+        self._out.write(f"{CLEAR_LINE}{line}\n" if self._terminal else f"{line}\n")
+
+
+def bar(done: int, total: int, text: str) -> str:
+    """A bar of fixed width with its text: `[####----] text`."""
+    filled = BAR_CELLS * min(done, total) // max(total, 1)
+    return f"[{'#' * filled}{'-' * (BAR_CELLS - filled)}] {text}"
+
+
+def say(text: str, *, rule: bool = False) -> None:
+    """Prints a sentence; with a rule above and below it when it is an announcement."""
+    text = _lines(text)
+    lines = [line := "-" * len(text), text, line] if rule else [text]
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def warn(text: str) -> None:
+    """Prints a sentence beside the command's output, which may be a log or JSON."""
+    print(_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def print_json(value: Any) -> None:
+    """Prints JSON in printable ASCII."""
+    print(json.dumps(value).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
+    """Prints rows as JSON, as a table on a terminal, else as lines with tabs between."""
+    if as_json:
+        print_json(rows)
+        return
+    texts = [
+        ["" if (value := row.get(name)) is None else clean(value) for name in columns]
+        for row in rows
+    ]
+    titles = [clean(name) for name in columns]
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - slow
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        table = Table()
+        for title in titles:
+            table.add_column(Text(title))
+        for each in texts:
+            table.add_row(*(Text(cell) for cell in each))
+        Console().print(table)
+        return
+    for each in (titles, *texts):
+        print("\t".join(each), flush=True)  # noqa: T201
+
+
+def _lines(text: str) -> str:
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def _shown(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _without_controls(text: str) -> str:
+    # \r begins a line anew, as bars of progress do.
+    return CONTROL.sub(lambda found: "\r" if found[0] == "\r" else "", text)

@@ -1,0 +1,68 @@
+"""A session's log as it grows: output for the user, records for the client."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from client.console import LogWriter
+from training.dev_session import records, trees
+
+
+class Log:
+    """Splits a log into its records and the rest, in which paths are those of this machine."""
+
+    def __init__(
+        self, session: str, roots: Mapping[str, Path], record: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Begins.
+
+        Args:
+            session: its id.
+            roots: by its path in the session's copy, each folder here.
+            record: takes each record, after the output before it.
+        """
+        self._record = record
+        self._writer = LogWriter(sys.stdout)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._places = [
+            (
+                re.compile(rf"[^\s\"'(]*/{trees.SESSIONS}/{session}/{re.escape(root)}(?=/)"),
+                str(here),
+            )
+            for root, here in roots.items()
+        ]
+
+    def feed(self, piece: bytes) -> None:
+        """Takes the next piece, of any length."""
+        *lines, self._rest = (self._rest + self._decoder.decode(piece)).split("\n")
+        for line in lines:
+            found = records.parse(line)
+            if found is None:
+                self._writer.write(self._here(line) + "\n")
+            else:
+                self._record(found)
+
+    def _here(self, line: str) -> str:
+        for place, here in self._places:
+            line = here.join(place.split(line))
+        return line
+
+    def close(self) -> None:
+        """Writes what came without a line's end."""
+        self._writer.write(self._rest)
+        self._writer.close()
+        self._rest = ""
+
+
+def unread(pieces: Iterator[bytes], skip: int) -> Iterator[bytes]:
+    """What stands behind so many bytes of a log that is read again from its beginning."""
+    for piece in pieces:
+        if skip < len(piece):
+            yield piece[skip:]
+        skip = max(0, skip - len(piece))

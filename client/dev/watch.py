@@ -1,0 +1,48 @@
+"""Saved files, as the operating system tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import watchfiles
+
+from client.dev.sources import Sources
+from client.errors import ClientError
+
+STEP_MS = 20  # without a further change: an editor writes, then renames
+LOOK_MS = 500  # how often whoever waits may look at something else
+
+
+def saves(sources: Sources) -> Iterator[set[Path]]:
+    """Paths that were written, deleted or made, one set for each save.
+
+    Sets are empty twice a second without a save. Folders that are left out are not watched: those
+    of .git or a virtual environment would take thousands of watches.
+
+    Raises:
+        ClientError: the operating system watches no more.
+    """
+    new: set[Path] = set()  # folders
+    while True:
+        folders = sources.folders
+        try:
+            for changes in watchfiles.watch(
+                *folders,
+                watch_filter=None,
+                step=STEP_MS,
+                rust_timeout=LOOK_MS,
+                yield_on_timeout=True,
+                recursive=False,
+                raise_interrupt=True,
+            ):
+                # What came into a new folder before it was watched is found by looking again.
+                yield {Path(path) for _, path in changes} | new
+                new = sources.folders - folders
+                if sources.folders != folders:
+                    break
+        except OSError as error:
+            raise ClientError(
+                f"cannot watch {len(folders)} folders ({error}): leave some out in .gitignore, or "
+                "raise the limit: sudo sysctl fs.inotify.max_user_watches=524288"
+            ) from None

@@ -1,0 +1,1 @@
+"""Faults on purpose: `train drill` provokes one and compares the run with an undisturbed one."""

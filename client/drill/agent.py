@@ -1,0 +1,84 @@
+"""What a drill runs on the cluster: it kills one process of Ray's there, and says when.
+
+    python agent.py worker NODE PID
+    python agent.py node NODE
+    python agent.py head
+
+A job of its own, sent as this one file. It prints `{"at": seconds since 1970, "pid": ...}` a moment
+before it kills, for the log of a job whose head is gone cannot be read.
+
+A process is known by its place in Ray: a training worker is a child of its node's raylet, as is the
+actor that kills it; the head's GCS listens on the address that this driver is connected to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import ray  # makes the psutil known that it brings along
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import psutil  # isort: skip - images have no other
+
+NOTICE_S = 1.0  # until the line below can have been read
+
+
+class Killer:
+    """An actor on the node whose process is to be killed."""
+
+    def find(self, pid: int | None) -> int:
+        """The process: a worker of this node, or without one the node's raylet."""
+        raylet = os.getppid()
+        if pid is not None and psutil.Process(pid).ppid() != raylet:
+            raise ValueError(f"process {pid} is no worker of this node's raylet {raylet}")
+        return raylet if pid is None else pid
+
+    def kill(self, pid: int, at: float) -> None:
+        """Kills a process at a time; before a raylet its other workers, which outlive it."""
+        workers = psutil.Process(pid).children() if pid == os.getppid() else []
+        _kill(at, *(worker.pid for worker in workers if worker.pid != os.getpid()), pid)
+
+
+def main(target: str, node: str = "", pid: str = "") -> None:
+    """Kills a worker, a node's raylet, or the head's GCS."""
+    ray.init(log_to_driver=False)
+    if target == "head":
+        gcs = _listener(int(ray.get_runtime_context().gcs_address.rpartition(":")[2]))
+        _kill(_announce(gcs), gcs)
+        return
+    place = NodeAffinitySchedulingStrategy(node, soft=False)
+    killer: Any = ray.remote(Killer).options(num_cpus=0, scheduling_strategy=place).remote()
+    found = ray.get(killer.find.remote(int(pid) if target == "worker" else None))
+    done = killer.kill.remote(found, _announce(found))
+    ray.wait([done])  # of a raylet's end it hears as an error, which is what was wanted
+
+
+def _announce(pid: int) -> float:
+    at = time.time() + NOTICE_S
+    print(json.dumps({"at": at, "pid": pid}), flush=True)  # noqa: T201
+    return at
+
+
+def _kill(at: float, *pids: int) -> None:
+    time.sleep(max(0.0, at - time.time()))
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _listener(port: int) -> int:
+    for found in psutil.net_connections("tcp"):
+        address: Any = found.laddr
+        if found.status == psutil.CONN_LISTEN and address.port == port and found.pid:
+            return int(found.pid)
+    raise ValueError(f"no process of this user listens on the head's port {port}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

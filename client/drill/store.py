@@ -1,0 +1,215 @@
+"""An outage of the object store of a stack on this machine; the stack starts it again."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NoReturn, Protocol
+from urllib.parse import urlsplit
+
+import docker
+import psutil
+import urllib3
+from docker.errors import DockerException
+from docker.models.containers import Container as DockerContainer
+
+from client.errors import ClientError
+from client.outputs import StackOutputs
+
+STACK_LABEL = "trainyard.stack"
+SUPERVISED = "SUPERVISOR_ENABLED"  # what supervisord gives its programs
+BACK_S = 60
+STARTING = 500  # HTTP statuses from here on are the server's own faults
+POLL_S = 0.1
+# By themselves they end a process on the spot: its store would stay stopped.
+ENDING = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
+    *(signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2),
+)
+SUSPENDING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # and these suspend it
+
+
+class Server(Protocol):
+    """The store's server, found on this machine."""
+
+    what: str
+
+    def pause(self) -> None:
+        """Stops it where it is: its connections stay open and nothing answers."""
+
+    def restart(self) -> None:
+        """Ends it as it stands; it comes back by the policy of its runtime."""
+
+
+class Process:
+    """A supervised process; a kill ends a stopped one too, and supervisord starts it anew."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self.what = f"process {process.pid}"
+
+    def pause(self) -> None:
+        """Stops it, so that its connections stay open."""
+        self._process.suspend()
+
+    def restart(self) -> None:
+        """Kills it."""
+        self._process.kill()
+
+
+class Container:
+    """A container; one that was killed by hand would stay down, so it is restarted."""
+
+    def __init__(self, container: DockerContainer) -> None:
+        self._container = container
+        self.what = f"container {container.name}"
+
+    def pause(self) -> None:
+        """Freezes it."""
+        self._container.pause()
+
+    def restart(self) -> None:
+        """Kills it and starts it again."""
+        with suppress(DockerException):  # it was not frozen yet
+            self._container.unpause()
+        self._container.restart(timeout=0)
+
+
+def find(outputs: StackOutputs) -> Server:
+    """The server behind a stack's object store.
+
+    Raises:
+        ClientError: the stack has none, or not on this machine.
+    """
+    if outputs.ssh is not None:
+        raise ClientError(
+            f"the object store of stack {outputs.stack!r} is on {outputs.ssh.name}: store-loss "
+            "stops a process or a container of this machine; run the drill there"
+        )
+    if not outputs.object_store_endpoint:
+        raise ClientError(
+            f"stack {outputs.stack!r} has no object store, its results are files in "
+            f"{outputs.storage_url}: set objectStore to auto, or drill worker-loss or head-loss"
+        )
+    port = urlsplit(outputs.object_store_endpoint).port or 80
+    container = _container(outputs.stack, port)
+    if container is not None:
+        return container
+    for found in psutil.net_connections("tcp"):
+        address: Any = found.laddr
+        if found.status == psutil.CONN_LISTEN and address.port == port and found.pid:
+            process = psutil.Process(found.pid)
+            with suppress(psutil.Error):
+                if SUPERVISED in process.environ():
+                    return Process(process)
+    raise ClientError(
+        f"nothing that supervisord or a Docker Engine of this machine runs for you listens on "
+        f"{outputs.object_store_endpoint}: run the drill as the user, and on the machine, that "
+        f"brought stack {outputs.stack!r} up"
+    )
+
+
+@contextmanager
+def outage(server: Server, endpoint: str) -> Iterator[None]:
+    """The body runs while the store does not answer; afterwards it does, whatever happened.
+
+    A signal ends the body; where it would end the process (a closed terminal, `kill`), the process
+    ends once the store answers. Only SIGKILL leaves the store stopped.
+
+    Raises:
+        ClientError: it has not come back.
+    """
+    with _Signals() as signals:
+        try:
+            server.pause()
+            with signals.heard():
+                yield
+        finally:  # nothing interrupts it: a signal that came before has been heard above
+            server.restart()
+            _wait(endpoint)
+
+
+class _Signals:
+    """A signal ends the body of `heard` and nothing else: one that comes at another time waits.
+
+    Handlers do it, and no mask: a mask is of one thread, and another thread takes the signal.
+    """
+
+    def __init__(self) -> None:
+        self._came = 0  # the first one's number
+        self._heard = False
+        self._earlier: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        self._earlier = {each: signal.getsignal(each) for each in (*ENDING, *SUSPENDING)}
+        for each in SUSPENDING:
+            signal.signal(each, signal.SIG_IGN)
+        for each in ENDING:
+            if self._earlier[each] is not signal.SIG_IGN:  # as `nohup` does for SIGHUP
+                signal.signal(each, self._note)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        for each, handler in self._earlier.items():
+            signal.signal(each, handler)
+        if self._came and error is None:
+            _end(self._came)
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """In this body a signal raises what ends the process; the first one only."""
+        self._heard = True
+        try:
+            if self._came:
+                _end(self._came)
+            yield
+        finally:
+            self._heard = False
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self._came:  # once is enough
+            return
+        self._came = number
+        if self._heard:
+            _end(number)
+
+
+def _end(number: int) -> NoReturn:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    with suppress(OSError):  # of a terminal that is gone
+        print(  # noqa: T201
+            f"drill ended by {signal.Signals(number).name}; the object store is started again",
+            file=sys.stderr,
+            flush=True,
+        )
+    sys.exit(128 + number)
+
+
+def _container(stack: str, port: int) -> Container | None:
+    try:
+        client = docker.from_env()
+        found = client.containers.list(
+            filters={"label": f"{STACK_LABEL}={stack}", "publish": str(port)}
+        )
+    except DockerException:
+        return None
+    return Container(found[0]) if found else None
+
+
+def _wait(endpoint: str) -> None:
+    end = time.monotonic() + BACK_S
+    while time.monotonic() < end:
+        with suppress(urllib3.exceptions.HTTPError):
+            # Whoever has no key is refused by a store that works, and told to wait by one that
+            # still starts.
+            if urllib3.request("GET", endpoint, timeout=1, retries=False).status < STARTING:
+                return
+        time.sleep(POLL_S)
+    raise ClientError(
+        f"the object store at {endpoint} has not come back within {BACK_S} s: run `make up`"
+    )

@@ -1,0 +1,87 @@
+"""Where a stack is, and what to type next: what `make demo` ends with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from access.outputs import DASHBOARD_URL, SERVE_URL
+from client.outputs import Service, StackOutputs
+
+SOON = timedelta(hours=1)
+# What to say of a service that does not run; of the others nothing.
+MISSING = {"Prometheus": "none, for it is not on PATH (docs/monitoring.md)"}
+NOTES = {SERVE_URL: " (train serve RUN)"}
+
+
+def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
+    """What the stack has, each with its address; what it has not is left out."""
+    nodes = "; ".join(
+        f"{node.name} {node.cpus:g} CPU {node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
+        for node in outputs.nodes
+    )
+    rows = [
+        ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
+        ("nodes", nodes),
+        ("runs on", f"{ssh.name}: the addresses below are there" if (ssh := outputs.ssh) else ""),
+        ("to have them here", f"train tunnel -s {outputs.stack}" if ssh else ""),
+        ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
+        ("results", outputs.storage_url),
+        *(row for service in outputs.services for row in _service(service, outputs.stack)),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _service(service: Service, stack: str) -> list[tuple[str, str]]:
+    """Where a service is, and how to get the password or token for it."""
+    if not service.url:
+        return [(service.title, MISSING.get(service.title, ""))]
+    show = f"python -m engine output {{}} --show-secrets -s {stack}"
+    url, _, query = service.url.partition("?")
+    rows = [(service.title, url + NOTES.get(service.output, ""))]
+    if query:  # which holds a token
+        rows.append(("with its token", show.format(service.output)))
+    elif service.password:
+        what = "its password" if service.user else "its token"
+        command = show.format(service.login)
+        if service.output == DASHBOARD_URL:
+            command = f"train dashboard --print -s {stack}"
+        rows.append((what, command))
+    return rows
+
+
+def ends_soon(outputs: StackOutputs) -> str:
+    """A sentence when the stack's machines end themselves within the hour; else ""."""
+    if outputs.expires_at is None or outputs.expires_at - datetime.now(UTC) > SOON:
+        return ""
+    return (
+        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: what is on its "
+        f"machines then is lost; train pull RUN -s {outputs.stack} brings a run home"
+    )
+
+
+# By whether the stack is on other machines.
+RESULTS = {False: "results stay", True: "of rented machines nothing stays"}
+
+
+def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
+    """Commands for what a user is likely to want now, each with what it does."""
+    stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
+    make = "" if outputs.stack == "dev" else f" STACK={outputs.stack}"
+    return [
+        (f"train dashboard{stack}", "open Ray's dashboard, and print its token"),
+        (f"train runs{stack}", "what was trained, with its accuracies"),
+        (f"train show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
+        (f"train pull RUN{stack}", "bring its records and newest checkpoint here"),
+        (f"train submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
+        (f"train list{stack}", "jobs; then train logs, status and stop"),
+        (f"make down{make}", f"end everything; {RESULTS[outputs.ssh is not None]}"),
+    ]
+
+
+def _ending(moment: datetime) -> str:
+    """The time, and how far it is: `at 2026-01-31 18:00 UTC, in 2 h 05 min`."""
+    minutes = round((moment - datetime.now(UTC)).total_seconds() / 60)
+    hours, rest = divmod(abs(minutes), 60)
+    far = f"{hours} h {rest:02} min" if hours else f"{rest} min"
+    when = f"in {far}" if minutes >= 0 else f"{far} ago"
+    return f"at {moment:%Y-%m-%d %H:%M} UTC, {when}"

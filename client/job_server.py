@@ -1,0 +1,136 @@
+"""Ray's job server: the jobs that it knows, their logs, and how to stop them.
+
+Only a submission takes Ray's own client (submission.py), for Ray packs what is uploaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote
+
+from client.dashboard import Dashboard, UnreachableError, UnreadableError
+from client.outputs import StackOutputs
+
+
+class Status(StrEnum):
+    """Of a job."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it stays."""
+        return self not in ACTIVE
+
+
+ACTIVE = (Status.PENDING, Status.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job; texts are empty while the server does not know them.
+
+    Attributes:
+        submitted: else it is a program that uses the cluster by itself.
+        submission_id: "" for such a program.
+        job_id: Ray's own, once its driver runs.
+        start_time: in milliseconds since 1970; 0 before.
+        end_time: likewise.
+        node_id: of the node that its driver runs on.
+    """
+
+    status: Status
+    submitted: bool = True
+    entrypoint: str = ""
+    submission_id: str = ""
+    job_id: str = ""
+    message: str = ""
+    start_time: int = 0
+    end_time: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+    node_id: str = ""
+
+    @property
+    def run(self) -> str:
+        """The name of its run; "" for a job of another client."""
+        return self.metadata.get("run", "")
+
+
+class JobServer:
+    """The job server of a stack; every method may raise a DashboardError."""
+
+    def __init__(self, outputs: StackOutputs) -> None:
+        self._dashboard = Dashboard(outputs)
+
+    def version(self, timeout_s: float) -> Any:
+        """What the server says of its versions."""
+        return self._dashboard.get("/api/version", timeout_s)
+
+    def jobs(self) -> list[Job]:
+        """All jobs, submitted ones and others."""
+        found = self._dashboard.get("/api/jobs/")
+        if not isinstance(found, list):
+            raise UnreadableError("no list of jobs")
+        return [_job(value) for value in found]
+
+    def job(self, job_id: str) -> Job:
+        """One job, by its submission id."""
+        return _job(self._dashboard.get(_path(job_id)))
+
+    def log(self, job_id: str) -> str:
+        """All that a job has logged so far."""
+        found = self._dashboard.get(f"{_path(job_id)}/logs")
+        if not isinstance(found, dict) or not isinstance(found.get("logs"), str):
+            raise UnreadableError("no log")
+        return str(found["logs"])
+
+    def stop(self, job_id: str) -> None:
+        """Asks a job to end; it is killed some seconds later."""
+        self._dashboard.post(f"{_path(job_id)}/stop")
+
+    async def tail(self, job_id: str) -> AsyncIterator[str]:
+        """The pieces of a job's log as they come, from its beginning."""
+        import aiohttp  # noqa: PLC0415 - slow
+
+        url = f"{self._dashboard.url}{_path(job_id)}/logs/tail"
+        try:
+            async with (
+                aiohttp.ClientSession(headers=self._dashboard.headers) as session,
+                session.ws_connect(url) as stream,
+            ):
+                async for message in stream:
+                    if message.type == aiohttp.WSMsgType.TEXT:
+                        yield message.data
+        except aiohttp.ClientError as error:
+            raise UnreachableError(type(error).__name__) from None
+
+
+def _path(job_id: str) -> str:
+    return f"/api/jobs/{quote(job_id, safe='')}"
+
+
+def _job(value: Any) -> Job:
+    try:
+        return Job(
+            status=Status(value["status"]),
+            submitted=value["type"] == "SUBMISSION",
+            entrypoint=str(value["entrypoint"]),
+            submission_id=str(value["submission_id"] or ""),
+            job_id=str(value["job_id"] or ""),
+            message=str(value["message"] or ""),
+            start_time=int(value["start_time"] or 0),
+            end_time=int(value["end_time"] or 0),
+            metadata={str(k): str(v) for k, v in (value["metadata"] or {}).items()},
+            runtime_env=dict(value["runtime_env"] or {}),
+            node_id=str(value.get("driver_node_id") or ""),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableError(f"no job: {error!r}"[:80]) from None

@@ -1,0 +1,255 @@
+"""Jobs of a cluster: reach the job server, find a job, follow its log."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from client import parallel
+from client.dashboard import DashboardError, RefusedError, UnreachableError, UnreadableError
+from client.errors import ClientError
+from client.job_server import ACTIVE, Job, JobServer
+from client.outputs import StackOutputs
+
+SERVER_TIMEOUT_S = 3
+FIRST_LINE_POLL_S = 0.2
+POLL_S = 0.5
+RECONNECT_S = 1
+LOST_AFTER_S = 30
+LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd
+STOP_DEADLINE_S = 60
+WAITING_NOTICE_S = 5
+
+VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
+FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one leaves RAY_AUTH_MODE=token aside
+
+NO_ENVIRONMENT = "runtime_env setup failed"
+INSTALLER_ERRORS = ("ERROR: ", "error: ", "\u00d7 ")  # of pip, of uv
+
+
+def connect(outputs: StackOutputs) -> JobServer:
+    """The stack's job server.
+
+    Raises:
+        ClientError: nobody answers there, or the token is refused.
+    """
+    where = f"{outputs.dashboard_url} (stack {outputs.stack!r})"
+    server = JobServer(outputs)
+    try:
+        said = server.version(SERVER_TIMEOUT_S)
+    except RefusedError as error:
+        if error.status in (401, 403):
+            raise ClientError(
+                f"the job server at {where} refuses the token of the output rayToken "
+                f"({error.status}): the outputs are older than the cluster, or another stack's; "
+                "read them again without --outputs, or write the file anew"
+            ) from None
+        raise ClientError(
+            f"{where} answers {error.status} to a request for Ray's version: "
+            "it is no Ray dashboard, or it is still starting; try again, then look at its log"
+        ) from None
+    except UnreadableError:
+        said = None
+    except UnreachableError as error:
+        raise ClientError(
+            f"no job server answers at {where} ({error}): is the stack up? "
+            "run `make up`, or read the outputs of the right stack with --stack"
+        ) from None
+    _check_version(said, where)
+    return server
+
+
+def _check_version(said: object, where: str) -> None:
+    """Refuses a Ray that takes no notice of RAY_AUTH_MODE: whoever reaches it runs code."""
+    version = str(said.get("ray_version", "")) if isinstance(said, dict) else ""
+    found = VERSION.match(version)
+    if found is None:
+        raise ClientError(
+            f"{where} does not tell its version of Ray: it is no Ray dashboard; look at what "
+            "listens there"
+        )
+    if (int(found[1]), int(found[2])) < FIRST_WITH_TOKENS:
+        least = ".".join(map(str, FIRST_WITH_TOKENS))
+        raise ClientError(
+            f"the cluster at {where} is Ray {version[:40]}, which asks nobody for a token (from "
+            f"{least} on Ray does): run `make up` with the lock of this checkout, and end the old "
+            "one"
+        )
+
+
+def submissions(server: JobServer) -> list[Job]:
+    """Submitted jobs, newest first."""
+    return sorted((job for job in server.jobs() if job.submitted), key=lambda job: -job.start_time)
+
+
+def resolve(server: JobServer, wanted: str) -> Job:
+    """Finds a job by its submission id, or by its run's name.
+
+    Raises:
+        ClientError: none, or several jobs of that run of which not just one is active.
+    """
+    found = submissions(server)
+    exact = [job for job in found if job.submission_id == wanted]
+    of_run = [job for job in found if job.run == wanted]
+    active = [job for job in of_run if job.status in ACTIVE]
+    for choice in (exact, of_run, active):
+        if len(choice) == 1:
+            return choice[0]
+    if of_run:
+        ids = ", ".join(f"{job.submission_id} ({job.status})" for job in of_run)
+        raise ClientError(f"run {wanted!r} has several jobs: give one of {ids}")
+    raise ClientError(
+        f"no job and no run of this cluster is called {wanted[:80]!r}: `train list` shows the jobs"
+    )
+
+
+def read_log(server: JobServer, job_id: str) -> str:
+    """All that a job has logged so far.
+
+    Raises:
+        ClientError: the server has no way to it.
+    """
+    try:
+        return server.log(job_id)
+    except RefusedError:
+        raise ClientError(
+            f"the log of job {job_id} cannot be read: the node that it ran on is gone; "
+            f"train status {job_id} tells how it ended"
+        ) from None
+
+
+def failure(message: str) -> str:
+    """Why a job failed, as one line of Ray's message.
+
+    Of a runtime environment that could not be made, what the installer said stands behind a
+    traceback: its last error, else the last line.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    first = lines[0].partition(", last available logs")[0] if lines else "no reason is known"
+    if not first.startswith(NO_ENVIRONMENT):
+        return first
+    errors = [line for line in lines if line.startswith(INSTALLER_ERRORS)]
+    return f"{first.rstrip('.')}: {(errors or lines)[-1][:500]}"
+
+
+def follow(
+    server: JobServer,
+    job_id: str,
+    write: Callable[[str], None],
+    notice: Callable[[Job], None] = lambda _: None,
+    lost_after_s: float = LOST_AFTER_S,
+) -> Job:
+    """Writes a job's log as it grows, each character once, until the job has ended.
+
+    Ray's own stream looks once a second, and again before its end; so the first line and the
+    rest after the job's end are asked for directly.
+
+    Args:
+        server: that has the job.
+        job_id: submission id.
+        write: takes the next piece of the log.
+        notice: called once when the job still waits after some seconds.
+        lost_after_s: how long the server may be out of reach.
+
+    Returns:
+        The job in its final state.
+
+    Raises:
+        ClientError: the server did not answer for so long; the job goes on.
+    """
+    return asyncio.run(_follow(server, job_id, _Log(write), notice, lost_after_s))
+
+
+def wait_for_end(server: JobServer, job_id: str) -> Job:
+    """Waits until a job that was told to stop has ended; Ray kills it after some seconds.
+
+    Raises:
+        ClientError: it has not ended within a minute.
+    """
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    while time.monotonic() < deadline:
+        with suppress(UnreachableError, UnreadableError):  # cut
+            job = server.job(job_id)
+            if job.status.ended:
+                return job
+        time.sleep(FIRST_LINE_POLL_S)
+    raise ClientError(
+        f"job {job_id} was told to stop and has not ended within {STOP_DEADLINE_S} s: "
+        f"look at it with train status {job_id}"
+    )
+
+
+class _Log:
+    """Takes the same text from several readers and passes each character on once."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self.length = 0
+
+    def feed(self, offset: int, text: str) -> int:
+        """Takes a piece that begins at an offset; returns the offset after it."""
+        end = offset + len(text)
+        if end > self.length:
+            self._write(text[self.length - offset :])
+            self.length = end
+        return end
+
+
+async def _follow(
+    server: JobServer,
+    job_id: str,
+    log: _Log,
+    notice: Callable[[Job], None],
+    lost_after_s: float,
+) -> Job:
+    tail = asyncio.create_task(_tail(server, job_id, log))
+    started = answered = time.monotonic()
+    noticed = False
+    try:
+        while True:
+            try:
+                job: Job = await _aside(server.job, job_id)
+                ended = job.status.ended
+                if ended or not log.length:
+                    log.feed(0, await _aside(read_log, server, job_id))
+                answered = time.monotonic()
+                if ended:
+                    return job
+            except ClientError:
+                if ended:  # the job's node is gone; its result is known all the same
+                    return job
+            except (DashboardError, TimeoutError) as error:
+                if time.monotonic() - answered > lost_after_s:
+                    raise ClientError(
+                        f"lost the job server for {lost_after_s:g} s "
+                        f"({str(error) or 'no answer'}); the job goes on "
+                        f"as long as its cluster: train logs -f {job_id}"
+                    ) from None
+            else:
+                if not noticed and not log.length and answered - started > WAITING_NOTICE_S:
+                    noticed = True
+                    notice(job)
+            await asyncio.sleep(POLL_S if log.length else FIRST_LINE_POLL_S)
+    finally:
+        tail.cancel()
+
+
+async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
+    # Not the loop's executor: it would wait for a request that hangs when the user lets go.
+    work = asyncio.wrap_future(parallel.start(request, *arguments))
+    return await asyncio.wait_for(work, LOST_AFTER_S)
+
+
+async def _tail(server: JobServer, job_id: str, log: _Log) -> None:
+    while True:
+        offset = 0
+        try:
+            async for text in server.tail(job_id):
+                offset = log.feed(offset, text)
+        except (DashboardError, OSError):
+            pass  # cut: the stream begins anew, the log knows what it has passed on
+        await asyncio.sleep(RECONNECT_S)

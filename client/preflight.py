@@ -1,0 +1,163 @@
+"""What is checked before anything is sent; all faults go into one message."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from client import feasibility, package, parallel
+from client.errors import ClientError
+from client.feasibility import Bundle
+from client.outputs import StackOutputs
+
+if TYPE_CHECKING:
+    from client.job_server import JobServer
+
+BUCKET_DEADLINE_S = 4.5
+
+
+def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
+    """Refuses a request that the declared nodes can never hold.
+
+    Raises:
+        ClientError: naming the largest node.
+    """
+    why = feasibility.shortfall(bundles, outputs.nodes)
+    if why is not None:
+        raise ClientError(
+            f"the job {why}: ask for less, declare a larger node in the settings of stack "
+            f"{outputs.stack!r} and run `make up`, or queue it all the same with --force"
+        )
+
+
+def check_versions(outputs: StackOutputs) -> None:
+    """Refuses a client whose Ray or Python is not the nodes'.
+
+    Raises:
+        ClientError: naming both versions.
+    """
+    mine = {
+        "Ray": (importlib.metadata.version("ray"), outputs.ray_version),
+        "Python": (f"{sys.version_info.major}.{sys.version_info.minor}", outputs.python_version),
+    }
+    wrong = [
+        f"{name} {here} here, {there} there"
+        for name, (here, there) in mine.items()
+        if here != there
+    ]
+    if wrong:
+        raise ClientError(
+            f"this client and stack {outputs.stack!r} do not match ({'; '.join(wrong)}): "
+            "run `make setup` in the checkout that brought the stack up, then `make up`; another "
+            f"Python is chosen with `make setup PYTHON=python{outputs.python_version}`"
+        )
+
+
+def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> None:
+    """Refuses secrets in what the dashboard shows, and uploads too large or with secrets.
+
+    Raises:
+        ClientError: naming the variable or the files.
+    """
+    for name, value in runtime_env.get("env_vars", {}).items():
+        if any(secret in str(value) for secret in outputs.secrets):
+            raise ClientError(
+                f"environment variable {name} of the runtime environment holds a secret of the "
+                "stack, which the dashboard would show: leave it out, the nodes have what they need"
+            )
+    local = [runtime_env.get("working_dir"), *runtime_env.get("py_modules", [])]
+    for location in local:
+        if location is None or package.is_remote(location):
+            continue
+        folder = Path(location)
+        if not folder.is_dir():
+            raise ClientError(f"{location} is not a folder: give one whose content to upload")
+        found = package.entries(folder, runtime_env["excludes"])
+        package.check(found, location, outputs.secrets)
+
+
+def check_bucket(outputs: StackOutputs) -> None:
+    """Puts, gets and deletes a marker in the store, unless that is a folder of another machine.
+
+    Raises:
+        ClientError: one of the three failed, or took too long.
+    """
+    if outputs.ssh is not None and outputs.storage_url.startswith("file:"):
+        return
+
+    def work() -> None:
+        from client import store  # noqa: PLC0415 - slow
+
+        store.check(store.open_store(outputs))
+
+    try:
+        # A name server that does not answer is bound by no timeout of the S3 client.
+        parallel.start(work).result(BUCKET_DEADLINE_S)
+    except FutureTimeoutError:
+        raise ClientError(
+            f"{outputs.storage_url} at {outputs.object_store_endpoint} gave no answer within "
+            f"{BUCKET_DEADLINE_S} s: is the object store up, and its address right? run `make up`"
+        ) from None
+
+
+def run(
+    runtime_env: dict[str, Any],
+    run_name: str,
+    outputs: StackOutputs,
+) -> JobServer:
+    """Runs the checks that take time side by side.
+
+    Args:
+        runtime_env: what is to be sent.
+        run_name: must have no active job.
+        outputs: of the stack.
+
+    Returns:
+        The job server.
+
+    Raises:
+        ClientError: listing every fault.
+    """
+    checks: list[Future[Any]] = [
+        parallel.start(check, *arguments)
+        for check, arguments in _checks(runtime_env, run_name, outputs)
+    ]
+    faults = []
+    for check in checks:
+        try:
+            check.result()
+        except ClientError as error:
+            faults.append(str(error))
+    if faults:
+        raise ClientError("\n".join(faults))
+    server: JobServer = checks[0].result()
+    return server
+
+
+def _checks(
+    runtime_env: dict[str, Any], run_name: str, outputs: StackOutputs
+) -> list[tuple[Callable[..., Any], tuple[object, ...]]]:
+    return [
+        (_connect_for, (run_name, outputs)),
+        (check_versions, (outputs,)),
+        (check_bucket, (outputs,)),
+        (check_runtime_env, (runtime_env, outputs)),
+    ]
+
+
+def _connect_for(run_name: str, outputs: StackOutputs) -> JobServer:
+    from client import jobs  # noqa: PLC0415 - slow
+
+    server = jobs.connect(outputs)
+    for job in jobs.submissions(server):
+        if job.run == run_name and not job.status.ended:
+            raise ClientError(
+                f"run {run_name!r} is being trained by job {job.submission_id} ({job.status}): "
+                f"follow it (train logs -f {job.submission_id}), stop it, or take another --name"
+            )
+    return server

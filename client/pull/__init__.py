@@ -1,0 +1,1 @@
+"""`train pull`: a run's results from the store to this machine."""

@@ -1,0 +1,61 @@
+"""`train pull --follow`: pass after pass while a job of the run is queued or runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from client import jobs
+from client.dashboard import DashboardError
+from client.errors import ClientError
+from client.job_server import JobServer
+from client.pull.transfer import Pulled, Transfer
+
+POLL_S = 5.0
+
+
+def follow(
+    server: JobServer,
+    run: str,
+    transfer: Transfer,
+    tell: Callable[[Pulled], None],
+    lost_after_s: float,
+) -> str:
+    """Pulls what is new until no job of the run is active, and then once more.
+
+    Args:
+        server: knows the jobs.
+        run: name of the run.
+        transfer: of the run.
+        tell: is called with each pass that brought something, and the last.
+        lost_after_s: how long the server may be out of reach.
+
+    Returns:
+        How the last job ended, as "SUCCEEDED"; "" where the server knows none of the run.
+
+    Raises:
+        ClientError: a pass failed, there is no such run, or the server was lost.
+    """
+    answered = time.monotonic()
+    while True:
+        active, ended = True, ""
+        try:
+            found = [job for job in jobs.submissions(server) if job.run == run]
+            active = any(not job.status.ended for job in found)
+            ended = str(found[0].status) if found else ""
+            answered = time.monotonic()
+        except DashboardError as error:
+            if time.monotonic() - answered > lost_after_s:
+                raise ClientError(
+                    f"lost the job server for {lost_after_s:g} s ({error}): whether run {run} goes "
+                    "on is not known; pull again without --follow for what the store has"
+                ) from None
+        # Asked before this pass: what a job stored before its end is seen.
+        pulled = transfer.run()
+        if pulled is None and not active:
+            raise ClientError(f"no run is called {run!r}, and no job of it waits: see `train runs`")
+        if pulled is not None and (pulled.brought or not active):
+            tell(pulled)
+        if not active:
+            return ended
+        time.sleep(POLL_S)

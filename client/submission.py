@@ -1,0 +1,231 @@
+"""From a command line to a submitted job: what is sent, and the checks before it is."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Any
+
+from client import conda, parallel, preflight, scripts
+from client.errors import ClientError
+from client.feasibility import Bundle
+from client.outputs import StackOutputs
+from client.package import NEVER_UPLOADED
+from training import run_folder
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+    from client.job_server import JobServer
+
+SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+SCRIPT = "script"  # metadata: the script's path, to find it again
+NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as of a cluster just started
+TRIES = 3
+PACKAGING_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for; the entrypoint's amounts are Ray's options of these names."""
+
+    script: scripts.Script
+    arguments: Sequence[str]
+    run_name: str
+    runtime_env: dict[str, Any]
+    submission_id: str | None
+    num_cpus: float | None
+    num_gpus: float | None
+    memory: int | None
+    resources: dict[str, float] | None
+
+    @property
+    def entrypoint(self) -> Bundle:
+        """The entrypoint's own bundle."""
+        amounts = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
+        return {k: float(v) for k, v in amounts.items() if v} | (self.resources or {})
+
+
+def default_run_name(script: scripts.Script) -> str:
+    """A name that no earlier run has: the script's and the time in seconds."""
+    return f"{script.name.lower()}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+
+def runtime_env(
+    file: Path | None, script: scripts.Script, run_name: str, *, progress: bool
+) -> dict[str, Any]:
+    """The runtime environment of a job: the user's file, the code, what the run must know.
+
+    Args:
+        file: YAML or JSON of Ray's keys.
+        script: names the code to upload.
+        run_name: the run's name.
+        progress: whether somebody watches.
+
+    Raises:
+        ClientError: the file is not a mapping.
+    """
+    env: dict[str, Any] = {}
+    if file is not None:
+        import yaml  # noqa: PLC0415 - slow
+
+        try:
+            env = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ClientError(f"cannot read runtime environment {file}: {error}") from None
+        if not isinstance(env, dict):
+            raise ClientError(f"runtime environment {file} is no mapping of Ray's keys to values")
+    if script.working_dir is not None:
+        env["working_dir"] = script.working_dir
+    if script.module is not None:
+        env["py_modules"] = [*env.get("py_modules", []), str(script.module)]
+    env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
+    env["env_vars"] = env.get("env_vars", {}) | {
+        run_folder.RUN_VARIABLE: run_name,
+        run_folder.COMMIT_VARIABLE: commit(script.path.parent),
+        run_folder.PROGRESS_VARIABLE: "1" if progress else "0",
+    }
+    return env
+
+
+def commit(folder: Path) -> str:
+    """The git commit of a folder, with `-dirty` behind it when files differ; "" without git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        result = subprocess.run(
+            [*command, "--exclude=*"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip()
+
+
+def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[JobServer, str]:
+    """Checks a request and sends it.
+
+    Args:
+        request: what to run.
+        outputs: of the stack to run it on.
+        force: sends what no declared node can hold.
+
+    Returns:
+        The job server, and the job's submission id.
+
+    Raises:
+        ClientError: a check failed, or the server refused the job.
+    """
+    demand = scripts.demand(request.script, request.arguments)
+    bundles = [request.entrypoint, *demand] if request.entrypoint else demand
+    if not force:
+        preflight.check_feasible(bundles, outputs)
+    server = preflight.run(request.runtime_env, request.run_name, outputs)
+    conda.check(request.runtime_env, server, outputs, send)
+    print(f"Job submission server address: {outputs.dashboard_url}", flush=True)  # noqa: T201
+    _show_packaging()
+    submission_id = send(
+        outputs,
+        entrypoint=join([*request.script.command, *request.arguments]),
+        submission_id=request.submission_id,
+        runtime_env=request.runtime_env,
+        metadata=metadata(
+            request.script,
+            request.run_name,
+            request.runtime_env["env_vars"][run_folder.COMMIT_VARIABLE],
+            bundles,
+        ),
+        entrypoint_num_cpus=request.num_cpus,
+        entrypoint_num_gpus=request.num_gpus,
+        entrypoint_memory=request.memory,
+        entrypoint_resources=request.resources,
+    )
+    return server, submission_id
+
+
+def metadata(
+    script: scripts.Script, run_name: str, commit: str, demand: Sequence[Bundle]
+) -> dict[str, str]:
+    """What the cluster keeps of a job for `train list`, `status` and `drill`."""
+    return {
+        "run": run_name,
+        "job": script.name,
+        SCRIPT: str(script.path),
+        "commit": commit,
+        "user": getpass.getuser(),
+        "demand": json.dumps(list(demand)),
+    }
+
+
+def send(outputs: StackOutputs, **job: Any) -> str:
+    """Packs, uploads and submits by Ray's own client, for the packages are of Ray's making.
+
+    Args:
+        outputs: of the stack.
+        job: what Ray's `submit_job` takes.
+
+    Returns:
+        The job's submission id.
+
+    Raises:
+        ClientError: the server refused the job, or was not reached.
+    """
+    from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - slow
+
+    # Ray prefers these two to the address that it is given: the job would go elsewhere.
+    for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
+        os.environ.pop(variable, None)
+    bearer = {"Authorization": f"Bearer {outputs.ray_token}"}
+    try:
+        return _send(JobSubmissionClient(outputs.dashboard_url, headers=bearer), **job)
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        # The server answers with its traceback, whose last error is the reason.
+        said = SERVER_ERROR.findall(str(error)) or [str(error)]
+        raise ClientError(
+            f"the job was not taken: {said[-1]}; "
+            "mend the runtime environment or the options, then submit again"
+        ) from None
+
+
+def _send(client: JobSubmissionClient, **job: Any) -> str:
+    for _ in range(TRIES - 1):
+        try:
+            return client.submit_job(**job)
+        except RuntimeError as error:
+            if NO_NODE_YET not in str(error):
+                raise
+            print("no node of the cluster takes jobs yet; asking again", flush=True)  # noqa: T201
+    return client.submit_job(**job)
+
+
+def prepare() -> Future[None]:
+    """Imports, beside the reading of the outputs, what a submission will need.
+
+    Returns:
+        Done when it is imported. Wait for it before the checks begin: threads that import the same
+        packages at a time can meet them half made, or wait for one another for ever.
+    """
+
+    def load() -> None:
+        from ray import job_submission  # noqa: F401, PLC0415 - slow
+
+        from client import bucket, jobs  # noqa: F401, PLC0415 - slow
+
+    return parallel.start(load)
+
+
+def _show_packaging() -> None:
+    for name in PACKAGING_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(logging.StreamHandler(sys.stdout))
+        logger.propagate = False

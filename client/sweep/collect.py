@@ -1,0 +1,70 @@
+"""Brings a point's result and files from the store into the sweep's folder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from client import store
+from client.errors import ClientError
+from client.job_server import Job, Status
+from client.jobs import failure
+from client.outputs import StackOutputs
+from client.sweep.point import Outcome, Point
+from client.sweep.records import Record, Records
+from training.sweep import result
+
+
+def collect(
+    point: Point, job_id: str, job: Job | None, records: Records, outputs: StackOutputs
+) -> Outcome | None:
+    """Takes what a point has left; it is removed from the store once it is here.
+
+    Args:
+        point: the point.
+        job_id: of the job that ran it.
+        job: that job at its end; None where the cluster does not know it.
+        records: of the sweep.
+        outputs: of the stack.
+
+    Returns:
+        How it ended; None when a job that nobody knows any more has left nothing.
+
+    Raises:
+        ClientError: the store cannot be read, or the sweep's folder cannot be written.
+    """
+    place = store.open_store(outputs)
+    record_key, archive_key = result.keys(records.name, point.number, job_id)
+    content = place.get(record_key)
+    if content is None:
+        if job is None:
+            return None
+        records.forget(point.identity)
+        return Outcome(job=job_id, error=_why(job))
+    try:
+        found = result.read(content)
+    except ValueError as error:
+        raise ClientError(f"{place.url}/{record_key}: {error}; remove it, and try again") from None
+    packed = place.get(archive_key)
+    if packed:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(packed)
+            file.flush()
+            records.unpack(Path(file.name))
+    if found.completed:
+        done = Record(job=job_id, overrides=point.overrides, done=True, value=found.value)
+        records.put(point.identity, done)
+    else:
+        records.forget(point.identity)
+    for key in (archive_key, record_key):
+        place.delete(key)
+    why = "" if found.completed else found.error or "failed"
+    return Outcome(job=job_id, value=found.value, error=why, note=found.note)
+
+
+def _why(job: Job) -> str:
+    if job.status is Status.STOPPED:
+        return "was stopped"
+    if job.status is Status.FAILED:
+        return failure(job.message)
+    return "its job left no result in the store"

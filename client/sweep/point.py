@@ -1,0 +1,50 @@
+"""A point of a sweep, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from client.feasibility import Bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point.
+
+    Attributes:
+        number: its place in the sweep, from 0.
+        overrides: what it has of its own, as `optimizer.lr=0.1`.
+        identity: the same for the same point of a later start.
+        bundle: what it asks for.
+        runtime_env: file of Ray's keys; None without one.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    identity: str
+    bundle: Bundle
+    runtime_env: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """Its number and its overrides."""
+        return " ".join((f"[{self.number}]", *self.overrides))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a point ended.
+
+    Attributes:
+        job: submission id; "" for a point that was not sent.
+        value: what its function returned.
+        error: one line; "" for a point that is done.
+        note: what did not come along; "" where all did.
+    """
+
+    job: str = ""
+    value: Any = None
+    error: str = ""
+    note: str = ""

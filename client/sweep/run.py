@@ -1,0 +1,161 @@
+"""Runs the points of a sweep on a stack, and goes on with what an earlier start has left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from client import conda, feasibility, jobs, preflight, submission
+from client.console import LogWriter, clean, say, warn
+from client.errors import ClientError
+from client.job_server import ACTIVE, Job, JobServer
+from client.outputs import StackOutputs
+from client.sweep import collect, upload
+from client.sweep.log import Prefixed
+from client.sweep.point import Outcome, Point
+from client.sweep.queueing import LetGoError, Queue
+from client.sweep.records import Record, Records
+from client.sweep.upload import Upload
+
+
+@dataclass
+class Sweep:
+    """The points of one start.
+
+    Attributes:
+        points: all of them.
+        records: of the sweep's folder.
+        outputs: of the stack.
+        sent: what all jobs have in common.
+        as_tasks: one job for all of them.
+        outcomes: by the points' numbers, as they end.
+    """
+
+    points: Sequence[Point]
+    records: Records
+    outputs: StackOutputs
+    sent: Upload
+    as_tasks: bool
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    def run(self) -> list[Outcome]:
+        """Runs what is not done.
+
+        Returns:
+            How each point ended, in their order.
+
+        Raises:
+            ClientError: nothing can be sent, or no result can be kept.
+            LetGoError: the user let go.
+        """
+        server = jobs.connect(self.outputs)
+        todo, flying = self._split(server)
+        if todo:
+            name = self.records.name
+            for file in {point.runtime_env for point in todo}:
+                env = self.sent.environment(name, file)
+                preflight.run(env, name, self.outputs)
+                conda.check(env, server, self.outputs, submission.send)
+        if self.as_tasks:
+            self._run_tasks(server, todo, flying)
+        else:
+            queue = Queue(
+                self.outputs.nodes,
+                self._send,
+                lambda point, job_id: self._follow(server, point, job_id),
+                self._end,
+            )
+            queue.run(todo, flying)
+        return [self.outcomes[point.number] for point in self.points]
+
+    def _split(self, server: JobServer) -> tuple[list[Point], list[tuple[Point, str]]]:
+        """Sorts the points out: done, refused, running, to be sent."""
+        known = {job.submission_id: job for job in server.jobs()}
+        todo: list[Point] = []
+        flying: list[tuple[Point, str]] = []
+        for point in self.points:
+            record = self.records.get(point.identity)
+            if record is None:
+                if self._fits(point):
+                    todo.append(point)
+                continue
+            job = known.get(record.job)
+            if record.done:
+                self.outcomes[point.number] = Outcome(job=record.job, value=record.value)
+            elif job is not None and job.status in ACTIVE:
+                flying.append((point, record.job))
+            else:
+                found = collect.collect(point, record.job, job, self.records, self.outputs)
+                if found is None or found.error:
+                    todo.append(point)
+                else:
+                    self.outcomes[point.number] = found
+        if done := len(self.outcomes) - sum(bool(o.error) for o in self.outcomes.values()):
+            say(f"points: {done} of {len(self.points)} are done already")
+        return todo, flying
+
+    def _fits(self, point: Point) -> bool:
+        why = feasibility.shortfall([point.bundle], self.outputs.nodes)
+        if why is None:
+            return True
+        remedy = feasibility.remedy([point.bundle], self.outputs.nodes)
+        self._ended(point, Outcome(error=f"{why}: ask for less, or {remedy} and run `make up`"))
+        return False
+
+    def _send(self, point: Point) -> str:
+        job_id = upload.new_job_id()
+        # Noted before: a job that nobody knows would run twice.
+        self.records.put(point.identity, Record(job=job_id, overrides=point.overrides))
+        try:
+            self.sent.send_point(point, job_id)
+        except ClientError:
+            self.records.forget(point.identity)
+            raise
+        return job_id
+
+    def _follow(self, server: JobServer, point: Point, job_id: str) -> Job:
+        return self._log(server, job_id, LogWriter(Prefixed(f"[{point.number}]")))
+
+    def _log(self, server: JobServer, job_id: str, writer: LogWriter) -> Job:
+        patience = jobs.LOST_THROUGH_SSH_S if self.outputs.ssh else jobs.LOST_AFTER_S
+        try:
+            return jobs.follow(server, job_id, writer.write, lost_after_s=patience)
+        finally:
+            writer.close()
+
+    def _end(self, point: Point, job_id: str, job: Job | str) -> None:
+        if isinstance(job, str):
+            self._ended(point, Outcome(job=job_id, error=job))
+            return
+        found = collect.collect(point, job_id, job, self.records, self.outputs)
+        self._ended(point, found or Outcome(job=job_id, error="left no result"))
+
+    def _ended(self, point: Point, outcome: Outcome) -> None:
+        self.outcomes[point.number] = outcome
+        if outcome.note:
+            warn(f"{point.label}: {outcome.note}")
+        if outcome.error:
+            warn(f"{point.label}: failed: {outcome.error}")
+        else:
+            say(f"{point.label}: done, {clean(outcome.value)[:80]}")
+
+    def _run_tasks(
+        self, server: JobServer, todo: Sequence[Point], flying: Sequence[tuple[Point, str]]
+    ) -> None:
+        groups: dict[str, list[Point]] = {}
+        for point, job_id in flying:
+            groups.setdefault(job_id, []).append(point)
+        if todo:
+            job_id = upload.new_job_id()
+            groups[job_id] = list(todo)
+            for point in todo:
+                self.records.put(point.identity, Record(job=job_id, overrides=point.overrides))
+            self.sent.send_tasks(todo, job_id)
+            say(f"points: {len(todo)} tasks of job {job_id}, as many at once as there is room for")
+        for job_id, points in groups.items():
+            try:
+                job = self._log(server, job_id, LogWriter())
+            except KeyboardInterrupt:
+                raise LetGoError([job_id], 0) from None
+            for point in points:
+                self._end(point, job_id, job)

@@ -1,0 +1,217 @@
+"""Alertmanager: sends what Prometheus finds wrong with the cluster to a webhook.
+
+The rules are Prometheus's, which shows them also where no Alertmanager runs. It asks for no
+password: others reach it only through the gateway, which does.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import yaml
+
+from cluster import gateway
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Text
+from cluster.inputs import join
+from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
+from cluster.stack import Stack
+
+SERVICE = "alertmanager"
+# renovate: datasource=docker depName=prom/alertmanager
+IMAGE = "prom/alertmanager:v0.34.2"
+PORT = "alertmanagerPort"
+WEBHOOK = "alertWebhookUrl"
+DATA = Volume(name="data", keep=True, mount="/alertmanager")  # silences, and what was sent
+CONFIG_FILE = "alertmanager.yml"  # a secret: whoever has a webhook's URL may post to it
+REPEAT = "4h"  # while nothing changes
+LOST = "ray_node_manager_unexpected_worker_failure_total"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertingArgs:
+    """Arguments of Alertmanager.
+
+    Attributes:
+        runtime: where it runs.
+        port: TCP port.
+        webhook: URL that alerts are posted to; a secret.
+    """
+
+    runtime: Runtime
+    port: int
+    webhook: str
+
+
+class Alerting(pulumi.ComponentResource):
+    """Alertmanager.
+
+    Attributes:
+        url: its URL, for users.
+    """
+
+    url: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: AlertingArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Alerting", name, None, opts)
+        runtime = args.runtime
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program=SERVICE,
+                arguments=[
+                    f"--config.file={runtime.file(SERVICE, CONFIG_FILE)}",
+                    f"--storage.path={runtime.volume(SERVICE, DATA)}",
+                    join("--web.listen-address=", runtime.listen_address(SERVICE), f":{args.port}"),
+                    # Empty: it looks for no others of its kind, and opens no port for them.
+                    "--cluster.listen-address=",
+                ],
+                secrets={CONFIG_FILE: pulumi.Output.secret(configuration(args.webhook))},
+                volumes=[DATA],
+                ports=[Port(number=args.port, setting=PORT, published=True)],
+                health=[HealthCheck(port=args.port, path="/-/ready")],
+                probe=Probe.WGET,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, args.port))
+        self.register_outputs({"url": self.url})
+
+
+def configuration(webhook: str) -> str:
+    """Return Alertmanager's configuration: all alerts go to one webhook, also when they end."""
+    return yaml.safe_dump(
+        {
+            "route": {
+                "receiver": "webhook",
+                "group_by": ["alertname"],
+                "group_wait": "10s",
+                "repeat_interval": REPEAT,
+            },
+            "receivers": [
+                {
+                    "name": "webhook",
+                    "webhook_configs": [{"url": webhook, "send_resolved": True}],
+                }
+            ],
+        }
+    )
+
+
+def rules(nodes: int) -> str:
+    """Return Prometheus's rules.
+
+    Args:
+        nodes: how many Ray nodes the cluster has, its head included.
+    """
+    alive = "count(ray_node_cpu_utilization)"
+    return yaml.safe_dump(
+        {
+            "groups": [
+                {
+                    "name": "trainyard",
+                    "rules": [
+                        _rule(
+                            "RayHeadDown",
+                            f"absent({alive})",
+                            "1m",
+                            "No Ray node reports: the head does not answer",
+                            "run `pulumi refresh`, then `pulumi up`",
+                        ),
+                        _rule(
+                            "RayNodeDown",
+                            f"{alive} < {nodes}",
+                            "1m",
+                            f"{{{{ $value }}}} of {nodes} Ray nodes are alive",
+                            "run `pulumi refresh`, then `pulumi up`",
+                        ),
+                        _rule(
+                            "RayWorkerProcessLost",
+                            # Not increase(): the first failure makes the figure, and is none.
+                            f"{LOST} - ({LOST} offset 10m or {LOST} * 0) > 0",
+                            "0s",
+                            "Processes of jobs ended unexpectedly on {{ $labels.instance }}",
+                            "read `train logs JOB`; the node may lack memory",
+                        ),
+                        _rule(
+                            "DiskAlmostFull",
+                            "ray_node_disk_free / (ray_node_disk_free + ray_node_disk_usage) < 0.1",
+                            "5m",
+                            "{{ $labels.instance }} has less than a tenth of its disk free",
+                            "remove what is not needed: checkpoints need room",
+                        ),
+                        _rule(
+                            "MemoryAlmostFull",
+                            "ray_node_mem_used / ray_node_mem_total > 0.95",
+                            "5m",
+                            "{{ $labels.instance }} uses more than 95 % of its memory",
+                            "use a smaller batch or fewer processes for data loading",
+                        ),
+                        _rule(
+                            "GpusIdle",
+                            "max(max_over_time(ray_node_gpus_utilization[1h])) < 5",
+                            "1h",
+                            "No GPU has done anything for an hour",
+                            "end rented machines that you do not need: `pulumi destroy`",
+                        ),
+                    ],
+                }
+            ]
+        },
+        sort_keys=False,
+    )
+
+
+def _rule(name: str, expression: str, lasting: str, what: str, action: str) -> dict[str, Any]:
+    return {
+        "alert": name,
+        "expr": expression,
+        "for": lasting,
+        "annotations": {"summary": what, "action": action},
+    }
+
+
+def address(stack: Stack) -> pulumi.Input[str]:
+    """Return host:port of Alertmanager for other services, "" where none runs."""
+    runs = any(service.name == SERVICE for service in stack.services)
+    return stack.runtime.address(SERVICE, stack.port(PORT)) if runs else ""
+
+
+def declare(stack: Stack) -> None:
+    """Declare the Alertmanager of a stack."""
+    alerting = Alerting(
+        "alerting",
+        AlertingArgs(
+            runtime=stack.runtime,
+            port=stack.port(PORT),
+            webhook=stack.settings.of_services[WEBHOOK],
+        ),
+    )
+    stack.outputs[ENDPOINT.url] = alerting.url
+
+
+ENDPOINT = Endpoint(
+    title="Alertmanager",
+    url="alertmanagerUrl",
+    login="alertmanagerPassword",
+    user=gateway.USER,
+)
+DESCRIPTOR = Descriptor(
+    program=SERVICE,
+    declare=declare,
+    image=IMAGE,
+    source=Source.MACHINE,
+    commands=(SERVICE, "prometheus-alertmanager"),  # the latter is Debian's name
+    ports=(PortSetting(key=PORT, password=True),),
+    limit=Limit(memory_mib=512, processes=512),
+    settings={
+        WEBHOOK: Text(
+            pattern=r"(https?://\S+)?",
+            bound="must be an http or https URL",
+            action=f"set it with `pulumi config set --secret {WEBHOOK} URL`, or remove it",
+        )
+    },
+    wanted=lambda settings: bool(settings.of_services[WEBHOOK]),
+    endpoints=(ENDPOINT,),
+)

@@ -1,0 +1,99 @@
+"""What a Ray node does inside `ray start`: before its processes start, and while they run.
+
+It ends with its raylet, however that ended. `ray start --block` ends, and whatever supervises it
+starts the node anew, when a process of the node crashes. A raylet that ended in order is left at
+that, for `ray stop` ends it so. But it does so by itself as well: when one of its agents is gone,
+and when the head took it for dead. Ray has no setting for that; such a node would never come back.
+
+Its processes run in a virtual environment that is empty but for the path of the real one's
+packages. For a job with a `pip` list Ray copies the environment that the node runs in: with PyTorch
+6 GB. A copy of the empty one has some KB, and pip finds there what the real one has.
+
+This module is a file of every node, wherever that runs, and needs nothing beside it but Ray.
+"""
+
+import contextlib
+import os
+import sys
+import sysconfig
+import threading
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+import psutil  # Ray brings its own
+
+HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a node
+FILE = "ray_start.py"
+MODULES = "PYTHONPATH"
+ENVIRONMENT = "python"  # folder of the empty environment, in the node's --temp-dir
+RAYLET = "raylet"
+POLL_SECONDS = 1.0
+# For Ray, which says more of a crash, and then ends by itself.
+GRACE_SECONDS = 3.0
+
+
+def environment(path: str) -> dict[str, str]:
+    """Return what has `ray start` do it.
+
+    Args:
+        path: of this module's text on the node.
+    """
+    return {HOOK: f"{Path(path).stem}.{begin.__name__}", MODULES: str(Path(path).parent)}
+
+
+def text() -> str:
+    """Return what this module's file holds."""
+    return Path(__file__).read_text()
+
+
+def begin(parameters: Any, _head: bool) -> None:
+    """Begin; for Ray's hook."""
+    # Not for what the node starts.
+    for name in (HOOK, MODULES):
+        os.environ.pop(name, None)
+    if sys.prefix != sys.base_prefix:  # else Ray makes a job's environment on top of the system's
+        _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
+    threading.Thread(target=_follow, name="ray-watch", daemon=True).start()
+
+
+def _use_empty_environment(folder: Path) -> None:
+    """Make it, and have all that this process starts use it, jobs' drivers too."""
+    venv.create(folder, symlinks=True)
+    own = sysconfig.get_path("purelib", vars={"base": str(folder)})
+    packages = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    Path(own, "packages.pth").write_text("\n".join([*packages, ""]))
+    programs = folder / "bin"
+    sys.executable = str(programs / "python")  # by which Ray starts its processes
+    os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def _follow() -> None:
+    while (raylet := _raylet()) is None:
+        time.sleep(POLL_SECONDS)
+    while _runs(raylet):
+        time.sleep(POLL_SECONDS)
+    time.sleep(GRACE_SECONDS)
+    sys.stderr.write(
+        f"The raylet (process {raylet.pid}) has ended, so this node ends, to be started anew.\n"
+    )
+    sys.stderr.flush()
+    # As Ray does after a crash: its reaper kills what is left.
+    os._exit(1)
+
+
+def _raylet() -> psutil.Process | None:
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == RAYLET:
+                return child
+    return None
+
+
+def _runs(process: psutil.Process) -> bool:
+    # Its exit status is Ray's to collect; until then it is a zombie.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

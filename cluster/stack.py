@@ -1,0 +1,55 @@
+"""A stack while it is declared: what its services read, and what they give one another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from cluster.descriptor import Descriptor, Settings
+from cluster.ray_node import NodeAddition, NodeResources
+from cluster.service import Runtime
+from cluster.storage import Storage
+
+
+@dataclass(kw_only=True)
+class Stack:
+    """A stack; its services are declared in the order of `services`.
+
+    Attributes:
+        runtime: where services run.
+        settings: of the stack.
+        services: what runs.
+        head: what the head offers to jobs.
+        workers: what each worker offers to jobs.
+        gpus: indexes of the host's accelerators that each worker may use.
+        token: bearer token of every Ray endpoint.
+        serve_token: bearer token of every served model.
+        storage: where jobs keep their results.
+        prometheus: URL of Prometheus for other services; None without one.
+        additions: what services add to Ray nodes.
+        outputs: what the services export, by name.
+    """
+
+    runtime: Runtime
+    settings: Settings
+    services: Sequence[Descriptor]
+    head: NodeResources
+    workers: Sequence[pulumi.Input[NodeResources]]
+    gpus: Sequence[Sequence[int]]
+    token: pulumi.Input[str]
+    serve_token: pulumi.Input[str]
+    storage: Storage
+    prometheus: pulumi.Input[str] | None = None
+    additions: list[NodeAddition] = field(default_factory=list)
+    outputs: dict[str, pulumi.Input[Any]] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """How many Ray nodes the stack has."""
+        ray = [each for each in self.services if each.program == "ray"]
+        return sum(len(each.services(len(self.workers))) for each in ray)
+
+    def port(self, key: str) -> int:
+        """Return the number of a port by its setting."""
+        return self.settings.ports[key]

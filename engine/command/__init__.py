@@ -1,0 +1,1 @@
+"""Resources of pulumi-command: commands and files on other machines, by SSH."""

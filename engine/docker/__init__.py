@@ -1,0 +1,1 @@
+"""Resources of pulumi-docker, on a Docker Engine."""

@@ -1,0 +1,77 @@
+"""How a Docker Engine is reached, and what its resources have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from docker.errors import APIError, DockerException, NotFound
+from requests import RequestException
+
+from access import docker_client
+from engine.errors import EngineError
+from engine.providers import Say
+from engine.values import Properties
+
+T = TypeVar("T")
+
+
+@functools.cache
+def connect() -> Any:
+    """A client of the Docker Engine that DOCKER_HOST names, else of this machine's.
+
+    Raises:
+        EngineError: it is absent, too old, or closed to this user.
+    """
+    try:
+        return docker_client.connect().api
+    except docker_client.EngineUnavailableError as error:
+        raise EngineError(str(error)) from None
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn what Docker says went wrong into one message about `what`."""
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        reason = error.explanation if isinstance(error, APIError) else None
+        raise EngineError(f"{what}: {reason or error}") from None
+
+
+def look(what: str, ask: Callable[[], T]) -> T | None:
+    """What Docker answers about `what`; None where there is no such thing."""
+    with explained(what), suppress(NotFound):
+        return ask()
+    return None
+
+
+def to_labels(labels: list[Properties]) -> dict[str, str]:
+    """Docker's form of labels."""
+    return {label["label"]: label["value"] for label in labels}
+
+
+def from_labels(labels: dict[str, str] | None) -> list[Properties]:
+    """The plugin's form of labels."""
+    return [{"label": key, "value": value} for key, value in sorted((labels or {}).items())]
+
+
+def fetch_image(client: Any, name: str, say: Say) -> Properties:
+    """The image, pulled when this machine lacks it.
+
+    Raises:
+        EngineError: it cannot be had.
+    """
+    found: Properties | None = look(f"image {name}", lambda: client.inspect_image(name))
+    if found is not None:
+        return found
+    say("info", f"pulling the image {name}")
+    if reason := docker_client.pull(client, name):
+        raise EngineError(
+            f"the image {name} is not on this machine and cannot be pulled ({reason}); load it "
+            "(docker load), tag it so, or name another one"
+        )
+    pulled: Properties = client.inspect_image(name)
+    return pulled

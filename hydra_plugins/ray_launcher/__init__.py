@@ -1,0 +1,1 @@
+"""A Hydra launcher whose points run on a stack's Ray cluster: `hydra/launcher=ray`."""

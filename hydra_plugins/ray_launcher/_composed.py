@@ -1,0 +1,138 @@
+"""Points as Hydra composes them, and what Hydra is given back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus, filter_overrides
+from hydra.errors import CompactHydraException
+from hydra.types import HydraContext
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from client import runtimes
+from client.sweep.point import Outcome, Point
+
+IDENTITY_LENGTH = 16  # hexadecimal digits
+UNSENT = ("launcher", "sweeper")  # typed by plugins, which nodes do not have
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A point and its configuration."""
+
+    point: Point
+    config: DictConfig
+
+
+def compose(
+    context: HydraContext,
+    config: DictConfig,
+    batch: Sequence[Sequence[str]],
+    first: int,
+    script: Path,
+) -> list[Composed]:
+    """Composes the points of a batch.
+
+    Args:
+        context: Hydra's.
+        config: of the sweep.
+        batch: the overrides of each point.
+        first: number of the first one.
+        script: what the points run; a point of another text is another one.
+    """
+    code = hashlib.sha256(script.read_bytes()).hexdigest()
+    seen: Counter[str] = Counter()
+    found = []
+    for number, overrides in enumerate(batch, first):
+        each = context.config_loader.load_sweep_config(config, list(overrides))
+        with open_dict(each):
+            each.hydra.job.num = number
+            each.hydra.job.id = ""
+        identity = _identity(each, code)
+        seen[identity] += 1
+        again = f"-{seen[identity]}" if seen[identity] > 1 else ""
+        point = Point(
+            number=number,
+            overrides=tuple(filter_overrides(overrides)),
+            identity=identity + again,
+            bundle=_bundle(each.hydra.launcher),
+            runtime_env=runtimes.find(env) if (env := each.hydra.launcher.runtime_env) else None,
+        )
+        found.append(Composed(point, each))
+    return found
+
+
+def sendable(config: DictConfig) -> DictConfig:
+    """The configuration without types that the nodes cannot import."""
+    sent = config.copy()
+    with read_write(sent), open_dict(sent):
+        for name in UNSENT:
+            plain = OmegaConf.to_container(sent.hydra[name], resolve=False)
+            sent.hydra[name] = OmegaConf.create(plain)
+    return sent
+
+
+def state() -> dict[str, object]:
+    """Of Hydra's singletons what a point needs: job's name, version_base, the user's resolvers."""
+    found: dict[str, object] = Singleton.get_state()
+    return found | {"instances": {kind: kind.instance() for kind in (JobRuntime, VersionBase)}}
+
+
+def returned(composed: Composed, outcome: Outcome) -> JobReturn:
+    """A point's outcome as Hydra has it; its folder is the one of this machine."""
+    config = composed.config
+    folder = Path(config.hydra.sweep.dir, str(config.hydra.sweep.subdir)).absolute()
+    with read_write(config), open_dict(config):
+        config.hydra.job.id = outcome.job or "not sent"
+        config.hydra.runtime.output_dir = str(folder)
+    ours = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    hydra_config = HydraConfig.instance().cfg
+    HydraConfig.instance().cfg = ours
+    task = config.copy()
+    with read_write(task), open_dict(task):
+        del task["hydra"]
+    found = JobReturn(
+        overrides=list(config.hydra.overrides.task),
+        cfg=task,
+        hydra_cfg=cast(DictConfig, hydra_config),
+        working_dir=str(folder),
+        task_name=JobRuntime.instance().get("name"),
+        status=JobStatus.FAILED if outcome.error else JobStatus.COMPLETED,
+    )
+    failure = CompactHydraException(f"error: point {composed.point.label}: {outcome.error}")
+    found.return_value = failure if outcome.error else outcome.value
+    return found
+
+
+def _identity(config: DictConfig, code: str) -> str:
+    """The same for a point of the same script, overrides and configuration, at any time."""
+    unresolved = {
+        "name": config.hydra.job.name,
+        "code": code,
+        "overrides": OmegaConf.to_container(config.hydra.overrides.task),
+        "config": {
+            str(key): OmegaConf.to_container(value, resolve=False)
+            if OmegaConf.is_config(value := config._get_node(key))
+            else str(value)
+            for key in config
+            if key != "hydra"
+        },
+    }
+    text = json.dumps(unresolved, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:IDENTITY_LENGTH]
+
+
+def _bundle(launcher: DictConfig) -> dict[str, float]:
+    amounts = {"CPU": launcher.num_cpus, "GPU": launcher.num_gpus, "memory": launcher.memory}
+    amounts |= launcher.resources
+    return {str(name): float(amount) for name, amount in amounts.items() if amount}

@@ -1,0 +1,61 @@
+"""The settings of the launcher, `hydra.launcher.NAME`; docs/sweeps.md explains them."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import SI
+
+
+class Unit(Enum):
+    """What a point is on the cluster."""
+
+    job = 0
+    task = 1
+
+
+class Direction(Enum):
+    """Which end of the metric is the best."""
+
+    minimize = 0
+    maximize = 1
+
+
+@dataclass
+class RayLauncherConf:
+    """Hydra checks names and types of what is given against this.
+
+    A configuration may say itself what its points need: `accelerator` has amounts of these names,
+    `sweep` has `metric` and `direction`. What is given here takes precedence.
+
+    Attributes:
+        unit: each point a job of its own, or a task of one job, which starts sooner.
+        num_cpus: CPUs of each point.
+        num_gpus: GPUs of each point.
+        memory: bytes of each point.
+        resources: custom resources of each point, as {TPU: 1}.
+        runtime_env: cpu, gpu, tpu, or a file, of Ray's runtime environment.
+        metric: what the table is sorted by, if points return several.
+        direction: of the metric.
+        stack: None is TRAINYARD_STACK, else dev.
+        outputs: file with the stack's outputs; None is TRAINYARD_OUTPUTS.
+        working_dir: folder to upload; None is the script's own.
+    """
+
+    _target_: str = "hydra_plugins.ray_launcher.launcher.RayLauncher"
+    unit: Unit = Unit.job
+    num_cpus: float = SI("${oc.select:accelerator.num_cpus,1}")
+    num_gpus: float = SI("${oc.select:accelerator.num_gpus,0}")
+    memory: int | None = SI("${oc.select:accelerator.memory,null}")
+    resources: dict[str, float] = SI("${oc.select:accelerator.resources,{}}")  # noqa: RUF009 - text
+    runtime_env: str | None = SI("${oc.select:accelerator.runtime_env,null}")
+    metric: str | None = SI("${oc.select:sweep.metric,null}")
+    direction: Direction = SI("${oc.select:sweep.direction,minimize}")  # noqa: RUF009 - text
+    stack: str | None = None
+    outputs: str | None = None
+    working_dir: str | None = None
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher", name="ray", node=RayLauncherConf, provider="ray_launcher"
+)

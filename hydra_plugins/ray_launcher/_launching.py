@@ -1,0 +1,175 @@
+"""From Hydra's points to a sweep of the client's."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.errors import CompactHydraException
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from client import outputs as contract
+from client import scripts, submission, unreachable
+from client.command import INTERRUPTED
+from client.console import say, warn
+from client.errors import ClientError
+from client.outputs import StackOutputs
+from client.sweep import report, upload
+from client.sweep.queueing import LetGoError
+from client.sweep.records import Records
+from client.sweep.run import Sweep
+from client.sweep.upload import Upload
+from hydra_plugins.ray_launcher import _composed as composed
+from hydra_plugins.ray_launcher._composed import Composed
+from hydra_plugins.ray_launcher._config import Direction, RayLauncherConf, Unit
+from training.sweep import points as sent_points
+
+
+@dataclass(frozen=True)
+class Task:
+    """What Hydra sets a launcher up with."""
+
+    context: HydraContext
+    function: TaskFunction
+    config: DictConfig
+
+
+def launch(
+    settings: Mapping[str, Any], task: Task, batch: Sequence[Sequence[str]], first: int
+) -> list[JobReturn]:
+    """Runs the points of a batch.
+
+    Raises:
+        CompactHydraException: with one message for the user.
+        SystemExit: 130, the user let go.
+    """
+    known = RayLauncherConf.__dataclass_fields__.keys() - {"_target_"}
+    if unknown := settings.keys() - known:
+        raise CompactHydraException(
+            f"error: hydra.launcher has no {', '.join(sorted(unknown))}: its settings are "
+            f"{', '.join(sorted(known))}"
+        )
+    setup_globals()
+    configure_log(task.config.hydra.hydra_logging, task.config.hydra.verbose)
+    try:
+        return _launch(settings, task, batch, first)
+    except ClientError as error:
+        raise CompactHydraException(f"error: {error}") from None
+    except LetGoError as let_go:
+        _tell_how_to_go_on(let_go, task.config)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        message = unreachable.explained(error)
+        if message is None:
+            raise
+        raise CompactHydraException(f"error: {message}") from None
+
+
+def _launch(
+    settings: Mapping[str, Any], task: Task, batch: Sequence[Sequence[str]], first: int
+) -> list[JobReturn]:
+    imported = submission.prepare()
+    script = _script(task.function, settings["working_dir"])
+    upload.check_script(script)
+    points = composed.compose(task.context, task.config, batch, first, script.path)
+    folder = Path(task.config.hydra.sweep.dir)
+    file = settings["outputs"]
+    outputs = contract.read(settings["stack"], Path(file) if file else None)
+    imported.result()
+    for name in submission.PACKAGING_LOGGERS:  # they would say the same for each point
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with ExitStack() as held:
+        records = held.enter_context(Records(folder, submission.default_run_name(script)))
+        sent = Upload(
+            script=script,
+            points=_pickled(held, task, script, points, records.name),
+            sweep=records.name,
+            outputs=(outputs := _reach(held, outputs)),
+        )
+        as_tasks = settings["unit"] is Unit.task
+        sweep = Sweep([each.point for each in points], records, outputs, sent, as_tasks)
+        outcomes = sweep.run()
+    ended = [(each.point, outcome) for each, outcome in zip(points, outcomes, strict=True)]
+    maximize = settings["direction"] is Direction.maximize
+    report.tell(ended, folder, settings["metric"], maximize=maximize)
+    for each, outcome in ended:
+        if outcome.error:
+            warn(f"failed: {each.label}: {outcome.error}")
+    return [
+        composed.returned(each, outcome) for each, outcome in zip(points, outcomes, strict=True)
+    ]
+
+
+def _script(function: TaskFunction, working_dir: str | None) -> scripts.Script:
+    """The script that the function is of."""
+    name = getattr(function, "__module__", None) or type(function).__module__
+    file = getattr(sys.modules[name], "__file__", None)
+    if file is None:
+        raise ClientError("this is no script: put the function into a .py file and run that")
+    return scripts.find(file, working_dir)
+
+
+def _pickled(
+    held: ExitStack, task: Task, script: scripts.Script, points: Sequence[Composed], sweep: str
+) -> Path:
+    """A folder with all points, for the upload."""
+    above = Path(tempfile.mkdtemp(prefix="trainyard-sweep-"))
+    held.callback(shutil.rmtree, above)
+    folder = above / sent_points.PACKAGE
+    folder.mkdir()
+    configs = {each.point.number: composed.sendable(each.config) for each in points}
+    packed = sent_points.Points(
+        sweep=sweep,
+        function=_named(task.function, script) or task.function,
+        context=task.context,
+        state=composed.state(),
+        configs=configs,
+    )
+    # Configurations keep the types of this plugin, and nodes do not have it.
+    cloudpickle.register_pickle_by_value(sys.modules[__package__])
+    try:
+        (folder / sent_points.FILE).write_bytes(cloudpickle.dumps(packed))
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ClientError(
+            f"the function cannot be sent to the cluster ({error}): make what it uses inside it, "
+            "or in a module of its own"
+        ) from None
+    return folder
+
+
+def _named(function: TaskFunction, script: scripts.Script) -> sent_points.Named | None:
+    """The function by its name; None if it is not one of the script that was started."""
+    name = getattr(function, "__name__", "")
+    there = getattr(sys.modules["__main__"], name, None)
+    if there is None or inspect.unwrap(there) is not function:
+        return None
+    return sent_points.Named(script.command, name)
+
+
+def _reach(held: ExitStack, outputs: StackOutputs) -> StackOutputs:
+    """The outputs with addresses that answer here."""
+    if outputs.ssh is None:
+        return outputs
+    from client.tunnel import Tunnel  # noqa: PLC0415 - slow
+
+    return held.enter_context(Tunnel(outputs.ssh, outputs, warn)).outputs
+
+
+def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:
+    say(f"\nlet go of {len(let_go.jobs)} jobs, which go on")
+    for job_id in let_go.jobs:
+        say(f"  follow: train logs -f {job_id}; stop: train stop {job_id}")
+    if let_go.waiting:
+        say(f"{let_go.waiting} points were in the queue and are not sent")
+    say(f"go on: the same command again, with hydra.sweep.dir={config.hydra.sweep.dir}")

@@ -1,0 +1,48 @@
+"""What Hydra calls.
+
+Hydra imports this module whenever it looks for plugins: what is slow is imported by `launch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from hydra_plugins.ray_launcher import _config  # noqa: F401 - registers the settings
+
+
+class RayLauncher(Launcher):
+    """Runs points on a stack's cluster."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Takes the settings of `RayLauncherConf`; each point has its own amounts of them."""
+        self._settings = settings
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Takes what a launch needs."""
+        self._context, self._function, self._config = hydra_context, task_function, config
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Runs points to their end; one that fails stops no other.
+
+        Raises:
+            CompactHydraException: with one message for the user.
+            SystemExit: 130, the user let go.
+        """
+        from hydra_plugins.ray_launcher import _launching  # noqa: PLC0415 - slow
+
+        return _launching.launch(
+            self._settings,
+            _launching.Task(self._context, self._function, self._config),
+            job_overrides,
+            initial_job_idx,
+        )

@@ -1,0 +1,157 @@
+"""What gives a stack its machines, whoever that is: the contract of SSH hosts and of each cloud.
+
+Deliberately absent: this machine. It is not reached by SSH and installs nothing, so a `Machine` of
+it would have no field that its runtimes use.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pulumi
+
+from infra.hosts.holdings import Account
+from infra.hosts.machine import Group, Machine
+from infra.reader import Reader
+
+MAX_MACHINES = 64  # of a stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetArgs:
+    """What a stack asks of its machines, whoever gives them.
+
+    Attributes:
+        base: folder of what the stack puts on each, below the home folder.
+        python_environment: folder of an environment that is there, "" for none.
+        resources: see Group.
+        key_file: private key to log in with; None for the SSH agent, or for the source's own.
+        allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
+        keep_data: whether data of the source outlives the stack.
+        owner: of what is rented; "" for user and machine.
+    """
+
+    base: str
+    python_environment: str
+    resources: Mapping[str, Any]
+    key_file: Path | None
+    allowed_cidrs: Sequence[str]
+    keep_data: bool
+    owner: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """How users log in.
+
+    Attributes:
+        key_file: private key on this machine, "" for the SSH agent.
+        hands_out_key: whether the outputs hold the key: who reads them may lack the file.
+    """
+
+    key_file: str
+    hands_out_key: bool
+
+    def output(self, machine: Machine) -> dict[str, pulumi.Input[Any]]:
+        """Return the output `ssh` for a machine."""
+        fields = ("host", "port", "user", "hostKey")
+        file = "" if self.hands_out_key else self.key_file
+        return {key: machine.connection[key] for key in fields} | {
+            "keyFile": file,
+            "privateKey": "" if file else machine.connection["privateKey"],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """The machines of a stack.
+
+    Attributes:
+        machines: the machines, the head's first.
+        login: how users reach them.
+        expires_at: when they end themselves, in ISO 8601; "" for never.
+    """
+
+    machines: Sequence[Machine]
+    login: Login
+    expires_at: pulumi.Input[str] = ""
+
+
+class Fleet(Protocol):
+    """The machines that a stack asks for; what is there already has been looked at."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """What is asked for, the head's group first."""
+        ...
+
+    def declare(self) -> Declared:
+        """Declare what has to be made for it."""
+        ...
+
+
+class FleetSettings(Protocol):
+    """What the settings of a stack ask of one source; made without a look at anything."""
+
+    @property
+    def count(self) -> int:
+        """How many machines."""
+        ...
+
+    def check_launcher(self, reader: Reader) -> None:
+        """Note what keeps Ray's own launcher, which startRay = false leaves Ray to, from them."""
+        ...
+
+    def open(self, args: FleetArgs) -> Fleet:
+        """Return the machines; nothing is declared yet.
+
+        Raises:
+            pulumi.RunError: some that are there already cannot be used.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud:
+    """A source that rents machines out.
+
+    Attributes:
+        title: its name in messages.
+        api_key: the secret setting that may hold one.
+        instance: property of a resource's `host` with the id of a rented machine. Each cloud has
+            one of its own, which tells in states too whose a machine is.
+        is_gone: whether the machine of an id is there no more; also takes the setting's value,
+            None without one, and raises a RunError where the cloud does not answer.
+        account: opens the account of this environment, for what no stack knows.
+        module: of its resources, as their types in states have it. `infra/states.py` reads Account
+            (stackId), Instance (ttlHours, launchedAt), SshKey and FirewallRuleset (ids).
+    """
+
+    title: str
+    api_key: str
+    instance: str
+    is_gone: Callable[[str, str | None], bool]
+    account: Callable[[], Account]
+    module: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where machines come from.
+
+    Attributes:
+        setting: that asks for machines of it.
+        nothing: its text that asks for none.
+        read: reads it; returns None for none.
+        cloud: None where nothing is rented.
+    """
+
+    setting: str
+    nothing: str
+    read: Callable[[Reader], FleetSettings | None]
+    cloud: Cloud | None = None
+
+    def asked(self, reader: Reader) -> bool:
+        """Return whether the settings ask for machines of it."""
+        return reader.raw.get(self.setting, "").strip() not in ("", self.nothing)

@@ -1,0 +1,42 @@
+"""What an account at a cloud holds, whatever any state knows: what `python -m infra.reap` asks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+INSTANCE = "instance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """One thing in an account.
+
+    Attributes:
+        kind: instance, or another word of the cloud's, such as key or ruleset.
+        price: $/h; only instances have one.
+        mark: id of the stack that it bears, "" when it is not ours.
+        backend: id of the state backend that it bears, "" for none.
+    """
+
+    kind: str
+    id: str
+    name: str
+    type: str = ""
+    region: str = ""
+    price: float = 0.0
+    owner: str = ""
+    stack: str = ""
+    mark: str = ""
+    backend: str = ""
+
+
+class Account(Protocol):
+    """An account, as the holder of an API key sees it; a call raises a RunError where it fails."""
+
+    def holdings(self) -> list[Holding]:
+        """Return what it holds."""
+        ...
+
+    def end(self, instances: Sequence[str]) -> None:
+        """End instances, and wait until they have ended."""
+        ...

@@ -1,0 +1,60 @@
+"""What the account holds, and whose it is as far as it says so."""
+
+from collections.abc import Sequence
+
+from infra.hosts.holdings import INSTANCE, Holding
+from infra.hosts.lambda_cloud import identity, machines
+from infra.hosts.lambda_cloud.account import open_account
+
+
+class LambdaAccount:
+    """The account of this environment, without a stack; see holdings.Account."""
+
+    def __init__(self) -> None:
+        """Open it.
+
+        Raises:
+            LambdaError: the environment names no account.
+        """
+        self._api = open_account(None)
+
+    def holdings(self) -> list[Holding]:
+        """Return its instances, keys and rulesets."""
+        found = [
+            Holding(
+                kind=INSTANCE,
+                id=machine.id,
+                name=machine.name,
+                type=machine.instance_type,
+                region=machine.region,
+                price=machine.price_cents_per_hour / 100,
+                owner=machine.tags.get(identity.OWNER, ""),
+                stack=machine.tags.get(identity.STACK, ""),
+                mark=machine.tags.get(identity.ID, ""),
+                backend=machine.tags.get(identity.BACKEND, ""),
+            )
+            for machine in self._api.instances()
+            if machine.status != "terminated"
+        ]
+        for key in self._api.ssh_keys():
+            mark = identity.mark_in_key(key.public_key)
+            found.append(
+                Holding(kind="key", id=key.id, name=key.name, mark=mark.stack, backend=mark.backend)
+            )
+        for ruleset in self._api.firewall_rulesets():
+            mark = identity.mark_in_name(ruleset.name)
+            found.append(
+                Holding(
+                    kind="ruleset",
+                    id=ruleset.id,
+                    name=ruleset.name,
+                    region=ruleset.region,
+                    mark=mark.stack,
+                    backend=mark.backend,
+                )
+            )
+        return found
+
+    def end(self, instances: Sequence[str]) -> None:
+        """End instances, and wait until they have ended."""
+        machines.terminate(self._api, instances, machines.Clock())

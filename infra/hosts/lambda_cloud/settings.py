@@ -1,0 +1,171 @@
+"""Settings of machines rented from Lambda Cloud: which ones, what they may cost, when they end.
+
+Deliberately absent: any look at the account.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.hosts.fleet import MAX_MACHINES, Cloud, Fleet, FleetArgs, Source
+from infra.hosts.holdings import Account
+from infra.reader import Reader
+from infra.setting_fields import amount, known, text, whole
+
+SETTING = "lambdaCloud"
+API_KEY = "lambdaApiKey"
+INSTANCE = "instanceId"
+# As the API takes them; nothing else reaches a command line, a file or another machine.
+MOUNT_POINT = re.compile(r"(?:/home|/lambda/nfs|/data)(?:/[A-Za-z0-9-]+)*", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+TYPE = re.compile(r"[a-z0-9_]{1,64}")
+REGION = re.compile(r"[a-z0-9-]{1,32}")
+FILE_SYSTEM = re.compile(r"[a-zA-Z]+[0-9a-zA-Z-]{0,59}")
+FIELDS = (
+    *("instances", "candidates", "gpus", "gpuMemoryGib", "maxHourlyCost", "budget", "ttlHours"),
+    *("sshKeyName", "bootTimeoutMinutes", "fileSystems"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LambdaCloud:
+    """Instances to be rented; names and units are those of docs/configuration.md.
+
+    Attributes:
+        candidates: types and regions in order; a region of "" is any.
+        gpus: that an instance is to have at least, where there are no candidates.
+        gpu_memory_gib: of each of them, 0 for any.
+        max_hourly_cost: $ for all instances, 0 for no bound.
+        budget: $ for all instances over ttl_hours, 0 for no bound.
+        ttl_hours: after which the instances end themselves, 0 for never.
+        file_systems: mount points by name.
+    """
+
+    instances: int
+    candidates: tuple[Mapping[str, str], ...]
+    gpus: int
+    gpu_memory_gib: int
+    max_hourly_cost: float
+    budget: float
+    ttl_hours: float
+    ssh_key_name: str
+    boot_timeout_minutes: int
+    file_systems: Mapping[str, str]
+
+    @property
+    def count(self) -> int:
+        """How many machines."""
+        return self.instances
+
+    def check_launcher(self, reader: Reader) -> None:
+        """Note a key of the account that Ray's own launcher would make readable."""
+        if self.ttl_hours:
+            # Whoever runs a job could then become the admin, who may read the account's API key.
+            bound = "copies the private key to the head, where ttlHours keeps the account's API key"
+            action = f"remove {SETTING}.ttlHours or startRay"
+            reader.fault("startRay", "false", bound, action)
+
+    def open(self, args: FleetArgs) -> Fleet:
+        """Return the machines that are to be rented."""
+        from infra.hosts.lambda_cloud.fleet import LambdaFleet  # noqa: PLC0415
+
+        return LambdaFleet(self, args)
+
+
+def read(reader: Reader) -> LambdaCloud | None:
+    """Return what is to be rented; None for nothing."""
+    key = SETTING
+    given = reader.object(key, f"write its fields: {', '.join(FIELDS)}")
+    if not given:
+        return None
+    fields = known(reader, key, given, FIELDS)
+    candidates = fields.get("candidates", [])
+    if not isinstance(candidates, list):
+        reader.fault(f"{key}.candidates", candidates, "must be a list", "write [{type, region}]")
+        candidates = []
+    gpus = whole(reader, f"{key}.gpus", fields, 1, 64, 0)
+    if bool(candidates) == bool(gpus):
+        bound = "needs either candidates or gpus"
+        action = f"set {key}.candidates to [{{type: gpu_1x_a10, region: us-east-1}}] or {key}.gpus"
+        reader.fault(key, given, bound, action)
+    ttl = amount(reader, f"{key}.ttlHours", fields, 24 * 365)
+    budget = amount(reader, f"{key}.budget", fields, 1e7)
+    if budget and not ttl:
+        bound = "needs ttlHours: without an end there is no cost in all"
+        reader.fault(f"{key}.budget", budget, bound, f"set {key}.ttlHours")
+    systems = fields.get("fileSystems", {})
+    if not isinstance(systems, dict):
+        reader.fault(f"{key}.fileSystems", systems, "must be an object", "write {name: /mount}")
+        systems = {}
+    for name, path in systems.items():
+        if not FILE_SYSTEM.fullmatch(name):
+            bound = "must be letters, digits and hyphens after a letter, at most 60"
+            reader.fault(f"{key}.fileSystems.{name}", name, bound, "choose such a name")
+        if not isinstance(path, str) or not MOUNT_POINT.fullmatch(path):
+            bound = "must be a path below /home, /lambda/nfs or /data of letters, digits and -"
+            action = f"write one such as /lambda/nfs/{name}"
+            reader.fault(f"{key}.fileSystems.{name}", path, bound, action)
+        elif list(systems.values()).count(path) > 1:
+            bound = "is where another file system is mounted"
+            reader.fault(f"{key}.fileSystems.{name}", path, bound, "choose another path")
+    return LambdaCloud(
+        instances=whole(reader, f"{key}.instances", fields, 1, MAX_MACHINES, 1),
+        candidates=tuple(
+            _candidate(reader, f"{key}.candidates[{index}]", value)
+            for index, value in enumerate(candidates)
+        ),
+        gpus=gpus,
+        gpu_memory_gib=whole(reader, f"{key}.gpuMemoryGib", fields, 1, 1024, 0),
+        max_hourly_cost=amount(reader, f"{key}.maxHourlyCost", fields, 1e6),
+        budget=budget,
+        ttl_hours=ttl,
+        ssh_key_name=text(
+            reader,
+            f"{key}.sshKeyName",
+            {"sshKeyName": "trainyard", **fields},
+            NAME,
+            "must be at most 64 letters, digits and . _ @ -",
+            "",
+        ),
+        boot_timeout_minutes=whole(reader, f"{key}.bootTimeoutMinutes", fields, 1, 180, 30),
+        file_systems=systems,
+    )
+
+
+def _candidate(reader: Reader, key: str, value: Any) -> Mapping[str, str]:
+    fields = known(reader, key, value, ("type", "region"))
+    bound = "must be a name of lowercase letters, digits and _ or -"
+    return {
+        "type": text(reader, f"{key}.type", fields, TYPE, bound, "such as gpu_1x_a10"),
+        "region": text(reader, f"{key}.region", fields, REGION, bound, "such as us-east-1")
+        if "region" in fields
+        else "",
+    }
+
+
+def _is_gone(instance: str, api_key: str | None) -> bool:
+    from infra.hosts.lambda_cloud.presence import is_gone  # noqa: PLC0415
+
+    return is_gone(instance, api_key)
+
+
+def _account() -> Account:
+    from infra.hosts.lambda_cloud.holdings import LambdaAccount  # noqa: PLC0415
+
+    return LambdaAccount()
+
+
+LAMBDA = Source(
+    setting=SETTING,
+    nothing="{}",
+    read=read,
+    cloud=Cloud(
+        title="Lambda",
+        api_key=API_KEY,
+        instance=INSTANCE,
+        is_gone=_is_gone,
+        account=_account,
+        module="lambda",
+    ),
+)

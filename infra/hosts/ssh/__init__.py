@@ -1,0 +1,1 @@
+"""Machines that are there already, reached by SSH."""

@@ -1,0 +1,117 @@
+"""Machines that are there already: a lab node, a lease, a WSL 2 box.
+
+They are looked at whenever the program runs, so that a preview already tells what is wrong.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pulumi
+
+from access.ssh import Connection, SshError
+from cluster.ssh import read_key
+from infra.hosts import probe
+from infra.hosts.fleet import Declared, FleetArgs, Login
+from infra.hosts.machine import Group, Machine
+from infra.hosts.probe import Facts
+from infra.hosts.ssh.settings import Host
+
+PARALLEL = 16
+
+
+class SshFleet:
+    """The hosts of a stack, which nothing has to be declared for.
+
+    Attributes:
+        groups: all of them in one.
+    """
+
+    groups: Sequence[Group]
+
+    def __init__(self, hosts: Sequence[Host], args: FleetArgs) -> None:
+        """Look at hosts.
+
+        Args:
+            hosts: as they are set, the head's first.
+            args: what the stack asks of them.
+
+        Raises:
+            pulumi.RunError: some cannot be used; the message has a line for each fault.
+        """
+        group = Group(name="host", type={}, count=len(hosts), resources=args.resources)
+        self.groups = [group]
+        self._login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
+        self._machines = [
+            _machine(f"{group.name}-{index}", group, host, connection, facts, args)
+            for index, (host, (connection, facts)) in enumerate(
+                zip(hosts, _look(hosts, args), strict=True)
+            )
+        ]
+
+    def declare(self) -> Declared:
+        """Return the machines."""
+        return Declared(machines=self._machines, login=self._login)
+
+
+def _look(hosts: Sequence[Host], args: FleetArgs) -> list[tuple[Connection, Facts]]:
+    try:
+        key = read_key(args.key_file) if args.key_file else ""
+    except SshError as error:
+        raise pulumi.RunError(f"sshKeyFile: {error}") from None
+    connections = [
+        Connection(
+            host=host.address,
+            user=host.user,
+            host_key=host.host_key,
+            port=host.port,
+            private_key=key,
+        )
+        for host in hosts
+    ]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        looks = [pool.submit(probe.probe, connection) for connection in connections]
+    found: list[tuple[Connection, Facts]] = []
+    faults: list[str] = []
+    for host, connection, look in zip(hosts, connections, looks, strict=True):
+        try:
+            facts = look.result()
+        except SshError as error:
+            faults.append(str(error))
+            continue
+        found.append((connection, facts))
+        faults += probe.faults(
+            facts,
+            connection.name,
+            gpus=host.gpus,
+            makes_environment=not args.python_environment,
+        )
+    if faults:
+        lines = "\n".join(f"  - {fault}" for fault in faults)
+        raise pulumi.RunError(f"The hosts have faults:\n{lines}")
+    return found
+
+
+def _machine(
+    name: str, group: Group, host: Host, connection: Connection, facts: Facts, args: FleetArgs
+) -> Machine:
+    return Machine(
+        name=name,
+        group=group,
+        identity=connection.name,
+        connection={
+            "host": host.address,
+            "port": host.port,
+            "user": host.user,
+            "hostKey": host.host_key,
+            "privateKey": pulumi.Output.secret(connection.private_key),
+        },
+        address=host.private_address,
+        interface=facts.interface(host.private_address),
+        home=facts.home,
+        base=f"{facts.home}/{args.base}",
+        python_environment=args.python_environment,
+        cpus=facts.cpus,
+        memory_mib=facts.memory_mib,
+        gpus=facts.gpus if host.gpus is None else host.gpus,
+        programs={"prometheus": facts.prometheus} if facts.prometheus else {},
+    )

@@ -1,0 +1,142 @@
+"""Settings of machines that are there already: which ones, and how they are reached.
+
+Deliberately absent: any look at a machine.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from infra.hosts.fleet import MAX_MACHINES, Fleet, FleetArgs, Source
+from infra.reader import Reader
+from infra.setting_fields import known, text, whole
+
+SETTING = "hosts"
+SSH_PORT = 22
+# What reaches a command line, a file or another machine is one of these and nothing else.
+ADDRESS = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]+", re.ASCII
+)
+USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
+HOST_KEY = re.compile(r"(?:ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]+=*")
+FIELDS = ("address", "user", "hostKey", "port", "privateAddress", "gpus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A machine that is there already.
+
+    Attributes:
+        address: name or address that this machine reaches it by.
+        user: who to log in as.
+        host_key: its public host key, without a name.
+        port: of its SSH server.
+        private_address: that the other hosts reach it by.
+        gpus: that it has, None to look.
+    """
+
+    address: str
+    user: str
+    host_key: str
+    port: int
+    private_address: str
+    gpus: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The hosts of a stack.
+
+    Attributes:
+        hosts: as they are set, the head's first.
+    """
+
+    hosts: tuple[Host, ...]
+
+    @property
+    def count(self) -> int:
+        """How many machines."""
+        return len(self.hosts)
+
+    def check_launcher(self, reader: Reader) -> None:
+        """Note what Ray's own launcher cannot log in to: its file has one user and no port."""
+        if len({host.user for host in self.hosts}) > 1:
+            users = ", ".join(sorted({host.user for host in self.hosts}))
+            bound = f"`ray up` logs in to all hosts as one user, and they have {users}"
+            reader.fault("startRay", "false", bound, "give them one user, or set startRay to true")
+        if ports := sorted({host.port for host in self.hosts} - {SSH_PORT}):
+            bound = f"`ray up` logs in at port 22 only, and hosts have {', '.join(map(str, ports))}"
+            action = "move their SSH servers, or set startRay to true"
+            reader.fault("startRay", "false", bound, action)
+
+    def open(self, args: FleetArgs) -> Fleet:
+        """Return the machines, after a look at each; see FleetSettings."""
+        from infra.hosts.ssh.fleet import SshFleet  # noqa: PLC0415
+
+        return SshFleet(self.hosts, args)
+
+
+def read(reader: Reader) -> Hosts | None:
+    """Return the machines that are there already; None for none."""
+    key = SETTING
+    given = reader.array(key, "write a list of machines, such as [{address, user, hostKey}]")
+    if len(given) > MAX_MACHINES:
+        reader.fault(key, len(given), f"must be at most {MAX_MACHINES} machines", "remove some")
+    found = tuple(
+        _host(reader, f"{key}[{i}]", value) for i, value in enumerate(given[:MAX_MACHINES])
+    )
+    places = [(host.address, host.port) for host in found]
+    for index, place in enumerate(places):
+        if place[0] and place in places[:index]:
+            reader.fault(f"{key}[{index}]", place[0], "is listed twice", "remove one of them")
+        elif len(found) > 1:
+            _check_among(reader, f"{key}[{index}].privateAddress", found, index)
+    return Hosts(hosts=found) if found else None
+
+
+def _check_among(reader: Reader, key: str, found: tuple[Host, ...], index: int) -> None:
+    """Check what the other hosts reach one by."""
+    address = found[index].private_address
+    if ":" in address:
+        bound = "must be a name or an IPv4 address where there are several hosts"
+        reader.fault(key, address, bound, f"set {key} to one")
+    elif address and address in [host.private_address for host in found[:index]]:
+        bound = "is that of another host, and each needs one of its own"
+        reader.fault(key, address, bound, f"set {key} to what the other hosts reach it by")
+
+
+def _host(reader: Reader, key: str, value: Any) -> Host:
+    fields = known(reader, key, value, FIELDS)
+    address = text(
+        reader, f"{key}.address", fields, ADDRESS, "must be a host name or an IP address", ""
+    )
+    return Host(
+        address=address,
+        user=text(reader, f"{key}.user", fields, USER, "must be a user's name", ""),
+        host_key=text(
+            reader,
+            f"{key}.hostKey",
+            fields,
+            HOST_KEY,
+            "must be the machine's public host key, such as 'ssh-ed25519 AAAA…': nothing else "
+            "tells it from one that took its address",
+            f"log in there and run cat /etc/ssh/ssh_host_ed25519_key.pub, or trust the network "
+            f"once with ssh-keyscan -t ed25519 {address or 'ADDRESS'}; leave out the name and "
+            "the comment",
+        ),
+        port=whole(reader, f"{key}.port", fields, 1, 65535, SSH_PORT),
+        private_address=text(
+            reader,
+            f"{key}.privateAddress",
+            fields,
+            ADDRESS,
+            "must be an address that the other hosts reach it by",
+            "",
+        )
+        if "privateAddress" in fields
+        else address,
+        gpus=whole(reader, f"{key}.gpus", fields, 0, 64, 0) if "gpus" in fields else None,
+    )
+
+
+HOSTS = Source(setting=SETTING, nothing="[]", read=read)

@@ -1,0 +1,258 @@
+"""Where the services of a stack go: its runtime, and which services that runtime can run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pulumi
+
+from cluster import dataset, services
+from cluster.descriptor import Descriptor, Source
+from cluster.inputs import lift
+from cluster.ray_node import NodeResources
+from cluster.service import Runtime
+from infra import tools, versions
+from infra.config import Settings, worker_on
+from infra.hosts import accelerators, docker_engine, go_programs, local
+from infra.hosts.fleet import FleetArgs
+from infra.runtimes import choice
+from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A runtime and what runs there.
+
+    Attributes:
+        runtime: the runtime.
+        services: what runs.
+        gpus: indexes of the accelerators of each worker.
+        python: major.minor of the nodes' Python.
+        workers: what each worker offers to jobs.
+        data: folder of what outlives the stack, where the runtime has one.
+        ssh: how users reach the machine that addresses are meant on; {} for this one.
+        expires_at: when the machines end themselves, in ISO 8601; "" for never.
+    """
+
+    runtime: Runtime
+    services: Sequence[Descriptor]
+    gpus: tuple[tuple[int, ...], ...]
+    python: str
+    workers: Sequence[pulumi.Input[NodeResources]]
+    data: str
+    ssh: Mapping[str, pulumi.Input[Any]] = field(default_factory=dict)
+    expires_at: pulumi.Input[str] = ""
+
+
+def find(settings: Settings, stack: str) -> Target:
+    """Declare the runtime that the settings of a stack ask for.
+
+    Raises:
+        pulumi.RunError: what it needs is missing.
+    """
+    if settings.on_hosts:
+        return hosts(settings)
+    if choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER:
+        return containers(settings)
+    return processes(settings)
+
+
+def _running(settings: Settings, store: str, *sources: Source) -> list[Descriptor]:
+    """Return the services that the settings ask for.
+
+    Args:
+        settings: of the stack.
+        store: name of its object store, "" for a folder.
+        sources: of programs that can run; all by default.
+    """
+    return [
+        service
+        for service in services.ALL
+        if service.wanted(settings)
+        and (not sources or service.source in sources)
+        and (service.program == store or service.program not in services.STORES)
+    ]
+
+
+def _warn_of_missing(settings: Settings, running: Sequence[Descriptor]) -> None:
+    """Name programs that a setting asks for and the machine lacks."""
+    for service in services.ALL:
+        asked = service.source is Source.MACHINE and service.settings and service.wanted(settings)
+        if asked and service not in running:
+            keys = ", ".join(service.settings)
+            pulumi.log.warn(
+                f"{keys} is set, and no {' or '.join(service.commands)} is on the machine's PATH: "
+                f"{service.program} does not run. Install it, then run `up` again; or remove {keys}"
+            )
+
+
+def processes(settings: Settings) -> Target:
+    """Declare the process runtime of this machine."""
+    found = tools.find(settings.object_store, settings.data_dir)
+    running = [
+        service
+        for service in _running(settings, found.store.name if found.store else "")
+        if service.program in found.paths
+    ]
+    _warn_of_missing(settings, running)
+    runtime = ProcessRuntime(
+        "local",
+        ProcessRuntimeArgs(
+            folder=str(settings.state_dir),
+            data=str(settings.data_dir),
+            keep_data=settings.keep_data,
+            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            executables=found.paths,
+            ports=settings.opened(running),
+            store=found.store.name if found.store else "",
+            start_timeout=settings.start_timeout_seconds,
+        ),
+    )
+    return Target(
+        runtime=runtime,
+        services=running,
+        gpus=((),) * len(settings.workers),
+        python=PYTHON,
+        workers=settings.workers,
+        data=str(settings.data_dir),
+    )
+
+
+def hosts(settings: Settings) -> Target:
+    """Declare the process runtime of other machines.
+
+    Raises:
+        pulumi.RunError: a machine that is there already cannot be used.
+    """
+    # Not at the top: what only other machines need costs a stack of this one.
+    from infra import ray_launcher  # noqa: PLC0415
+    from infra.ray_launcher import Launched  # noqa: PLC0415
+    from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs  # noqa: PLC0415
+
+    if settings.fleet is None:
+        raise ValueError("the stack asks for no other machines")
+    fleet = settings.fleet.open(
+        FleetArgs(
+            base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
+            python_environment=settings.python_environment,
+            resources=settings.worker,
+            key_file=settings.ssh_key_file,
+            allowed_cidrs=settings.allowed_cidrs,
+            keep_data=settings.keep_data,
+            owner=settings.owner,
+        )
+    )
+    # What is missing here is told before anything is rented.
+    count = sum(group.count for group in fleet.groups)
+    found = tools.for_hosts(settings.object_store, hosts=count)
+    declared = fleet.declare()
+    machines = declared.machines
+    head = machines[0]
+    store = found.store.name if found.store else ""
+    running = [
+        service
+        for service in _running(settings, store, Source.ENVIRONMENT, Source.MACHINE, Source.BUILT)
+        if service.source is not Source.MACHINE or service.program in head.programs
+    ]
+    _warn_of_missing(settings, running)
+    runtime = HostsRuntime(
+        "hosts",
+        HostsRuntimeArgs(
+            machines=machines,
+            setup_commands=settings.setup_commands,
+            ray=versions.RAY,
+            links_ray=not settings.start_ray,
+            folder=str(settings.state_dir),
+            data=str(settings.data_dir),
+            keep_data=settings.keep_data,
+            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            store=store,
+            shared={service.name for service in running if service.shared},
+            programs=found.paths,
+            ports=settings.opened(running),
+            start_timeout=settings.start_timeout_seconds,
+        ),
+    )
+    if not settings.start_ray:
+        launched = Launched(machines=machines, key_file=declared.login.key_file, runtime=runtime)
+        ray = replace(
+            services.RAY,
+            declare=partial(ray_launcher.declare, launched),
+            more=ray_launcher.workers,
+        )
+        running = [ray if service is services.RAY else service for service in running]
+    return Target(
+        runtime=runtime,
+        services=running,
+        gpus=((),) * len(machines),
+        python=PYTHON,
+        workers=[
+            lift(
+                partial(worker_on, machine.group.resources),
+                machine.cpus,
+                machine.memory_mib,
+                machine.gpus,
+            )
+            for machine in machines
+        ],
+        ssh=declared.login.output(head),
+        data=head.path(str(settings.data_dir)),
+        expires_at=declared.expires_at,
+    )
+
+
+def containers(settings: Settings) -> Target:
+    """Declare the docker runtime on the Engine of this machine.
+
+    Raises:
+        pulumi.RunError: no Engine answers, or this machine lacks the accelerators.
+    """
+    # Not at the top: pulumi-docker costs a stack of processes a third of a second.
+    from infra.runtimes.docker import DockerRuntime, DockerRuntimeArgs  # noqa: PLC0415
+
+    engine = docker_engine.info()
+    name = settings.object_store
+    store = go_programs.DEFAULT if name == tools.AUTO else name
+    access, gpus = accelerators.choose(
+        settings.accelerator, [worker.gpus for worker in settings.workers], engine
+    )
+    bounds = docker_engine.bounds(engine)
+    if not (bounds.memory and bounds.processes):
+        pulumi.log.warn(
+            "The kernel of the Docker Engine's machine bounds no memory or no processes: one "
+            "container can take all of it (`docker info` ends with what is missing)"
+        )
+    running = _running(settings, store)
+    runtime = DockerRuntime(
+        "local",
+        DockerRuntimeArgs(
+            prefix=settings.container_prefix,
+            images=settings.images,
+            build_args={**versions.BUILD_ARGUMENTS, **settings.build_args},
+            store=store,
+            services=[name for each in running for name in each.services(len(settings.workers))],
+            programs={each.program for each in running},
+            ports=[port for port in settings.opened(running) if port.published],
+            access=access,
+            keep_data=settings.keep_data,
+            volume_names={dataset.VOLUME.name: settings.dataset.volume} if settings.dataset else {},
+            publish_address=settings.publish_address,
+            limits=settings.container_limits,
+            bounds=bounds,
+            start_timeout=settings.start_timeout_seconds,
+        ),
+    )
+    return Target(
+        runtime=runtime,
+        services=running,
+        gpus=gpus,
+        python=versions.IMAGE_PYTHON,
+        workers=settings.workers,
+        data="",
+    )

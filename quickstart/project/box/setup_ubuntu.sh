@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes a Linux machine, or a WSL 2 with systemd, a GPU box: bash setup_ubuntu.sh
+# Written for Ubuntu; for another distribution change the line with apt-get. It can run twice.
+set -euo pipefail
+
+ray=2.60.0 # the version of the machine that you develop on
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3} # of the same version, such as PYTHON=python3.12
+
+if [ "$(id -u)" = 0 ]; then
+  echo "error: run this as the user who trains, not as root: it asks for sudo itself" >&2
+  exit 1
+fi
+if [ "$(ps -p 1 -o comm=)" != systemd ]; then
+  echo "error: systemd does not run here; in WSL put 'systemd=true' below '[boot]' in" \
+    "/etc/wsl.conf, run 'wsl --shutdown' in Windows, and start this again" >&2
+  exit 1
+fi
+sudo apt-get install -y openssh-server python3-venv
+"$python" -m venv "$HOME/.ray"
+"$HOME/.ray/bin/pip" install "ray[default,train,tune,client]==$ray" torch scikit-learn
+mkdir -p "$HOME/.config/systemd/user"
+cp "$here/ray.service" "$HOME/.config/systemd/user/"
+sudo loginctl enable-linger "$USER" # so that it starts without a login
+systemctl --user daemon-reload
+systemctl --user enable --now ray
+"$HOME/.ray/bin/python" -c 'import torch; print(torch.cuda.device_count(), "GPUs can be used")'
+echo "host key: $(cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub)"

@@ -1,0 +1,113 @@
+"""A run comes home from a real object store, which is cut off and goes away meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from client import store
+from client.errors import ClientError
+from client.pull.transfer import Pulled, Transfer
+from cluster.object_store import STORES
+from infra import tools
+from tests import stores
+from tests.fakes.chaos_proxy import ChaosProxy
+from tests.stores import BareStore
+from training import checkpoint_files, objects
+from training.runs import Run
+
+pytestmark = pytest.mark.integration
+
+NAME = "checkpoint_000001-abcd"
+MODEL = {"job": "test", "file": "checkpoint.pt"}
+BIG = os.urandom(50_000_000)  # six parts
+
+
+@pytest.fixture(scope="module")
+def store_server(
+    store_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BareStore]:
+    folder = tmp_path_factory.mktemp("pulled")
+    with (
+        stores.bare(STORES[tools.DEFAULT], store_program, folder) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", str(server.root.access))
+        patch.setenv("AWS_SECRET_ACCESS_KEY", str(server.root.secret))
+        run = Run(f"s3://{stores.BUCKET}", "first")
+        run.start({"epochs": 1})
+        run.write_metrics([{"epoch": 0, "loss": 1.0}])
+        (folder / "run").mkdir()
+        (folder / "run" / "checkpoint.pt").write_bytes(BIG)
+        for number in range(3):
+            (folder / "run" / f"small{number}").write_bytes(b"x" * number)
+        place = objects.open_url(f"{run.storage}/first")
+        checkpoint_files.store(place, NAME, folder / "run", MODEL)
+        yield server
+
+
+@pytest.fixture
+def proxy(store_server: BareStore) -> Iterator[ChaosProxy]:
+    with ChaosProxy(store_server.port) as between:
+        yield between
+
+
+@pytest.fixture
+def place(proxy: ChaosProxy, store_server: BareStore) -> store.Store:
+    outputs: Any = SimpleNamespace(
+        storage_url=f"s3://{stores.BUCKET}",
+        object_store_endpoint=f"http://127.0.0.1:{proxy.port}",
+        access_key=str(store_server.root.access),
+        secret_key=str(store_server.root.secret),
+        ssh=None,
+    )
+    return store.open_store(outputs)
+
+
+def test_a_run_comes_from_a_store_that_goes_away_and_comes_back(  # C6
+    place: store.Store, proxy: ChaosProxy, tmp_path: Path
+) -> None:
+    back = threading.Timer(1, proxy.up)
+
+    def down() -> None:
+        proxy.down()
+        back.start()
+
+    proxy.after(5_000, down)  # the requests of the first parts
+    try:
+        pulled = Transfer(place, "first", tmp_path).run()
+    finally:
+        back.cancel()
+    assert proxy.done
+    assert pulled is not None
+    assert (pulled.records, pulled.checkpoint) == (3, NAME)
+    assert (tmp_path / NAME / "checkpoint.pt").read_bytes() == BIG
+    assert (tmp_path / NAME / "small2").read_bytes() == b"xx"
+    sent = proxy.sent
+    assert Transfer(place, "first", tmp_path).run() == Pulled(0, NAME, "")
+    assert proxy.sent - sent < 5_000  # lists, the first start, the mark: no object of size
+
+
+def test_a_store_that_stays_away_leaves_what_came_to_go_on_with(
+    place: store.Store, proxy: ChaosProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0.5")
+    proxy.after(6_000, proxy.down)
+    with pytest.raises(ClientError, match=r"nothing answers there; .* what came is kept in"):
+        Transfer(place, "first", tmp_path).run()
+    assert proxy.done
+    part = tmp_path / f".{NAME}.part" / "checkpoint.pt"
+    came = part.stat().st_size
+    assert BIG.startswith(part.read_bytes())
+    assert came < len(BIG)
+    assert not list(tmp_path.glob("checkpoint_*"))
+    proxy.up()
+    Transfer(place, "first", tmp_path).run()
+    assert (tmp_path / NAME / "checkpoint.pt").read_bytes() == BIG

@@ -1,0 +1,107 @@
+"""A project of a user's own, on a box: a real sshd, and a Ray that we did not start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from quickstart import init
+from tests.fakes import sshd as fake
+from tests.fakes.sshd import Sshd
+from tests.integration.training.conftest import FOREIGN, Cluster
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(fake.BINARY is None, reason="sshd is not installed (openssh-server)"),
+]
+
+Train = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quickstart")
+
+
+@pytest.fixture(scope="module")
+def box(folder: Path) -> Iterator[Sshd]:
+    """An SSH server whose user has another home folder than this machine's."""
+    for name in ("keys", "box", "here/.ssh"):
+        (folder / name).mkdir(parents=True)
+    with Sshd(folder / "keys", f"SetEnv HOME={folder / 'box'}") as server:
+        known = f"[{server.host}]:{server.port} {server.host_key}\n"
+        (folder / "here/.ssh/known_hosts").write_text(known)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
+    """Runs the script of a fresh project as its user does."""
+    project = folder / "here" / "project"
+    init.write(project)
+    settings = project / "src/config/__init__.py"
+    settings.write_text(
+        settings.read_text().replace("GPUS = 1", "GPUS = 0").replace("EPOCHS = 5", "EPOCHS = 2")
+    )
+    (project / "requirements.txt").write_text("nobody-has-this-package==1.0\n")
+    file = project / "config/ray_config.yaml"
+    values = yaml.safe_load(file.read_text())
+    values["driver"]["private_key_file"] = str(box.key_file)
+    values["ray_head"] = {
+        "hostname_or_ip_address": box.host,
+        "client_server_port": cluster.client_port,
+    }
+    values["worker"] |= {
+        "user": box.user,
+        "hostname_or_ip_address": box.host,
+        "ssh_port": box.port,
+        "base_dir": "~/base",
+        "setup_commands": ["grep -q nobody-has requirements.txt", "echo ready > done"],
+    }
+    file.write_text(yaml.safe_dump(values))
+    env = {k: v for k, v in os.environ.items() if not k.startswith((*FOREIGN, "SSH_"))}
+    env |= {k: cluster.ray_env[k] for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    env |= {"HOME": str(folder / "here"), "PYTHONUNBUFFERED": "1"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "src/train_digits.py", *arguments]
+        return subprocess.run(
+            command, cwd=project, env=env, capture_output=True, text=True, timeout=280, check=False
+        )
+
+    return run
+
+
+def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C13, C17 to C19
+    folder: Path, box: Sshd, train: Train, cluster: Cluster
+) -> None:
+    nodes = cluster.alive()
+    old = folder / "box/ray-results/first/old"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    done = train("--name", "first", "--clean-trials")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not old.exists()  # C4
+    assert (folder / "box/base/done").read_text() == "ready\n"  # C3
+    here, there = (folder / name / "ray-results/first" for name in ("here", "box"))
+    for path in there.rglob("*"):
+        if path.is_file():
+            assert (here / path.relative_to(there)).read_bytes() == path.read_bytes()
+    checkpoint = done.stdout.strip().splitlines()[-1].partition("checkpoint ")[2]
+    assert here in Path(checkpoint).parents
+    state = torch.load(Path(checkpoint, "state.pt"), weights_only=True)
+    assert state["epoch"] == 1
+    key = box.key_file.read_text().splitlines()[1].encode()
+    for place in (folder / "box", cluster.folder):
+        for path in place.rglob("*"):
+            if path.is_file():
+                assert key not in path.read_bytes(), path  # C18
+    assert cluster.alive() == nodes  # C19

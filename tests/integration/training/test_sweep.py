@@ -1,0 +1,159 @@
+"""Hydra's own suite for launchers, against a real cluster, and what it does not ask for."""
+
+from __future__ import annotations
+
+import csv
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.plugins import Plugins
+from hydra.extra.pytest_plugin import (  # noqa: F401 - fixtures of the suite
+    hydra_restore_singletons,
+    hydra_sweep_runner,
+)
+from hydra.plugins.launcher import Launcher
+from hydra.test_utils.launcher_common_tests import (
+    BatchedSweeperTestSuite,
+    IntegrationTestSuite,
+    LauncherTestSuite,
+)
+
+from hydra_plugins.ray_launcher.launcher import RayLauncher
+from tests.waiting import wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SWEPT = Path(__file__).with_name("swept.py")
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+
+
+def sweep(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Starts a sweep in a folder."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Whoever started the tests in the background had them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "results.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(autouse=True)
+def on_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in cluster.env.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_hydra_finds_the_launcher() -> None:
+    # Hydra runs the modules of plugins by itself: its class is another object.
+    found = {each.__qualname__ for each in Plugins.instance().discover(Launcher)}
+    assert RayLauncher.__qualname__ in found
+
+
+@pytest.mark.parametrize(("launcher_name", "overrides"), [("ray", [])], ids=["job"])
+class TestLauncher(LauncherTestSuite):
+    """A job of its own each."""
+
+
+@pytest.mark.parametrize(
+    ("launcher_name", "overrides"), [("ray", ["hydra.sweeper.max_batch_size=2"])], ids=["job"]
+)
+class TestBatches(BatchedSweeperTestSuite):
+    """A job of its own each."""
+
+
+class OnANode:
+    """A folder of a node, whose beginning nobody knows."""
+
+    def __truediv__(self, below: str) -> str:
+        return f".*/{re.escape(below)}"
+
+
+@pytest.mark.parametrize(
+    ("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/launcher=ray"])], ids=["ray"]
+)
+class TestScripts(IntegrationTestSuite):
+    """Scripts as users start them."""
+
+    def get_test_app_working_dir(self) -> Any:
+        return OnANode()
+
+
+def test_a_sweep_of_models_is_six_jobs(cluster: Any, tmp_path: Path) -> None:  # B16 B23
+    before = set(cluster.jobs())
+    grid = ("model=mlp,cnn", "optimizer.lr=1e-5,1e-4,1e-3", "data.limit=64", "train.epochs=1")
+    ray = ("--multirun", "hydra/launcher=ray")
+    process = sweep(tmp_path, "-m", "training.jobs.train_model", *ray, *grid)
+    out, _ = process.communicate()
+    assert process.returncode == 0, out
+    jobs = {name: job for name, job in cluster.jobs().items() if name not in before}
+    assert len(jobs) == 6
+    assert {job["status"] for job in jobs.values()} == {"SUCCEEDED"}
+    assert "points: 4 sent, 2 in the queue until the cluster has room" in out
+    assert re.search(r"^\[5\] epoch 1: loss ", out, re.MULTILINE)
+    folder = tmp_path / "multirun" / "train_model"
+    accuracies = [float(row["valid_acc"]) for row in table(folder)]
+    assert len(accuracies) == 6
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_let_go_and_go_on(cluster: Any, tmp_path: Path) -> None:  # B18 B19
+    gate = tmp_path / "gate"
+    where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    command = (str(SWEPT), "-m", "hydra/launcher=ray", where, "x=0,1,2", f"wait_for={gate}")
+    first = sweep(tmp_path, *command)
+    wait_for("two points", lambda: len(list(tmp_path.glob("gate.*"))) == 2)
+    first.send_signal(signal.SIGINT)
+    out, _ = first.communicate()
+    assert first.returncode == 130, out
+    let_go = re.findall(r"follow: train logs -f (\w+); stop: train stop \1", out)
+    assert len(let_go) == 3, out
+    gate.touch()
+    second = sweep(tmp_path, *command)
+    out, _ = second.communicate()
+    assert second.returncode == 1, out  # point 2 fails, and keeps no other
+    assert "failed: [2] x=2" in out
+    assert "ValueError: two is too much" in out
+    rows = table(tmp_path / "sweep")
+    assert [row["x"] for row in rows] == ["1", "0", "2"]
+    assert (tmp_path / "sweep" / "1" / "left.txt").read_text() == "x"
+    sent = [job for job in cluster.jobs().values() if str(SWEPT) == job["metadata"]["script"]]
+    # Those that were let go are the ones that the second start followed; a failed one may be new.
+    assert {job["submission_id"] for job in sent} >= set(let_go)
+    assert len(sent) <= 4
+    assert cluster.keys(".trainyard/sweeps") == []
+
+
+def test_points_as_tasks(cluster: Any, tmp_path: Path) -> None:
+    before = set(cluster.jobs())
+    task = ("hydra/launcher=ray", "hydra.launcher.unit=task", "hydra.launcher.metric=loss")
+    where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    process = sweep(tmp_path, str(SWEPT), "-m", *task, where, "x=0,1,3")
+    out, _ = process.communicate()
+    assert process.returncode == 0, out
+    assert len(set(cluster.jobs()) - before) == 1
+    assert re.search(r"\[1\].* x is 1$", out, re.MULTILINE)
+    assert [row["x"] for row in table(tmp_path / "sweep")] == ["3", "1", "0"]
+
+
+def test_a_point_too_large_is_refused_and_the_others_run(tmp_path: Path) -> None:
+    where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    cpus = "hydra.launcher.num_cpus=${x}"
+    process = sweep(tmp_path, str(SWEPT), "-m", "hydra/launcher=ray", where, "x=1,99", cpus)
+    out, _ = process.communicate()
+    assert process.returncode == 1
+    assert "asks for CPU 99 on one node, which no node has" in out
+    assert [row["x"] for row in table(tmp_path / "sweep")] == ["1", "99"]

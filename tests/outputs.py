@@ -1,0 +1,21 @@
+"""The names of everything that a stack exports."""
+
+from typing import Any
+
+from access import outputs
+from cluster import services
+
+
+def names_of_outputs() -> set[str]:
+    """Names of the stack's own outputs, and of those that its services may have."""
+    own = {value for name, value in vars(outputs).items() if name.isupper()}
+    return own.union(*(endpoint.outputs for endpoint in services.ENDPOINTS))
+
+
+def of_services() -> dict[str, Any]:
+    """The outputs of services of which none runs."""
+    names = {name for endpoint in services.ENDPOINTS for name in endpoint.outputs}
+    return {
+        **dict.fromkeys(names, ""),
+        outputs.SERVICES: [endpoint.described for endpoint in services.ENDPOINTS],
+    }

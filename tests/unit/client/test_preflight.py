@@ -1,0 +1,79 @@
+"""Checks before a submission, except those of the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client import preflight
+from client.errors import ClientError
+from client.outputs import StackOutputs
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def same(stack: StackOutputs) -> StackOutputs:
+    return dataclasses.replace(
+        stack, ray_version=importlib.metadata.version("ray"), python_version=HERE
+    )
+
+
+def test_equal_versions_pass(same: StackOutputs) -> None:
+    preflight.check_versions(same)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ray_version": "2.7.0"}, r"Ray \d.* here, 2\.7\.0 there"),
+        ({"python_version": "3.8"}, rf"Python {HERE} here, 3\.8 there"),
+    ],
+)
+def test_other_versions_name_both(change: dict[str, str], message: str, same: StackOutputs) -> None:
+    with pytest.raises(ClientError, match=message):
+        preflight.check_versions(dataclasses.replace(same, **change))  # type: ignore[arg-type]
+
+
+def test_an_infeasible_request_says_what_to_do(stack: StackOutputs) -> None:  # F29 D37
+    with pytest.raises(ClientError, match=r"largest, worker-1, .*'dev'.*make up.*--force"):
+        preflight.check_feasible([{"GPU": 2.0}], stack)
+
+
+def test_a_secret_in_the_environment_is_refused(stack: StackOutputs) -> None:  # F35
+    env = {"env_vars": {"TOKEN": "x canary-token-0123456789"}, "excludes": []}
+    with pytest.raises(ClientError, match=r"variable TOKEN .* holds a secret") as caught:
+        preflight.check_runtime_env(env, stack)
+    assert "canary" not in str(caught.value)
+
+
+def test_every_package_is_looked_at(stack: StackOutputs, tmp_path: Path) -> None:  # F35
+    for name in ("work", "module"):
+        (tmp_path / name).mkdir()
+    env: dict[str, Any] = {
+        "working_dir": str(tmp_path / "work"),
+        "py_modules": ["s3://bucket/m.zip", str(tmp_path / "module")],
+        "excludes": [],
+    }
+    preflight.check_runtime_env(env, stack)
+    (tmp_path / "module" / "notes").write_text("canary-secret-0123456789")
+    with pytest.raises(ClientError, match=r"notes in the upload of .*module holds a secret"):
+        preflight.check_runtime_env(env, stack)
+    with pytest.raises(ClientError, match="is not a folder"):
+        preflight.check_runtime_env({"working_dir": str(tmp_path / "no"), "excludes": []}, stack)
+
+
+def test_all_faults_come_in_one_message(stack: StackOutputs) -> None:
+    other = dataclasses.replace(stack, ray_version="2.7.0", storage_url="gs://b")
+    env = {"working_dir": "/nowhere", "excludes": []}
+    with pytest.raises(ClientError) as caught:
+        preflight.run(env, "run", other)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    for word in ("no job server answers", "2.7.0 there", "gs://b", "/nowhere"):
+        assert any(word in line for line in lines)

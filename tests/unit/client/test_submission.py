@@ -1,0 +1,158 @@
+"""What is sent with a job, and what becomes of the server's refusals."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import job_submission
+
+from client import preflight, scripts, submission
+from client.errors import ClientError
+from client.outputs import StackOutputs
+from client.package import NEVER_UPLOADED
+from training import run_folder
+
+
+@pytest.fixture
+def script() -> scripts.Script:
+    return scripts.find("alexnet")
+
+
+def test_the_users_environment_is_kept_and_ours_added(
+    tmp_path: Path, script: scripts.Script
+) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text(
+        "pip: [humanize]\nexcludes: [big]\npy_modules: [./mine]\nenv_vars: {A: b, TRAINYARD_RUN: x}"
+    )
+    env = submission.runtime_env(file, script, "my-run", progress=True)
+    assert env["pip"] == ["humanize"]
+    assert env["excludes"] == ["big", *NEVER_UPLOADED]
+    assert env["py_modules"] == ["./mine", str(scripts.PACKAGE)]
+    assert "working_dir" not in env
+    assert env["env_vars"]["A"] == "b"
+    assert env["env_vars"][run_folder.RUN_VARIABLE] == "my-run"
+    assert env["env_vars"][run_folder.PROGRESS_VARIABLE] == "1"
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "just text", "a: !!python/object:os.system x"])
+def test_a_bad_environment_file_is_one_message(  # F39
+    text: str, tmp_path: Path, script: scripts.Script
+) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text(text)
+    with pytest.raises(ClientError, match=r"runtime environment .*env\.yaml"):
+        submission.runtime_env(file, script, "r", progress=False)
+
+
+def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+        result = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+        return result.stdout.strip()
+
+    assert submission.commit(tmp_path) == ""
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-qm", "one")
+    assert submission.commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "a").write_text("2")
+    assert submission.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_the_default_name_is_a_good_one(script: scripts.Script) -> None:
+    name = submission.default_run_name(script)
+    assert run_folder.check_name(name) == name
+    assert re.fullmatch(r"alexnet-\d{8}-\d{6}", name)
+
+
+class Client:
+    """Takes a job, after it refused it some times with an error."""
+
+    def __init__(self, error: Exception | None = None, times: int = 1) -> None:
+        self.errors: list[Exception] = [error] * times if error else []
+        self.sent: dict[str, Any] = {}
+
+    def submit_job(self, **sent: Any) -> str:
+        self.sent = sent
+        if self.errors:
+            raise self.errors.pop()
+        return "raysubmit_1"
+
+
+def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
+    """The client that Ray gives, once all checks have passed."""
+    monkeypatch.setattr(preflight, "run", lambda *_: None)
+    monkeypatch.setattr(job_submission, "JobSubmissionClient", lambda *_, **__: client)
+    return client
+
+
+@pytest.fixture
+def request_(script: scripts.Script) -> submission.Request:
+    return submission.Request(
+        script=script,
+        arguments=["--data", "folder:/a b"],
+        run_name="r",
+        runtime_env=submission.runtime_env(None, script, "r", progress=False),
+        submission_id=None,
+        num_cpus=1,
+        num_gpus=None,
+        memory=None,
+        resources={"TPU": 1.0},
+    )
+
+
+def test_a_job_is_sent_with_its_demand(
+    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = taking(monkeypatch, Client())
+    submission.submit(request_, stack, force=False)
+    assert (
+        client.sent["entrypoint"] == "python -m training.jobs.alexnet --data 'folder:/a b'"
+    )  # F39
+    assert client.sent["metadata"]["demand"] == '[{"CPU": 1.0, "TPU": 1.0}, {"CPU": 1.0}]'
+    assert client.sent["metadata"]["run"] == "r"
+    assert "canary" not in str(client.sent)  # F35
+
+
+def test_the_servers_traceback_becomes_one_message(
+    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Request failed with status code 400: Traceback (most recent call last):\n  File x\n"
+    taking(monkeypatch, Client(RuntimeError(f"{text}ValueError: Job r exists already.\n.")))
+    with pytest.raises(ClientError, match=r"the job was not taken: Job r exists already\.;"):
+        submission.submit(request_, stack, force=True)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
+    request_: submission.Request,
+    stack: StackOutputs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+) -> None:
+    answer = "No available agent to submit job, please try again later."
+    error = RuntimeError(f"Request failed with status code 500: {answer}.")
+    taking(monkeypatch, Client(error, times))
+    if times < submission.TRIES:
+        assert submission.submit(request_, stack, force=True)[1] == "raysubmit_1"
+    else:
+        with pytest.raises(ClientError, match=r"the job was not taken: .* try again later"):
+            submission.submit(request_, stack, force=True)
+    said = capsys.readouterr().out.count("no node of the cluster takes jobs yet; asking again")
+    assert said == min(times, submission.TRIES - 1)
+
+
+def test_nothing_is_sent_when_nothing_can_hold_it(
+    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "run", lambda *_: pytest.fail("was sent"))
+    request_.resources["TPU"] = 5.0  # type: ignore[index]
+    with pytest.raises(ClientError, match="asks for CPU 1, TPU 5 on one node"):  # F29
+        submission.submit(request_, stack, force=False)

@@ -1,0 +1,99 @@
+"""What happens inside `ray start`: here in a program that calls the hook as Ray does."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray._private.runtime_env import _clonevirtualenv
+
+from cluster import ray_start
+
+QUICK_SECONDS = 0.1  # instead of what a node waits
+# Like `ray start --block`: it goes on when the raylet has ended in order, and collects its status.
+START = """\
+import importlib, os, subprocess, sys, time, types
+module, name = os.environ["RAY_START_HOOK"].split(".")
+parameters = types.SimpleNamespace(temp_dir=os.path.dirname(sys.argv[1]))
+getattr(importlib.import_module(module), name)(parameters, False)
+raylet = subprocess.Popen([sys.argv[1], "60"])
+left = [name for name in ("RAY_START_HOOK", "PYTHONPATH") if name in os.environ]
+print(raylet.pid, left, flush=True)
+while True:
+    time.sleep(0.1)
+    raylet.poll() if "collects" in sys.argv else None
+"""
+# A node without a raylet: what it starts its processes with, and what a job's `python` is.
+STARTED = """\
+import importlib, os, shutil, sys, types
+module, name = os.environ["RAY_START_HOOK"].split(".")
+getattr(importlib.import_module(module), name)(types.SimpleNamespace(temp_dir=sys.argv[1]), False)
+print(sys.executable, shutil.which("python"), sep="\\n", flush=True)
+os._exit(0)
+"""
+LARGEST_COPY = 2**20  # bytes
+
+
+@pytest.fixture
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", ray_start.text())
+    assert waits == 2
+    (tmp_path / ray_start.FILE).write_text(quick)
+    raylet = tmp_path / ray_start.RAYLET
+    shutil.copy(shutil.which("sleep") or "sleep", raylet)
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, raylet, request.param],
+        env=os.environ | ray_start.environment(str(tmp_path / ray_start.FILE)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    yield process
+    with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize("node", ["collects", "is busy"], indirect=True)
+def test_a_node_ends_with_its_raylet(node: subprocess.Popen[str]) -> None:  # F25
+    assert node.stdout is not None
+    pid, left = node.stdout.readline().split(maxsplit=1)
+    assert left.strip() == "[]"  # jobs have neither variable
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.wait(2 * QUICK_SECONDS)
+    os.kill(int(pid), signal.SIGTERM)
+    assert node.wait(30) == 1
+    assert node.stderr is not None
+    assert f"The raylet (process {pid}) has ended" in node.stderr.read()
+
+
+def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(  # A31, D28
+    tmp_path: Path,
+) -> None:
+    hook = ray_start.environment(ray_start.__file__)
+    for _ in range(2):  # a node that ended is started again
+        command = [sys.executable, "-c", STARTED, tmp_path]
+        done = subprocess.run(
+            command, env=os.environ | hook, capture_output=True, text=True, check=True
+        )
+    node, found = done.stdout.splitlines()
+    assert found == node  # a job's driver is found on the PATH
+    assert node == str(tmp_path / ray_start.ENVIRONMENT / "bin/python")
+    # As Ray does for a job with a `pip` list.
+    copy = tmp_path / "copy"
+    clone = [node, _clonevirtualenv.__file__, tmp_path / ray_start.ENVIRONMENT, copy]
+    subprocess.run(clone, env={}, check=True)
+    assert sum(path.lstat().st_size for path in copy.rglob("*")) < LARGEST_COPY
+    asked = "import os, pip, ray, sys; print(sys.prefix, os.path.dirname(ray.__path__[0]))"
+    shown = subprocess.run(
+        [copy / "bin/python", "-c", asked], env={}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split() == [str(copy), sysconfig.get_path("purelib")]

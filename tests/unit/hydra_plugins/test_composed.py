@@ -1,0 +1,60 @@
+"""What points ask for, and when two are the same: Hydra composes, nothing is sent."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+
+from client import scripts
+from hydra_plugins.ray_launcher import _composed as composed
+
+CONFIG = str(scripts.JOBS / "config")
+SCRIPT = scripts.JOBS / "train_model.py"
+
+
+def points(*overrides, name="train", launcher="ray", batch=((),), script=SCRIPT):
+    with initialize_config_dir(CONFIG, version_base="1.3", job_name="job"):
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration(
+            name, [f"hydra/launcher={launcher}", *overrides], RunMode.MULTIRUN
+        )
+        context = HydraContext(config_loader=loader, callbacks=None)
+        found = composed.compose(context, config, [list(each) for each in batch], 0, script)
+    return [each.point for each in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator", "bundle"),
+    [
+        ("train", "cpu", {"CPU": 1}),
+        ("train", "gpu", {"CPU": 1, "GPU": 1}),
+        ("train", "tpu", {"CPU": 1, "TPU": 1}),  # B20: one chip of a node that has four
+        ("train_lightning", "tpu", {"CPU": 1, "TPU": 4}),  # B21: all of them
+    ],
+)
+def test_a_point_asks_for_what_its_accelerator_needs(name, accelerator, bundle):
+    (point,) = points(name=name, batch=[[f"accelerator={accelerator}"]])  # B17
+    assert point.bundle == bundle
+
+
+def test_a_point_is_the_same_at_any_time_and_another_with_other_code(tmp_path):
+    batch = [["optimizer.lr=1"], ["optimizer.lr=2"], ["optimizer.lr=1"]]
+    first, second, third = (point.identity for point in points(batch=batch))
+    assert len({first, second, third}) == 3
+    assert [point.identity for point in points(batch=batch)] == [first, second, third]
+    other = tmp_path / "other.py"
+    other.write_text("other")
+    assert points(batch=batch, script=other)[0].identity != first
+
+
+def test_unknown_settings_are_refused_by_name():
+    for wrong in ("hydra.launcher.nmu_cpus=1", "hydra.launcher.unit=thread"):
+        with pytest.raises(HydraException, match=wrong.partition("=")[0].rpartition(".")[2]):
+            points(wrong)
+
+
+def test_the_other_launcher_takes_the_same_configuration():  # B28
+    with initialize_config_dir(CONFIG, version_base="1.3"):
+        config = compose("train", ["hydra/launcher=submitit_local"], return_hydra_config=True)
+    assert config.hydra.launcher._target_.endswith("LocalLauncher")

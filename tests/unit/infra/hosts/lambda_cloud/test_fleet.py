@@ -1,0 +1,20 @@
+"""Names of rented machines; the whole of them is in tests/unit/infra/test_target.py."""
+
+import pytest
+
+from infra.hosts.lambda_cloud import fleet
+from infra.hosts.lambda_cloud.providers import HOSTNAME
+
+
+@pytest.mark.parametrize(
+    ("stack", "name"),
+    [
+        ("lambda", "lambda-0"),
+        ("Team.A_2", "team-a-2-0"),
+        ("_", "host-0"),
+        ("x" * 90, "x" * 60 + "-0"),
+    ],
+)
+def test_any_stack_gives_a_host_name_that_the_api_takes(stack: str, name: str) -> None:
+    assert fleet._hostname(stack, 0) == name
+    assert HOSTNAME.fullmatch(fleet._hostname(stack, 63))

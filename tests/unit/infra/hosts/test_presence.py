@@ -1,0 +1,72 @@
+"""Whether a machine is gone: who is asked, and what the answer means."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from infra.hosts import presence, sources
+from infra.hosts.fleet import Cloud
+from infra.hosts.lambda_cloud import presence as lambda_presence
+from infra.hosts.lambda_cloud.errors import LambdaError, NotFoundError
+
+
+def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypatch):  # F8
+    asked = []
+
+    def cloud(name):
+        def is_gone(instance, key):
+            asked.append((name, instance, key))
+            return name == "two"
+
+        return Cloud(
+            title=name,
+            api_key=f"{name}Key",
+            instance=f"{name}Id",
+            is_gone=is_gone,
+            account=None,
+            module=name,
+        )
+
+    monkeypatch.setattr(sources, "CLOUDS", (cloud("one"), cloud("two")))
+    config = {"oneKey": "secret one"}
+    assert not presence.is_gone({"host": "192.0.2.4"}, config)  # nobody's to end
+    assert asked == []
+    assert not presence.is_gone({"oneId": "i-1"}, config)
+    assert presence.is_gone({"twoId": "i-2"}, config)
+    assert asked == [("one", "i-1", "secret one"), ("two", "i-2", None)]
+
+
+def test_states_name_instances_of_lambda_by_this_property():
+    (cloud,) = sources.CLOUDS
+    assert (cloud.instance, cloud.api_key) == ("instanceId", "lambdaApiKey")
+
+
+@pytest.mark.parametrize(
+    ("status", "gone"),
+    [("active", False), ("unhealthy", False), ("preempted", False), ("terminated", True)],
+)
+def test_an_instance_is_gone_once_it_has_ended(monkeypatch, status, gone):  # F8
+    keys = []
+
+    def open_account(key):
+        keys.append(key)
+        return SimpleNamespace(instance=lambda id_: SimpleNamespace(status=status))
+
+    monkeypatch.setattr(lambda_presence, "open_account", open_account)
+    assert presence.is_gone({"instanceId": "i-1"}, {"lambdaApiKey": "k"}) is gone
+    assert keys == ["k"]
+
+
+@pytest.mark.parametrize(("error", "gone"), [(NotFoundError, True), (LambdaError, None)])
+def test_an_account_that_does_not_know_it_says_so(monkeypatch, error, gone):  # F8
+    def instance(_):
+        raise error("said so")
+
+    monkeypatch.setattr(
+        lambda_presence, "open_account", lambda _: SimpleNamespace(instance=instance)
+    )
+    if gone is None:
+        with pytest.raises(LambdaError, match="said so"):
+            presence.is_gone({"instanceId": "i-1"}, {})
+    else:
+        assert presence.is_gone({"instanceId": "i-1"}, {}) is gone

@@ -1,0 +1,566 @@
+"""The whole program under mocks, on machines that are there already and on rented ones."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.runtime import rpc
+
+from infra.hosts import cloud_init, probe
+from infra.hosts.host_key import HostKeyProvider
+from infra.hosts.probe import Facts
+from tests import host_facts
+from tests.outputs import names_of_outputs
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
+ONE = {"address": "192.0.2.4", "user": "ada", "hostKey": KEY, "privateAddress": "10.0.0.4"}
+TWO = {"address": "gpu2.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.5"}
+GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
+PRIVATE = "canary of the private key"
+HOST_KEY = "canary of the host key"
+FACTS = replace(
+    host_facts.FACTS,
+    cpus=16,
+    memory_mib=65536,
+    prometheus="/usr/bin/prometheus",
+    interfaces={"10.0.0.4": "eth1"},
+)
+
+
+def _shown(value: Any) -> Any:
+    """What of an input is not a secret."""
+    if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return "(secret)"
+        return {key: _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> Any:
+    """An input with its secrets."""
+    if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return _plain(value["value"])
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _programs(recorded: Any) -> dict[str, dict[str, Any]]:
+    found = recorded.of_type("process:Program").values()
+    return {args.inputs["name"]: _plain(args.inputs) for args in found}
+
+
+def _flags(command: list[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in command if "=" in word)
+
+
+@pytest.fixture
+def looks(bare: Path, put_program: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Say what the hosts have; each has a home folder of its user's."""
+    put_program(bare, *GO)
+
+    def change(**changes: Any) -> None:
+        def look(connection: Any) -> Facts:
+            return Facts(**{**vars(FACTS), "home": f"/srv/{connection.user}", **changes})
+
+        monkeypatch.setattr(probe, "probe", look)
+
+    change()
+    return change
+
+
+@pytest.fixture
+def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the resources of rented machines answer."""
+    choice = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
+    answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "lambda:Account": lambda _: {"stackId": "0123abcd", "backendId": "4567cdef"},
+        "lambda:Choice": lambda _: {**choice, "choices": [choice], "regions": ["us-east-1"]},
+        "lambda:SshKey": lambda _: {"publicKey": "ssh-ed25519 LOGIN", "privateKey": PRIVATE},
+        "lambda:FirewallRuleset": lambda _: {"ids": {"us-east-1": "rules"}},
+        "lambda:FileSystem": lambda _: {"mountPoint": "/lambda/nfs/data"},
+        "host:HostKey": lambda _: {"publicKey": KEY, "privateKey": HOST_KEY},
+        "lambda:Instance": lambda inputs: {
+            "launchedAt": f"2026-11-21T12:0{int(inputs['node'])}:00+00:00"
+        },
+        "lambda:Active": lambda inputs: {
+            "addresses": {
+                id_: {"ip": f"198.51.100.{index}", "privateIp": f"10.0.0.{index}"}
+                for index, id_ in enumerate(inputs["instanceIds"])
+            }
+        },
+        "host:Reachable": lambda _: {
+            "cpus": 30,
+            "memoryMib": 200 * 1024,
+            "gpus": 1,
+            "interface": "eno1",
+        },
+    }
+    create = recorded.new_resource
+
+    def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
+        id_, answer = create(args)
+        suffix = args.typ.rpartition("/")[2]
+        return id_, answer | answers.get(suffix, lambda _: {})(_plain(args.inputs))
+
+    monkeypatch.setattr(recorded, "new_resource", new_resource)
+
+
+@pytest.mark.usefixtures("looks")
+def test_the_head_is_on_the_first_host_and_a_worker_on_each(run: Any, recorded: Any) -> None:
+    exported = run(hosts=[ONE, TWO])
+    assert set(exported) == names_of_outputs()
+    programs = _programs(recorded)
+    assert {name: props["machine"] for name, props in programs.items()} == {
+        "versitygw": "ada@192.0.2.4",
+        "prometheus": "ada@192.0.2.4",
+        "ray-head": "ada@192.0.2.4",
+        "ray-worker-0": "ada@192.0.2.4",
+        "ray-worker-1": "bob@gpu2.lab",
+    }
+    for props in programs.values():
+        user, _, address = props["machine"].partition("@")
+        base = f"/srv/{user}/.trainyard/trainyard-test"
+        assert props["host"] == {
+            "host": address,
+            "port": 22,
+            "user": user,
+            "hostKey": KEY,
+            "privateKey": "",
+            "agent": f"{base}/agent",
+            "python": f"{base}/env/bin/python",
+        }
+    assert programs["ray-worker-1"]["command"][0] == (
+        "/srv/bob/.trainyard/trainyard-test/env/bin/ray"
+    )
+    assert [(node["name"], node["cpus"], node["gpus"]) for node in exported["nodes"]] == [
+        ("ray-head", 0, 0),
+        ("ray-worker-0", 16, 2),
+        ("ray-worker-1", 16, 2),
+    ]
+    data = recorded.of_type("process:Data").values()
+    assert sorted(args.inputs["folder"] for args in data) == [
+        "/srv/ada/.local/share/trainyard/test",
+        "/srv/bob/.local/share/trainyard/test",
+    ]
+
+
+@pytest.mark.usefixtures("looks")
+def test_hosts_talk_to_one_another_at_private_addresses(run: Any, recorded: Any) -> None:
+    exported = run(hosts=[ONE, TWO])
+    programs = _programs(recorded)
+    for worker, address in (("ray-worker-0", "10.0.0.4"), ("ray-worker-1", "10.0.0.5")):
+        flags = _flags(programs[worker]["command"])
+        assert flags["--address"] == "10.0.0.4:6379"
+        assert flags["--node-ip-address"] == address
+        # Gloo takes an interface by its name; an address behind a router is none of its own.
+        interface = {"10.0.0.4": "eth1", "10.0.0.5": "eth0"}[address]
+        assert programs[worker]["environment"]["GLOO_SOCKET_IFNAME"] == interface
+    assert _flags(programs["ray-head"]["command"])["--node-ip-address"] == "10.0.0.4"
+    # What only the machine's own programs and SSH need is on its loopback.  # F33
+    assert _flags(programs["ray-head"]["command"])["--dashboard-host"] == "127.0.0.1"
+    assert "--web.listen-address=127.0.0.1:9090" in programs["prometheus"]["command"]
+    # Workers of other machines write to the store.
+    assert "10.0.0.4:9000" in programs["versitygw"]["command"]
+    assert exported["objectStoreEndpoint"] == "http://10.0.0.4:9000"
+    assert exported["dashboardUrl"] == "http://127.0.0.1:8265"
+    assert exported["ssh"]["host"] == "192.0.2.4"  # the machine that this is meant on
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_single_host_keeps_to_its_loopback(run: Any, recorded: Any) -> None:  # F33
+    exported = run(hosts=[{"address": "::1", "user": "ada", "hostKey": KEY}])
+    programs = _programs(recorded)
+    assert set(programs) == {"versitygw", "prometheus", "ray-head", "ray-worker-0"}
+    nodes = [programs[name]["command"] for name in ("ray-head", "ray-worker-0")]
+    assert [_flags(command)["--node-ip-address"] for command in nodes] == ["127.0.0.2", "127.0.0.3"]
+    assert _flags(nodes[1])["--address"] == "127.0.0.2:6379"
+    assert "127.0.0.1:9000" in programs["versitygw"]["command"]
+    assert exported["objectStoreEndpoint"] == "http://127.0.0.1:9000"
+    assert "GLOO_SOCKET_IFNAME" not in programs["ray-worker-0"]["environment"]
+
+
+@pytest.mark.usefixtures("looks")
+def test_the_tracking_server_is_reached_from_every_host(run: Any, recorded: Any) -> None:  # A45
+    exported = run(hosts=[ONE, TWO], tracking="mlflow")
+    assert exported["trackingUrl"] == "http://10.0.0.4:5000"
+    assert exported["trackingPassword"] == "value of tracking-admin"
+    programs = _programs(recorded)
+    server, other = programs["mlflow"], programs["ray-worker-1"]
+    assert server["machine"] == "ada@192.0.2.4"
+    assert server["command"][0] == "/srv/ada/.trainyard/trainyard-test/env/bin/mlflow"
+    assert "--host=10.0.0.4" in server["command"]
+    assert server["health"] == ["http://10.0.0.4:5000/health"]
+    assert other["environment"]["MLFLOW_TRACKING_URI"] == "http://10.0.0.4:5000"
+    assert "value of tracking-admin" in other["secrets"]["mlflow-credentials"]
+    # Served by the head alone, and reached through a tunnel.
+    assert other["environment"]["TRAINYARD_SERVE_HOST"] == "127.0.0.1"
+    assert exported["serveUrl"] == "http://127.0.0.1:8000"
+
+
+@pytest.mark.usefixtures("looks")
+def test_every_machine_checks_the_ports_that_are_opened_there(run: Any, recorded: Any) -> None:
+    run(hosts=[ONE, TWO])
+    opened: dict[str, set[int]] = {}
+    for props in _programs(recorded).values():
+        opened.setdefault(props["machine"], set()).update(
+            int(port["number"]) for port in props["ports"]
+        )
+    checked = {
+        args.inputs["machine"]: {
+            int(number) for numbers in args.inputs["ports"].values() for number in numbers
+        }
+        for args in recorded.of_type("process:Supervisor").values()
+    }
+    assert checked == opened
+    assert len(checked) == 2
+
+
+@pytest.mark.usefixtures("looks")
+def test_what_a_preview_declares_of_hosts_does_not_change_by_itself(
+    run: Any, recorded: Any
+) -> None:
+    def declared() -> dict[tuple[str, str], Any]:
+        recorded.created.clear()
+        run(hosts=[ONE, TWO])
+        found = {(args.typ, args.name): _plain(args.inputs) for args in recorded.created}
+        for inputs in found.values():
+            inputs.pop("source", None)  # an object of each run; its archive's name tells of it
+        return found
+
+    assert declared() == declared()
+
+
+def test_a_new_environment_needs_room_and_python(run: Any, looks: Any, recorded: Any) -> None:
+    looks(free_mib=2000, python3="")
+    with pytest.raises(pulumi.RunError) as raised:
+        run(hosts=[ONE, TWO])
+    message = str(raised.value)
+    assert message.count("has no python3") == 2
+    assert message.count("has 2000 MiB free in /srv/") == 2
+    assert recorded.created == []
+    run(hosts=[ONE, TWO], pythonEnvironment="/opt/ray")
+    commands = [props["command"][0] for props in _programs(recorded).values()]
+    assert commands.count("/opt/ray/bin/ray") == 3
+
+
+def test_hosts_without_gpus_that_are_said_to_have_some_are_refused(
+    run: Any, looks: Any, recorded: Any
+) -> None:
+    looks(gpus=1)
+    with pytest.raises(pulumi.RunError, match="has 1 GPUs, and its setting gpus says 2"):
+        run(hosts=[ONE | {"gpus": 2}])
+    run(hosts=[ONE | {"gpus": 0}])
+    assert _flags(_programs(recorded)["ray-worker-0"]["command"])["--num-gpus"] == "0"
+
+
+@pytest.mark.usefixtures("looks")
+def test_several_hosts_need_an_object_store(run: Any, recorded: Any, bare: Path) -> None:
+    (bare / "go").unlink()
+    with pytest.raises(pulumi.RunError, match="2 hosts need an object store"):
+        run(hosts=[ONE, TWO])
+    assert recorded.created == []
+    exported = run(hosts=[ONE])
+    assert exported["storageUrl"] == "file:///srv/ada/.local/share/trainyard/test/storage"
+
+
+def test_a_folder_is_used_where_it_is_asked_for(run: Any, looks: Any, recorded: Any) -> None:
+    looks()
+    exported = run(hosts=[ONE], objectStore="directory", dataDir="/srv/a~b")
+    assert exported["storageUrl"] == "file:///srv/a~b/storage"
+    assert "versitygw" not in _programs(recorded)
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize("store", ["versitygw", "minio"])
+def test_the_store_of_this_machine_goes_to_the_first_host(
+    run: Any, recorded: Any, store: str
+) -> None:
+    run(hosts=[ONE, TWO], objectStore=store)
+    (built,) = recorded.of_type("host:GoTool").values()
+    (copy,) = recorded.of_type("host:Executable").values()
+    inputs = _plain(copy.inputs)
+    assert inputs["source"] == built.inputs["path"]
+    assert inputs["path"] == f"/srv/ada/.trainyard/trainyard-test/bin/{store}"
+    assert inputs["machine"] == "ada@192.0.2.4"
+    assert _programs(recorded)[store]["command"][0] == inputs["path"]
+
+
+def test_without_prometheus_there_is_no_monitoring(run: Any, looks: Any, recorded: Any) -> None:
+    looks(prometheus="")
+    assert run(hosts=[ONE, TWO])["prometheusUrl"] == ""
+    assert "prometheus" not in _programs(recorded)
+    supervisors = recorded.of_type("process:Supervisor")
+    assert "prometheusPort" not in supervisors["hosts-host-0-supervisor"].inputs["ports"]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "id_ed25519"
+    path.write_text(HostKeyProvider().create({"name": "x"}).outs["privateKey"])
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_key_of_the_users_is_in_secrets_only(  # F35
+    run: Any, recorded: Any, key_file: Path
+) -> None:
+    exported = run(hosts=[ONE, TWO], sshKeyFile=str(key_file))
+    secret = key_file.read_text().splitlines()[2]
+    for args in recorded.created:
+        assert secret not in str(_shown(args.inputs)), args.name
+    props = _programs(recorded)["ray-worker-1"]
+    assert props["host"]["privateKey"] == key_file.read_text()
+    # Users have the file: the outputs name it and hold no key.
+    assert exported["ssh"]["keyFile"] == str(key_file)
+    assert secret not in str(exported)
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_key_that_others_can_read_ends_the_program(  # F38
+    run: Any, recorded: Any, key_file: Path
+) -> None:
+    key_file.chmod(0o644)
+    with pytest.raises(
+        pulumi.RunError, match=r"sshKeyFile: .* may be read by others .mode 0644.*chmod 600"
+    ):
+        run(hosts=[ONE], sshKeyFile=str(key_file))
+    assert recorded.created == []
+
+
+@pytest.mark.usefixtures("looks")
+def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
+    run: Any, recorded: Any, key_file: Path
+) -> None:
+    hosts = [ONE, TWO | {"user": "ada"}]
+    exported = run(hosts=hosts, startRay=False, sshKeyFile=str(key_file))
+    assert set(_programs(recorded)) == {"versitygw", "prometheus"}
+    files = [_plain(args.inputs) for args in recorded.of_type("process:Files").values()]
+    assert sorted(props["machine"] for props in files) == ["ada@192.0.2.4", "ada@gpu2.lab"]
+    for props in files:
+        assert props["name"] == "ray-node"
+        assert props["secrets"]["ray-token"] == "value of ray-token"
+    found = yaml.safe_load(exported["rayClusterFile"])
+    assert found["provider"] == {
+        "type": "local",
+        "head_ip": "192.0.2.4",
+        "worker_ips": ["10.0.0.5"],
+    }
+    assert found["auth"] == {"ssh_user": "ada", "ssh_private_key": str(key_file)}
+    assert (found["min_workers"], found["max_workers"]) == (1, 1)
+    ray = "/srv/ada/.trainyard/trainyard-test/env/bin/ray"
+    stop, head = found["head_start_ray_commands"]
+    assert stop == f"{ray} stop"
+    assert f"{ray} start --head --port=6379" in head
+    assert "--node-ip-address=10.0.0.4" in head
+    assert head.endswith('--autoscaling-config="$HOME/ray_bootstrap_config.yaml"')
+    stop, worker = found["worker_start_ray_commands"]
+    assert f"{ray} start --address=10.0.0.4:6379" in worker
+    assert "--disable-usage-stats" in worker  # A28
+    for command in (head, worker):
+        token = "/ray-node/files/ray-token"
+        assert "RAY_AUTH_MODE=token" in command  # F34
+        assert "TRAINYARD_STACK=" in command  # by which a destroy finds what it started
+        assert f"{token} " in command
+        assert "value of " not in command  # the file says where secrets are, not what they are
+    names = [node["name"] for node in exported["nodes"]]
+    assert names == ["ray-head", "ray-worker-1"]  # the launcher starts none beside the head
+    scripts = [args.inputs["create"] for args in recorded.of_type("remote:Command").values()]
+    assert all(f'ln -sfn {ray} "$HOME/.local/bin/ray"' in script for script in scripts)
+
+
+@pytest.mark.usefixtures("looks", "recorded")
+def test_the_cluster_file_of_one_host_has_no_worker(run: Any) -> None:  # A22
+    found = yaml.safe_load(run(hosts=[ONE], startRay=False)["rayClusterFile"])
+    assert found["provider"]["worker_ips"] == []
+    assert (found["min_workers"], found["max_workers"]) == (0, 0)
+    assert "ssh_private_key" not in found["auth"]  # the SSH agent's
+
+
+@pytest.mark.usefixtures("looks")
+def test_commands_of_the_user_come_first(run: Any, recorded: Any, requests: Any) -> None:
+    run(hosts=[ONE], setupCommands=["module load cuda", "true"])
+    commands = recorded.of_type("remote:Command")
+    assert commands["hosts-host-0-setup-commands"].inputs["create"] == (
+        "set -e\nmodule load cuda\ntrue"
+    )
+    after = {
+        request.name: [urn.rpartition("::")[2] for urn in request.dependencies]
+        for request in requests
+    }
+    assert "hosts-host-0-setup-commands" in after["hosts-host-0-agent"]
+    assert "hosts-host-0-agent" in after["hosts-host-0-environment"]
+    for name in ("hosts-host-0-data", "hosts-host-0-supervisor"):
+        assert "hosts-host-0-environment" in after[name]
+
+
+HOME = ["192.0.2.0/24"]
+RENT = {"gpus": 1, "instances": 2, "ttlHours": 8, "fileSystems": {"data": "/lambda/nfs/data"}}
+
+
+@pytest.mark.usefixtures("rented")
+def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
+    run: Any, recorded: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT)
+    instances = recorded.of_type("lambda:Instance")
+    assert len(instances) == 2
+    for index in range(2):
+        inputs = instances[f"lambda-instance-{index}"].inputs
+        assert inputs["name"] == f"trainyard-test-{index}"
+        assert inputs["node"] == index
+        assert inputs["stackId"] == "0123abcd"
+        assert inputs["firewallRulesetIds"] == {"us-east-1": "rules"}
+        assert inputs["fileSystemMounts"] == {"/lambda/nfs/data": "lambda-file-system-data-id"}
+        tags = {"trainyard:project", "trainyard:stack", "trainyard:owner", "trainyard:backend"}
+        assert tags == set(inputs["tags"])
+        assert inputs["tags"]["trainyard:backend"] == "4567cdef"
+        config = yaml.safe_load(_plain(inputs["userData"]))
+        assert config["ssh_keys"]["ed25519_private"] == HOST_KEY
+    programs = _programs(recorded)
+    assert {name: props["machine"] for name, props in programs.items()} == {
+        "versitygw": "lambda-instance-0-id",
+        "prometheus": "lambda-instance-0-id",
+        "ray-head": "lambda-instance-0-id",
+        "ray-worker-0": "lambda-instance-0-id",
+        "ray-worker-1": "lambda-instance-1-id",
+    }
+    host = programs["ray-worker-1"]["host"]
+    assert host["host"] == "198.51.100.1"
+    assert (host["user"], host["hostKey"]) == ("trainyard", KEY)
+    assert host["instanceId"] == "lambda-instance-1-id"
+    flags = _flags(programs["ray-worker-1"]["command"])
+    assert flags["--address"] == "10.0.0.0:6379"
+    assert flags["--node-ip-address"] == "10.0.0.1"
+    assert (flags["--num-cpus"], flags["--num-gpus"]) == ("30", "1")
+    assert exported["expiresAt"] == "2026-11-21T20:00:00+00:00"  # of the one that ends first
+    for index in range(2):
+        deadline = _plain(recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs)
+        assert deadline["at"] == f"2026-11-21T20:0{index}:00+00:00"
+        assert deadline["machine"] == f"lambda-instance-{index}-id"
+        assert deadline["host"]["user"] == "ubuntu"
+    assert exported["ssh"] == {
+        "host": "198.51.100.0",
+        "port": 22,
+        "user": "trainyard",
+        "hostKey": KEY,
+        "keyFile": "",
+        "privateKey": PRIVATE,
+    }
+
+
+@pytest.mark.usefixtures("rented")
+def test_rented_machines_are_waited_for_together_and_apart(
+    run: Any, requests: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    run(allowedCidrs=HOME, lambdaCloud=RENT | {"instances": 9})
+    (active,) = [request for request in requests if request.type.endswith(":Active")]
+    assert len(active.object["instanceIds"]) == 9
+
+
+@pytest.mark.usefixtures("rented")
+def test_what_is_on_a_rented_machine_goes_with_it(
+    run: Any, requests: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    run(allowedCidrs=HOME, lambdaCloud=RENT)
+    there = ("process:Data", "process:Supervisor", "process:Program", "host:Reachable")
+    there += ("host:Executable", "command:remote", "lambda:Deadline")
+    on_machines = [
+        request
+        for request in requests
+        if request.custom and any(kind in request.type for kind in there)
+    ]
+    assert len(on_machines) == 18, sorted(request.name for request in on_machines)
+    for request in on_machines:
+        second = "host-1" in request.name or request.name.endswith("-1")
+        instance = f"::lambda-instance-{int(second)}"
+        assert request.deletedWith.endswith(instance), request.name
+
+
+@pytest.mark.usefixtures("rented")
+def test_secrets_of_rented_machines_are_in_secrets_only(  # F35
+    run: Any, recorded: Any, requests: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="")
+    for args in recorded.created:
+        assert "canary" not in str(_shown(args.inputs)), args.name
+        if "userData" in args.inputs:
+            assert _shown(args.inputs)["userData"] == "(secret)"
+    keys = [r for r in requests if r.type.endswith(("host:HostKey", "lambda:SshKey"))]
+    assert len(keys) == 3
+    for request in keys:
+        assert list(request.additionalSecretOutputs) == ["privateKey"], request.name
+
+
+@pytest.mark.usefixtures("rented", "recorded")
+@pytest.mark.parametrize("cidrs", [["0.0.0.0/0"], ["192.0.2.0/24", "198.51.100.7/32"]])
+def test_nothing_but_ssh_is_let_in(run: Any, recorded: Any, cidrs: list[str]) -> None:  # F33
+    run(lambdaCloud={"gpus": 1}, allowedCidrs=cidrs)
+    (rules,) = recorded.of_type("lambda:FirewallRuleset").values()
+    assert [rule["sourceNetwork"] for rule in rules.inputs["rules"]] == cidrs
+    for rule in rules.inputs["rules"]:
+        assert (rule["protocol"], rule["firstPort"], rule["lastPort"]) == ("tcp", 22, 22)
+
+
+@pytest.mark.usefixtures("rented")
+def test_a_machine_without_an_end_has_no_deadline(run: Any, recorded: Any) -> None:
+    exported = run(allowedCidrs=HOME, lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}]})
+    assert exported["expiresAt"] == ""
+    assert recorded.of_type("lambda:Deadline") == {}
+    (choice,) = recorded.of_type("lambda:Choice").values()
+    assert choice.inputs["candidates"] == [{"type": "gpu_1x_a10", "region": ""}]
+    assert (choice.inputs["need"], choice.inputs["count"]) == ({}, 1)
+    assert exported["storageUrl"] == f"file://{cloud_init.HOME}/.local/share/trainyard/test/storage"
+
+
+@pytest.mark.usefixtures("rented")
+def test_what_several_rented_machines_lack_is_told_before_they_are(run: Any, recorded: Any) -> None:
+    with pytest.raises(pulumi.RunError, match="2 hosts need an object store"):
+        run(allowedCidrs=HOME, lambdaCloud=RENT)
+    assert recorded.created == []
+
+
+@pytest.mark.usefixtures("rented")
+def test_the_cluster_file_of_rented_machines_names_the_key_of_the_account(  # A22 A24
+    run: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    exported = run(
+        allowedCidrs=HOME,
+        lambdaCloud=RENT | {"sshKeyName": "test-ssh-010", "ttlHours": 0},
+        startRay=False,
+    )
+    found = yaml.safe_load(exported["rayClusterFile"])
+    assert found["auth"] == {
+        "ssh_user": "trainyard",
+        "ssh_private_key": "~/.ssh/test-ssh-010.pem",
+    }
+    assert found["provider"]["head_ip"] == "198.51.100.0"
+    assert found["provider"]["worker_ips"] == ["10.0.0.1"]
+
+
+def test_an_api_key_in_the_clear_ends_the_program(run: Any, recorded: Any) -> None:  # F35
+    with pytest.raises(pulumi.RunError, match="in the clear") as raised:
+        run(allowedCidrs=HOME, lambdaCloud=RENT, lambdaApiKey="canary")
+    assert "canary" not in str(raised.value)
+    assert recorded.created == []
+
+
+def test_programs_hold_no_secret_in_their_environment(  # F35
+    run: Any, looks: Any, recorded: Any
+) -> None:
+    looks()
+    run(hosts=[ONE, TWO])
+    for name, props in _programs(recorded).items():
+        seen = json.dumps([props["command"], props["environment"], props["files"]])
+        assert "value of " not in seen, name

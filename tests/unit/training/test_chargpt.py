@@ -1,0 +1,186 @@
+"""The job chargpt and its search, as far as they need no Ray."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from client import scripts
+from training import options, search
+from training.data import characters
+from training.data.node_folder import FOLDER_VARIABLE
+from training.data.splits import DataError
+from training.jobs import chargpt, chargpt_tune
+from training.models import char_gpt
+from training.models.char_gpt import Size
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
+
+TINY = Size(1, 2, 8, block=8, batch_size=4, dropout=0.0, steps=20)
+
+
+def config(*arguments: str) -> dict[str, Any]:
+    return options.parse("chargpt", chargpt.ARGUMENTS, arguments)
+
+
+@pytest.fixture(autouse=True)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of its own, and a model that takes no time."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "node"))
+    monkeypatch.setitem(char_gpt.SIZES, "small", TINY)
+
+
+def test_the_defaults_are_those_of_nanogpt() -> None:  # C14
+    found = config()
+    assert (found["text"], found["size"]) == ("shakespeare", "small")
+    assert found["epochs"] * found["steps_per_epoch"] == 2000
+    assert (found["learning_rate"], found["weight_decay"]) == (1e-3, 0.1)
+
+
+def test_what_workers_ask_for() -> None:  # C21
+    script = scripts.find("chargpt")
+    assert scripts.demand(script, ["--workers", "2", "--use-gpu"]) == [{"CPU": 1.0, "GPU": 1.0}] * 2
+    assert scripts.demand(script, ["--no-use-gpu"]) == [{"CPU": 1.0}]
+    trial = scripts.demand(scripts.find("chargpt_tune"), ["--gpus-per-worker", "0.5"])
+    assert trial == [{"CPU": 1.0, "GPU": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--text", "hamlet"], ["--text", "here.txt"], ["--text-sha256", "abc"], ["--size", "large"]],
+)
+def test_bad_arguments_end_before_anything_is_sent(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        scripts.demand(scripts.find("chargpt"), arguments)
+    assert caught.value.code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_the_search_has_the_arguments_of_the_job_but_what_it_samples() -> None:
+    shared = chargpt.ARGUMENTS.keys() & chargpt_tune.ARGUMENTS.keys()
+    assert {"text", "text_sha256", "max_characters", "size", "dropout", "decay_steps"} <= shared
+    mine, theirs = (options.defaults(each.ARGUMENTS) for each in (chargpt, chargpt_tune))
+    assert all(mine[name] == theirs[name] for name in shared - {"cpus_per_worker"})
+    assert not {"learning_rate", "batch_size", "weight_decay"} & chargpt_tune.ARGUMENTS.keys()
+
+
+def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
+    with pytest.raises(DataError, match=r"lacks '☂' of '☂\?'"):
+        chargpt.load(config("--text", "python", "--prompt", "☂?"))
+
+
+def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
+    found = config("--text", "python", "--max-characters", "500", "--dropout", "0.5")
+    corpus = chargpt.load(found)
+    network, optimizer = chargpt.build(found, corpus, torch.device("cpu"))
+    assert {each.p for each in network.modules() if isinstance(each, torch.nn.Dropout)} == {0.5}
+    batches = characters.RandomBatches(corpus.train, TINY.block, 2, 3)
+    found |= {"steps_per_epoch": 3, "decay_steps": 7}
+    chargpt.train_epoch(network, optimizer, batches, 50, found, torch.device("cpu"))
+    # Its last step is the 153rd: the rate is at its least by then.
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-4])
+
+
+def test_a_sample_begins_with_the_prompt() -> None:
+    found = config("--text", "python", "--prompt", "def f", "--sample-characters", "20")
+    corpus = chargpt.load(found)
+    network, _ = chargpt.build(found, corpus, torch.device("cpu"))
+    text = chargpt.sample(network, corpus, found)
+    assert text.startswith("def f")
+    assert len(text) == 25
+    assert len(chargpt.sample(network, corpus, found | {"prompt": ""})) == 21
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run that is done."""
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "plays")
+    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    run = Run(tmp_path.as_uri(), "plays")
+    run.start(config("--epochs", "1") | {"job": chargpt.JOB})
+    run.write_metrics([{"epoch": 0, "loss": 1.5, "valid_loss": 1.25, "minutes": 1.0}])
+    return run
+
+
+def test_a_run_that_is_done_shows_its_sample(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    chargpt.main([])
+    assert "A sample" not in capsys.readouterr().out
+    run.write(chargpt.SAMPLE, "ROMEO:\nThé end.".encode())
+    chargpt.main([])
+    assert f"A sample, as in {run.url}/sample.txt:\nROMEO:\nThé end.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("text", "python"), ("size", "full"), ("seed", "2"), ("steps_per_epoch", "5")],
+)
+def test_a_name_of_another_run_is_refused(run: Run, argument: str, value: str) -> None:
+    option = f"--{argument.replace('_', '-')}"
+    with pytest.raises(SystemExit, match=rf"run 'plays' was started .*{argument} was .*--name"):
+        chargpt.main([option, value, "--epochs", "2"])
+
+
+def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    chargpt.print_epoch({"epoch": 0, "loss": 2.7712, "valid_loss": 2.44591}, 8, 12345.6)
+    assert capsys.readouterr().out.splitlines() == [
+        "{'loss': 2.7712, 'epoch': 0}",
+        "Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,346 tokens/s",
+    ]
+
+
+def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Task:
+        """Runs here what Ray would run on a node."""
+
+        def __init__(self, function: Callable[[], str]) -> None:
+            self.remote = function
+
+        def options(self, **_: float) -> Task:
+            return self
+
+    monkeypatch.setattr(search.ray, "remote", Task)
+    monkeypatch.setattr(search.ray, "get", lambda result: result)
+    monkeypatch.setattr(search.ray_train, "connect", lambda: None)
+    monkeypatch.setattr(search.signed, "cluster_key", lambda: b"key")
+    monkeypatch.setattr(search.tune, "Tuner", lambda *_, **__: pytest.fail("began"))
+    monkeypatch.setenv(STORAGE_VARIABLE, (tmp_path / "store").as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "search")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^error: the text /nowhere could not be prepared"):
+        chargpt_tune.main(["--text", "/nowhere"])
+    assert not (tmp_path / "store/search/config.json").exists()
+
+
+def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--text", "python", "--max-characters", "500", "--epochs", "3"]
+    found = options.parse("chargpt_tune", chargpt_tune.ARGUMENTS, arguments)
+    found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
+    reports: list[dict[str, float]] = []
+
+    def report(metrics: dict[str, float], checkpoint: Any) -> None:
+        with checkpoint.as_directory() as folder:
+            shutil.copytree(folder, tmp_path / f"{len(reports)}")
+        reports.append(metrics)
+
+    monkeypatch.setattr(chargpt_tune.tune, "report", report)
+    monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: None)
+    chargpt_tune.train_func(found)
+    whole = [*reports]
+    assert [each["epoch"] for each in whole] == [0, 1, 2]
+    assert whole[2]["train_loss"] < whole[0]["train_loss"]
+    first = chargpt_tune.tune.Checkpoint.from_directory(tmp_path / "0")
+    monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: first)
+    chargpt_tune.train_func(found)
+    assert reports[3:] == whole[1:]

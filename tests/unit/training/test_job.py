@@ -1,0 +1,218 @@
+"""What every job has: a driver that starts or goes on, and workers that fail together."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ray.util import get_node_ip_address
+from torch import distributed
+
+from training import checkpoints, job, options, progress
+from training.data.splits import DataError
+from training.jobs import _template
+from training.objects import StorageError
+from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
+
+ARGUMENTS = {"epochs": 2, "workers": 1, "seed": 1, "max_failures": 3}
+RESOURCES = [("workers", {"CPU": 1})]
+
+
+class Stored:
+    """The checkpoints of a run of one worker, and its reports, with no Ray around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.reports: list[dict[str, Any]] = []
+        self.names: list[str] = []
+        self.model: dict[str, Any] = {}
+
+    def new_folder(self) -> Path:
+        folder = self.folder / f"checkpoint_{len(self.names):06d}"
+        folder.mkdir()
+        return folder
+
+    def report(self, record: Any, folder: Path, model: Any, *, stored: Any) -> None:
+        self.reports.append(record)
+        self.names.append(folder.name)
+        self.model = model
+        stored()
+
+    @contextmanager
+    def restored(self) -> Iterator[Path | None]:
+        yield self.folder / self.names[-1] if self.names else None
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(_template, "prepare_model", lambda network: network)
+    stored = Stored(tmp_path)
+    for name in ("new_folder", "report", "restored"):
+        monkeypatch.setattr(checkpoints, name, getattr(stored, name))
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield stored
+    distributed.destroy_process_group()
+
+
+def session(folder: Path, *arguments: str) -> job.Session:
+    config = options.parse("job", _template.ARGUMENTS, arguments)
+    return job.Session(config | {"storage": folder.as_uri(), "run": "first"})
+
+
+def figures(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in record.items() if k != "minutes"} for record in records]
+
+
+def test_the_job_to_begin_with_learns_and_goes_on(  # F21
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _template.train_worker(session(tmp_path, "--epochs", "3"))
+    whole = figures(stored.reports)
+    assert [record["epoch"] for record in whole] == [0, 1, 2]
+    assert whole[-1]["loss"] < whole[0]["loss"] / 2
+    assert whole[-1]["valid_acc"] > 0.7
+    assert figures(Run(tmp_path.as_uri(), "first").metrics()) == whole
+    told = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
+    assert [found.record for found in told if found] == [progress.Epoch(n) for n in range(3)]
+
+    shutil.rmtree(tmp_path / stored.names.pop())  # as if it was cut off behind the second epoch
+    del stored.reports[2:]
+    _template.train_worker(session(tmp_path, "--epochs", "3"))
+    assert figures(stored.reports) == whole
+    out = capsys.readouterr().out
+    where, node = f"{tmp_path.as_uri()}/first/checkpoint_000001", get_node_ip_address()
+    assert f"Restored from checkpoint {where}: 2 epochs are done, on {node}\n" in out  # D48
+    found = [progress.parse(line) for line in out.splitlines()]
+    assert [each.record for each in found if each] == [
+        progress.Restored(where, 2, node),
+        progress.Epoch(2),
+    ]
+    assert Run(tmp_path.as_uri(), "first").metrics()[2]["minutes"] > 0
+
+
+@pytest.mark.parametrize(("mine", "others"), [("", "b"), ("c", ""), ("c", "b"), ("", "")])
+def test_workers_fail_together(
+    mine: str, others: str, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> int:
+        if mine:
+            raise DataError(mine)
+        return 3
+
+    def gather(faults: list[str], fault: str) -> None:
+        assert fault == mine
+        faults[:] = [fault, others]
+
+    monkeypatch.setattr(distributed, "all_gather_object", gather)
+    first = session(tmp_path)
+    if not mine + others:
+        assert first.together(work) == 3
+        return
+    with pytest.raises(job.JobError, match=f"^{max(mine, others)}$"):
+        first.together(work)
+
+
+def fail(_: job.Session) -> None:
+    raise DataError("no images")
+
+
+def end(_: job.Session) -> None:
+    pass
+
+
+def test_what_a_user_can_mend_does_not_start_the_workers_again(
+    stored: Stored, tmp_path: Path
+) -> None:
+    config = {"storage": tmp_path.as_uri(), "run": "first"}
+    assert job._work(__name__, "fail", config) == "no images"
+    assert job._work(__name__, "end", config) == ""
+
+
+def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job._address(_template.train_worker) == ("training.jobs._template", "train_worker")
+    assert job._find("training.jobs._template", "train_worker") is _template.train_worker
+    with pytest.raises(ValueError, match=r"<lambda> is not at the top level of its script"):
+        job._address(lambda _: None)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside_it.py").write_text("WORD = 'found'\n")
+    script = tmp_path / "sub" / "own_job_script.py"
+    script.write_text("import beside_it\ndef train_worker(session): return beside_it.WORD\n")
+    own = FunctionType((lambda _: None).__code__, {"__name__": "__main__"}, "train_worker")
+    own.__qualname__ = "train_worker"
+    monkeypatch.chdir(tmp_path)
+    started = SimpleNamespace(__spec__=None, __file__=str(script))  # python sub/own_job_script.py
+    monkeypatch.setitem(sys.modules, "__main__", started)
+    assert job._address(own) == ("sub/own_job_script.py", "train_worker")
+    started.__spec__ = SimpleNamespace(name="sub.own_job_script")  # python -m
+    assert job._address(own) == ("sub.own_job_script", "train_worker")
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # and not the current folder
+    found: Any = job._find("sub/own_job_script.py", "train_worker")
+    assert found(None) == "found"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "first")
+    monkeypatch.setattr("training.ray_train.connect", lambda: None)
+    return Run(tmp_path.as_uri(), "first")
+
+
+def test_a_run_begins_and_goes_on_with_its_arguments(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted: list[dict[str, Any]] = []
+
+    def fit(_worker: Any, run: Run, config: dict[str, Any], _resources: Any) -> None:
+        run.start(config)
+        fitted.append(config)
+        record = {"loss": 1.0, "train_acc": 0.5}
+        run.write_metrics([record | {"epoch": epoch} for epoch in range(config["epochs"])])
+
+    monkeypatch.setattr(job, "fit", fit)
+    for given in (["--workers", "2"], ["--epochs", "3"], []):
+        made = job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), given)
+        assert made.name == "first"
+    expected = {"job": "mine", "epochs": 2, "workers": 2, "seed": 1, "max_failures": 3}
+    assert fitted == [expected, expected | {"epochs": 3}]
+    assert run.read("curves.png") is not None
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"Training completed after 2 epochs: {run.url}"
+    assert said[2].startswith("run first has finished: 3 epochs are done and 3 were asked for; ask")
+    with pytest.raises(SystemExit, match=r"run 'first' was started otherwise \(seed was 1, now 2"):
+        job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), ["--seed", "2"])
+    with pytest.raises(SystemExit, match="job was 'mine', now 'other'"):
+        job.run(lambda _: None, "other", ARGUMENTS, RESOURCES, given=[])
+
+
+@pytest.mark.parametrize("error", [job.JobError("what to do"), StorageError("what to do")])
+def test_what_a_user_can_mend_is_one_line(error: Exception) -> None:
+    with pytest.raises(SystemExit, match=r"^error: what to do$"), job.one_message():
+        raise error
+
+
+def test_without_the_client_a_run_has_a_name_of_its_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_VARIABLE)
+    names = {job.begin("food11/train_ray", ARGUMENTS, given=[])[0].name for _ in range(2)}
+    assert len(names) == 2
+    assert all(name.startswith("food11-train-ray-") for name in names)
+
+
+def test_a_configuration_that_cannot_be_read_is_one_line(run: Run) -> None:
+    run.write("config.json", b"{")
+    with pytest.raises(SystemExit, match=r"config\.json is no JSON object"):
+        job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, given=[])

@@ -1,0 +1,16 @@
+"""Trains AlexNet on CIFAR-10 with Ray Train, for Ray's own client and from any machine.
+
+    cd train
+    ray job submit --working-dir . -- python alexnet_cifar10_ray.py
+    ray job submit --working-dir . -- python alexnet_cifar10_ray.py --epochs 20 --use-gpu
+
+It is training/jobs/alexnet.py, with its options, on CIFAR-10 and for one epoch. All that a job of
+this folder needs is uploaded with it: `training` is a link to the package.
+"""
+
+import sys
+
+from training.jobs import alexnet
+
+if __name__ == "__main__":
+    alexnet.main(["--data", "cifar10", "--epochs", "1", *sys.argv[1:]])

@@ -1,0 +1,61 @@
+"""Messages from a client to its session, in the cluster's key-value store.
+
+The client puts them there through the dashboard, the one address of a cluster that it reaches
+everywhere, by the route that packages of jobs take; Ray checks the token at both ends.
+"""
+
+from __future__ import annotations
+
+import os
+
+PACKAGES = "/api/packages/gcs/"  # of the dashboard
+TIMEOUT_S = 10
+
+
+def name(session: str, number: int | str) -> str:
+    """Name of a session's message."""
+    return f"_ray_pkg_dev-{session}-{number}"
+
+
+class Mailbox:
+    """Messages of a session, seen from the cluster."""
+
+    def __init__(self, session: str) -> None:
+        """Connects to the cluster's store, by the address and the token that a job has."""
+        from ray import _raylet  # noqa: PLC0415 - slow
+
+        self._session = session
+        self._store = _raylet.GcsClient(  # type: ignore[attr-defined] # not in Ray's stubs
+            address=os.environ["RAY_ADDRESS"]
+        )
+        self._next = 0
+
+    def take(self) -> bytes | None:
+        """The next message, if it has come."""
+        key = self._key(self._next)
+        found: bytes | None = self._store.internal_kv_get(key, None, TIMEOUT_S)
+        if found is not None:
+            self._store.internal_kv_del(key, False, None, TIMEOUT_S)
+            self._next += 1
+        return found
+
+    def publish(self, overlay: bytes) -> None:
+        """Puts all changes where the workers of other nodes find them."""
+        self._store.internal_kv_put(self._key("overlay"), overlay, True, None, TIMEOUT_S)
+
+    def clear(self) -> None:
+        """Removes what is left; one whose reply was lost may have come twice."""
+        self._store.internal_kv_del(self._key(""), True, None, TIMEOUT_S)
+
+    def _key(self, number: int | str) -> bytes:
+        return f"gcs://{name(self._session, number)}".encode()
+
+
+def published(session: str) -> bytes | None:
+    """All changes so far, for a worker, which Ray has connected."""
+    from ray.experimental import internal_kv  # noqa: PLC0415 - slow
+
+    found: bytes | None = internal_kv._internal_kv_get(
+        f"gcs://{name(session, 'overlay')}", namespace=None
+    )
+    return found

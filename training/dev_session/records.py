@@ -1,0 +1,31 @@
+"""Lines of a session's log that are for the client: one JSON object each.
+
+session: {"event": "ended", "run": 2, "code": 1, "seconds": 0.41}
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+MARK = "session: "
+READY = "ready"  # torch and Ray are imported
+STARTED = "started"  # a run; `run` is its number from 1
+ENDED = "ended"  # a run; `code` is its exit code, None where another run took its place
+DEBUGGER = "debugger"  # a run waits for one; at `host` and `port` of the cluster, in `folder`
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Prints a record."""
+    print(f"{MARK}{json.dumps({'event': event, **fields})}", flush=True)  # noqa: T201 - the job's log
+
+
+def parse(line: str) -> dict[str, Any] | None:
+    """The record of a line; None where it has none."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        found = json.loads(line.removeprefix(MARK))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "event" in found else None

@@ -1,0 +1,42 @@
+"""The accelerators of train_model: what a node has, or a CPU where its chips are only counted."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+
+from training.errors import JobError
+
+
+def find(name: str) -> torch.device:
+    """The first device of a kind that this process may use.
+
+    Args:
+        name: cpu, gpu or tpu.
+
+    Raises:
+        JobError: there is no such kind.
+    """
+    if name == "cpu":
+        return torch.device("cpu")
+    if name == "gpu":
+        return torch.device("cuda" if torch.cuda.is_available() else _counted("GPU", "CUDA"))
+    if name == "tpu":
+        if importlib.util.find_spec("torch_xla") is None:
+            return torch.device(_counted("TPU", "torch_xla"))
+        from torch_xla import core  # noqa: PLC0415 - only TPU hosts have it
+
+        return torch.device(core.xla_model.xla_device())
+    raise JobError(f"accelerator {name!r} is not cpu, gpu or tpu: choose one of these")
+
+
+def lightning_name(name: str) -> str:
+    """What Lightning calls the kind of `find`."""
+    kind = find(name).type
+    return {"cpu": "cpu", "cuda": "gpu", "xla": "tpu"}[kind]
+
+
+def _counted(kind: str, missing: str) -> str:
+    print(f"this node counts {kind}s and has no {missing}: its CPUs compute", flush=True)  # noqa: T201
+    return "cpu"

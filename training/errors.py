@@ -1,0 +1,8 @@
+"""The error of jobs."""
+
+
+class JobError(Exception):
+    """A job cannot go on, and trying again does not help. The text says what to do.
+
+    It ends the job with one line, and Ray Train does not start the workers again.
+    """

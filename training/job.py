@@ -1,0 +1,357 @@
+"""What every job does besides training: start or go on, fail together, report, end.
+
+A job has its arguments as data (training/options.py), a function for the workers and a driver:
+
+    def train_worker(session: job.Session) -> None: ...
+
+    if __name__ == "__main__":
+        job.run(train_worker, JOB, ARGUMENTS, RESOURCES)
+
+`train new NAME` writes one to begin with.
+"""
+
+# ruff: noqa: T201 - a job prints
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from ray import train
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer, get_device
+from ray.util import get_node_ip_address
+from torch import distributed
+
+from training import checkpoints, options, progress, ray_train
+from training.counted_gpus import torch_config
+from training.errors import JobError
+from training.objects import StorageError
+from training.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
+from training.runs import Run
+
+__all__ = [
+    "JobError",
+    "Session",
+    "begin",
+    "fit",
+    "is_done",
+    "one_message",
+    "run",
+    "say_completed",
+]
+
+Config = dict[str, Any]
+T = TypeVar("T")
+
+
+class Part(Protocol):
+    """What a checkpoint can hold: a module, an optimizer, a scheduler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+        """Takes them back."""
+
+
+class Session:
+    """One worker's part of a run, of which all workers have one alike.
+
+    Attributes:
+        config: the job's arguments.
+        rank: of this worker; 0 prints and writes.
+        world: number of workers.
+        device: that this worker computes on.
+        history: one record for each epoch that is done; as many as the checkpoint had.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Begins with no epoch done.
+
+        Args:
+            config: the job's arguments, with `storage` and `run`.
+        """
+        context = train.get_context()
+        self.config = config
+        self.rank: int = context.get_world_rank()
+        self.world: int = context.get_world_size()
+        self.device: torch.device = get_device()
+        self.history: list[dict[str, Any]] = []
+        self.run = Run(config["storage"], config["run"])
+        self._started = 0.0  # of the run's epochs, by the monotonic clock
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Does what can fail on one worker only, such as loading data. Each worker calls it.
+
+        Raises:
+            JobError: that of any worker, on all alike: else the others would wait for the one that
+                ended.
+        """
+        try:
+            outcome: T | JobError = work()
+        except JobError as error:
+            outcome = error
+        faults = [""] * self.world
+        fault = str(outcome) if isinstance(outcome, JobError) else ""
+        distributed.all_gather_object(faults, fault)
+        if isinstance(outcome, JobError) or any(faults):
+            raise JobError(max(faults))
+        return outcome
+
+    def restore(self, **parts: Part) -> None:
+        """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
+
+        Args:
+            **parts: as `report` stores them.
+
+        Raises:
+            CheckpointError: there are checkpoints and none is valid.
+        """
+        with checkpoints.restored() as folder:
+            if folder is None:
+                return
+            state = checkpoints.load(folder / CHECKPOINT_FILE, self.device)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+        self.history = state["history"]
+        if self.rank == 0:
+            where = f"{self.run.url}/{folder.name}"
+            node = get_node_ip_address()  # type: ignore[no-untyped-call]
+            progress.tell(progress.Restored(where, len(self.history), node))
+            # Epochs that only a damaged checkpoint had are trained again.
+            self.run.write_metrics(self.history)
+
+    def epochs_left(self) -> range:
+        """Numbers of the epochs that are not done, from 0. Starts the clock of the records."""
+        earlier = self.history[-1]["minutes"] if self.history else 0
+        self._started = time.monotonic() - 60 * earlier
+        return range(len(self.history), self.config["epochs"])
+
+    def epoch_batches(self, batches: Iterable[T], epoch: int) -> Iterator[T]:
+        """Passes an epoch's batches on and shows their progress, as a bar if somebody watches."""
+        text = f"epoch {epoch + 1}/{self.config['epochs']}"
+        return progress.watched(batches, text, tells=self.rank == 0)
+
+    def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
+        """Passes batches on that are only measured; shows their progress each half minute."""
+        every = progress.LINE_INTERVAL_S
+        return progress.watched(batches, "measuring", every, tells=self.rank == 0)
+
+    def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
+        """Ends an epoch: Ray Train gets its record, the store a checkpoint. Each worker calls it.
+
+        Args:
+            record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
+            description: what is needed to use the weights without the job: `model` of
+                training/checkpoint_files.py.
+            **parts: what to go on with; the first worker's is stored.
+        """
+        minutes = (time.monotonic() - self._started) / 60
+        self.history.append(record | {"minutes": minutes})
+        if self.rank != 0:
+            checkpoints.report(self.history[-1])
+            return
+        folder = checkpoints.new_folder()
+        state = {name: part.state_dict() for name, part in parts.items()}
+        torch.save(state | {"history": self.history}, folder / CHECKPOINT_FILE)
+        # Not before the checkpoint: a run that is cut off trains the epoch again, to other minutes.
+        told = partial(self.run.write_metrics, list(self.history))
+        checkpoints.report(self.history[-1], folder, description, stored=told)
+        progress.tell(progress.Epoch(record["epoch"]))
+
+
+Worker = Callable[[Session], None]
+
+
+def run(
+    train_worker: Worker,
+    name: str,
+    arguments: options.Arguments,
+    resources: options.Resources,
+    fixed: Sequence[str] = (),
+    given: Sequence[str] | None = None,
+) -> Run:
+    """Runs a job's driver: begins the run or goes on with it, trains, and ends it.
+
+    Args:
+        train_worker: what each worker runs.
+        name: of the job.
+        arguments: of the job; `epochs` and `max_failures` among them.
+        resources: of which the first are the workers'.
+        fixed: arguments that a run keeps when it goes on.
+        given: arguments in place of the command line's.
+
+    Returns:
+        The run, all epochs of which are done. What a user can mend ends the process with a line.
+    """
+    with one_message():
+        the_run, config = begin(name, arguments, fixed, given)
+        if not is_done(the_run, config):
+            ray_train.connect()
+            fit(train_worker, the_run, config, resources)
+            the_run.end()
+        say_completed(the_run)
+    return the_run
+
+
+@contextmanager
+def one_message() -> Iterator[None]:
+    """Makes one line of what a user can mend, and ends the process with exit code 1."""
+    try:
+        yield
+    except (JobError, StorageError) as error:
+        sys.exit(f"error: {error}")
+
+
+def begin(
+    name: str,
+    arguments: options.Arguments,
+    fixed: Sequence[str] = (),
+    given: Sequence[str] | None = None,
+    *,
+    epochs: str = "epochs",
+) -> tuple[Run, Config]:
+    """The run that the client named, and its configuration.
+
+    Without the client a run has a name of its own. What is not given is as in the run's last start.
+
+    Args:
+        name: of the job.
+        arguments: of the job.
+        fixed: arguments that a run keeps when it goes on.
+        given: arguments in place of the command line's.
+        epochs: the argument that says how many epochs there are.
+
+    Raises:
+        JobError: the run was started with other arguments.
+        StorageError: what the run has in the store cannot be read.
+    """
+    storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
+    own = f"{name.replace('/', '-')}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    the_run = Run(storage, os.environ.get(RUN_VARIABLE) or own.replace("_", "-"))
+    earlier = the_run.config() or {}
+    config = {"job": name} | options.parse(f"train submit {name} --", arguments, given, earlier)
+    if other := options.differences(earlier, config, ("job", *fixed)):
+        raise JobError(
+            f"run {the_run.name!r} was started otherwise ({other}) and cannot go on so: "
+            "take another --name, or the same arguments"
+        )
+    return the_run, config | {"epochs": config[epochs]}
+
+
+def is_done(the_run: Run, config: Config) -> bool:
+    """Whether all epochs are done; says so if they are."""
+    done = len(the_run.metrics())
+    if done < config["epochs"]:
+        return False
+    print(
+        f"run {the_run.name} has finished: {done} epochs are done and {config['epochs']} were "
+        "asked for; ask for more epochs, or take another --name"
+    )
+    return True
+
+
+def fit(
+    train_worker: Worker,
+    the_run: Run,
+    config: Config,
+    resources: options.Resources,
+    **trainer: Any,
+) -> None:
+    """Trains with Ray Train, which is connected to.
+
+    Args:
+        train_worker: what each worker runs; a function at the top level of a module or script.
+        the_run: to train.
+        config: `max_failures` is how often lost workers are started again.
+        resources: of which the first are the workers'.
+        **trainer: more arguments for Ray's TorchTrainer.
+
+    Raises:
+        JobError: the training failed.
+        StorageError: the store stays away.
+    """
+    the_run.start(config)
+    bundles = options.bundles(resources[:1], config)
+    result = ray_train.fit(
+        TorchTrainer(
+            partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
+            train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},
+            torch_config=torch_config(use_gpu="GPU" in bundles[0]),
+            scaling_config=ScalingConfig(
+                num_workers=len(bundles),
+                use_gpu="GPU" in bundles[0],
+                resources_per_worker=bundles[0],
+            ),
+            run_config=ray_train.run_config(the_run.storage, the_run.name, config["max_failures"]),
+            **trainer,
+        )
+    )
+    if fault := str(result.return_value):  # type: ignore[attr-defined]  # as above
+        raise JobError(fault)
+
+
+def say_completed(the_run: Run) -> None:
+    """Says that the run is done, and where it is."""
+    print(f"Training completed after {len(the_run.metrics())} epochs: {the_run.url}")
+
+
+def _address(train_worker: Worker) -> tuple[str, str]:
+    """Where workers find a function: a module, or a script's path in the working folder; its name.
+
+    Ray would send a script's function with all modules that it seems to name: with `torch` and any
+    `x.classes` that is torch.classes too, which cannot be sent.
+    """
+    module, name = train_worker.__module__, train_worker.__name__
+    if train_worker.__qualname__ != name:
+        raise ValueError(f"{train_worker.__qualname__} is not at the top level of its script")
+    if module != "__main__":
+        return module, name
+    main = sys.modules[module]
+    if main.__spec__ is not None:  # python -m
+        return main.__spec__.name, name
+    return os.path.relpath(main.__file__ or ""), name
+
+
+def _find(module: str, name: str) -> Worker:
+    if module.endswith(".py"):
+        # Ray puts the working folder into the path, and works elsewhere itself.
+        places = [Path(place, module) for place in ("", *sys.path)]
+        path = next((place for place in places if place.is_file()), places[0]).resolve()
+        sys.path.insert(0, str(path.parent))  # as where a script is run
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{module} is no Python source file")
+        script = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = script
+        spec.loader.exec_module(script)
+    else:
+        script = importlib.import_module(module)
+    found: Worker = getattr(script, name)
+    return found
+
+
+def _work(module: str, name: str, config: Config) -> str:
+    """What each worker runs; returns why it could not go on.
+
+    Raised, Ray Train would start the workers again, only to see the same.
+    """
+    logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
+    train_worker = _find(module, name)
+    try:
+        train_worker(Session(config))
+    except JobError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,185 @@
+"""Trains GPT-2 on the characters of a text with Ray Train: one worker or many, on CPUs or GPUs.
+
+    train submit chargpt --name plays
+    train submit chargpt --name plays-full -- --size full --epochs 20 --use-gpu
+    train submit chargpt --name quick -- --text python --epochs 1 --steps-per-epoch 20
+
+The model and its settings are nanoGPT's (models/char_gpt.py), the texts are in data/characters.py.
+An epoch is so many steps of random blocks, after which the held-out text is measured and a
+checkpoint is stored. It prints
+
+    Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,300 tokens/s
+
+and at the end a sample of text, which is also the run's sample.txt. Submitted again under the same
+--name it goes on from its last checkpoint, and ends like a run that was not cut off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from ray.train.torch import prepare_model
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from training import job
+from training.data import characters
+from training.data.characters import Blocks, Corpus, RandomBatches
+from training.epochs import Totals, evaluate, seed_epoch, share
+from training.models import char_gpt
+from training.models.char_gpt import SIZES, CharGpt
+from training.run_folder import CHECKPOINT_FILE
+
+JOB = "chargpt"
+SAMPLE = "sample.txt"  # in the run's folder
+ARGUMENTS = {  # the defaults are nanoGPT's
+    "text": {
+        "default": "shakespeare",
+        "pattern": "shakespeare|python|/.+|https?://.+",
+        "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
+    },
+    "text_sha256": {
+        "default": "",
+        "pattern": "|[0-9a-f]{64}",
+        "help": "the SHA-256 of the text in lower-case hexadecimal; an address needs it",
+    },
+    "max_characters": {"default": None, "min": 1, "help": "of the text: try the whole quickly"},
+    "size": {"default": "small", "choices": ["small", "full"]},
+    "epochs": {"default": 8, "help": "20 for the size full"},
+    "steps_per_epoch": 250,
+    "decay_steps": {"default": None, "min": 1, "help": "of the learning rate; by size 2000, 5000"},
+    "batch_size": {"default": None, "min": 1, "help": "of all workers together; by size 12, 64"},
+    "learning_rate": {"default": 1e-3, "help": "of AdamW, the highest"},
+    "weight_decay": 0.1,
+    "dropout": {"default": None, "min": 0.0, "max": 1.0, "help": "by size 0, 0.2"},
+    "prompt": {"default": "", "help": "what the sample begins with"},
+    "sample_characters": {"default": 500, "min": 0},
+    "seed": {"default": 1, "min": 0},
+    "workers": 1,
+    "cpus_per_worker": 1,
+    "use_gpu": {"default": False, "help": "one GPU for each worker; --no-use-gpu: on CPUs"},
+    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
+}
+RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
+# With another text or another split, what a resumed model is tested on may have trained it.
+FIXED = ("text", "max_characters", "size", "steps_per_epoch", "seed")
+
+
+def train_worker(session: job.Session) -> None:
+    """What each worker runs: the epochs that are not done yet."""
+    config, rank, world, device = session.config, session.rank, session.world, session.device
+    seed, size = config["seed"], SIZES[config["size"]]
+    corpus = session.together(lambda: load(config))
+    per_worker = max(1, (config["batch_size"] or size.batch_size) // world)
+    batches = RandomBatches(corpus.train, size.block, per_worker, config["steps_per_epoch"])
+    held_out = DataLoader(share(Blocks(corpus.valid, size.block), rank, world), per_worker)
+
+    torch.manual_seed(seed)
+    network, optimizer = build(config, corpus, device)
+    session.together(lambda: session.restore(corpus=corpus, model=network, optimizer=optimizer))
+    model = prepare_model(network)
+    # Enough to use the weights without this job.
+    description = {"job": JOB, "file": CHECKPOINT_FILE, "size": config["size"]}
+    description |= {"architecture": "gpt2", "vocabulary": corpus.vocabulary}
+
+    for epoch in session.epochs_left():
+        seed_epoch(seed, epoch, rank)
+        began = time.monotonic()
+        totals = train_epoch(
+            model, optimizer, session.epoch_batches(batches, epoch), epoch, config, device
+        )
+        train_acc, train_loss = totals.of_all_workers()
+        tokens_per_s = totals.sums[2].item() / (time.monotonic() - began)
+        measured = evaluate(network, session.measured_batches(held_out), device)
+        valid_acc, valid_loss = measured.of_all_workers()
+        record = {"loss": train_loss, "epoch": epoch, "train_acc": train_acc}
+        record |= {"valid_acc": valid_acc, "valid_loss": valid_loss}
+        # Before the last checkpoint: a run whose epochs are all done has its sample.
+        if epoch + 1 == config["epochs"] and rank == 0:
+            session.run.write(SAMPLE, sample(network, corpus, config).encode())
+        session.report(record, description, corpus=corpus, model=network, optimizer=optimizer)
+        if rank == 0:
+            print_epoch(record, config["epochs"], tokens_per_s)
+
+
+def load(config: dict[str, Any]) -> Corpus:
+    """The text.
+
+    Raises:
+        DataError: it cannot be trained on, or the prompt has characters that it lacks.
+    """
+    corpus = characters.load(
+        config["text"],
+        SIZES[config["size"]].block,
+        config["text_sha256"],
+        config["max_characters"],
+    )
+    corpus.encode(config["prompt"])
+    return corpus
+
+
+def build(
+    config: dict[str, Any], corpus: Corpus, device: torch.device
+) -> tuple[CharGpt, torch.optim.Optimizer]:
+    """The untrained model, and its optimizer."""
+    size = SIZES[config["size"]]
+    dropout = size.dropout if config["dropout"] is None else config["dropout"]
+    network = CharGpt(size, len(corpus.vocabulary), dropout).to(device)
+    return network, char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
+
+
+def train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Any],
+    epoch: int,
+    config: dict[str, Any],
+    device: torch.device,
+) -> Totals:
+    """Trains one epoch, whose learning rate depends on the steps of the epochs before it."""
+    model.train()
+    totals = Totals(device)
+    decay_steps = config["decay_steps"] or SIZES[config["size"]].steps
+    for step, batch in enumerate(batches, epoch * config["steps_per_epoch"]):
+        for group in optimizer.param_groups:
+            group["lr"] = char_gpt.learning_rate(step, config["learning_rate"], decay_steps)
+        ids, following = (part.to(device) for part in batch)
+        logits = model(ids)
+        loss = cross_entropy(logits, following)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), char_gpt.MOST_NORM)
+        optimizer.step()
+        totals.add(logits, following, loss)
+    return totals
+
+
+def sample(network: CharGpt, corpus: Corpus, config: dict[str, Any]) -> str:
+    """Text that the model writes, behind the prompt or the first character of the vocabulary."""
+    begun = corpus.encode(config["prompt"] or corpus.vocabulary[0])
+    return corpus.decode(network.sample(begun, config["sample_characters"], config["seed"]))
+
+
+def print_epoch(record: dict[str, Any], epochs: int, tokens_per_s: float) -> None:
+    """Prints an epoch's lines."""
+    print({"loss": record["loss"], "epoch": record["epoch"]})
+    print(
+        f"Epoch: {record['epoch'] + 1:03d}/{epochs:03d} | Train. Loss: {record['loss']:.4f} | "
+        f"Valid. Loss: {record['valid_loss']:.4f} | {tokens_per_s:,.0f} tokens/s",
+        flush=True,
+    )
+
+
+def main(given: list[str] | None = None) -> None:
+    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
+    if (text := run.read(SAMPLE)) is not None:  # not where a run that was cut off is asked for less
+        print(f"A sample, as in {run.url}/{SAMPLE}:\n{text.decode()}")
+
+
+if __name__ == "__main__":
+    main()

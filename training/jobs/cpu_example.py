@@ -1,0 +1,53 @@
+"""Runs N tasks of a second each, one CPU each, over the cores of a machine or of a cluster.
+
+python cpu_example.py 8                   here
+train submit cpu_example -- 50            on the cluster; or with Ray's own client:
+ray job submit --working-dir . -- python cpu_example.py 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import ray
+
+MOST = 1000
+SECONDS = 1.0
+
+
+@ray.remote(num_cpus=1)
+def work(number: int) -> int:
+    """Keeps a core busy for a while."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        pass
+    return number
+
+
+def amount(text: str) -> int:
+    """A number of tasks within the bounds."""
+    value = int(text)
+    if not 1 <= value <= MOST:
+        raise argparse.ArgumentTypeError(f"{value} is not within 1 and {MOST}")
+    return value
+
+
+def main() -> None:
+    """Runs the tasks and prints their results in order."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tasks", type=amount, metavar="N", help=f"tasks, 1 to {MOST}")
+    tasks = parser.parse_args().tasks
+    ray.init(log_to_driver=False)
+    begun = time.monotonic()
+    results = [work.remote(number) for number in range(tasks)]
+    waiting = list(results)
+    while waiting:
+        _, waiting = ray.wait(waiting, num_returns=min(len(waiting), max(1, tasks // 10)))
+        print(f"{tasks - len(waiting)} of {tasks} tasks are done", flush=True)
+    print(ray.get(results))
+    print(f"{tasks} tasks of {SECONDS:g} s in {time.monotonic() - begun:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Multiplies matrices N times, each on the four TPU chips of a node, in parallel if there is room.
+
+    train submit tpu_example --runtime-env tpu -- 10
+    ray job submit --working-dir . --runtime-env config/runtime/tpu.yaml -- python tpu_example.py 10
+
+Chips are a counted resource, which a stack's settings can give a node:
+`trainyard:worker: {resources: {TPU: 4}}`. A node without torch_xla computes on its CPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+
+import ray
+
+CHIPS = 4  # of a node
+SIDE = 1000
+MOST = 1000
+
+
+@ray.remote(num_cpus=0, resources={"TPU": CHIPS})
+def run_tpu(number: int) -> tuple[int, str, float]:
+    """Multiplies two random matrices; returns the number, where it was, and the sum."""
+    import torch  # noqa: PLC0415 - on the node only
+
+    device = torch.device("cpu")
+    if importlib.util.find_spec("torch_xla") is not None:
+        from torch_xla import core  # noqa: PLC0415
+
+        device = core.xla_model.xla_device()
+    torch.manual_seed(number)
+    matrix = torch.rand(SIDE, SIDE, device=device)
+    return number, device.type, (matrix @ matrix).sum().item()
+
+
+def amount(text: str) -> int:
+    """A number of runs within the bounds."""
+    value = int(text)
+    if not 1 <= value <= MOST:
+        raise argparse.ArgumentTypeError(f"{value} is not within 1 and {MOST}")
+    return value
+
+
+def main() -> None:
+    """Runs the function and prints what comes back."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("runs", type=amount, metavar="N", help=f"runs, 1 to {MOST}")
+    runs = parser.parse_args().runs
+    ray.init(log_to_driver=False)
+    chips = ray.cluster_resources().get("TPU", 0)  # type: ignore[no-untyped-call]
+    if chips < CHIPS:
+        raise SystemExit(
+            f"error: the cluster has {chips:g} TPU chips and a run needs {CHIPS} on one node: give "
+            "its workers the resource TPU in the stack's settings, then run `make up`"
+        )
+    for number, device, total in ray.get([run_tpu.remote(number) for number in range(runs)]):
+        print(f"run {number} on {device}: sum {total:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

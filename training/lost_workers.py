@@ -1,0 +1,50 @@
+"""What a run's log says when workers fail: one line, without a traceback.
+
+Ray Train itself tells it by tracebacks only, and not at all where the run goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ray.train import UserCallback
+
+if TYPE_CHECKING:
+    from ray.train.v2._internal.execution.context import TrainRunContext
+
+ADDRESS = re.compile(r"\bip: ([\w.:]+)")  # in what Ray says of a worker that is gone
+LONGEST = 200  # characters of a reason; Ray lists what it might have been
+
+
+class LostWorkers(UserCallback):
+    """Tells each failure in the job's log; Ray Train calls it in the controller's process."""
+
+    def __init__(self, max_failures: int) -> None:
+        """Begins to count.
+
+        Args:
+            max_failures: how often workers are started again.
+        """
+        self._allowed = max_failures
+        self._failures = 0
+
+    def after_exception(
+        self,
+        run_context: TrainRunContext,  # noqa: ARG002
+        worker_exceptions: dict[int, Exception],
+    ) -> None:
+        """Prints which worker failed, where, why, and what comes next."""
+        rank, error = min(worker_exceptions.items(), key=lambda failure: failure[0])
+        more = f" (and {len(worker_exceptions) - 1} more)" if len(worker_exceptions) > 1 else ""
+        text = str(error).strip() or type(error).__name__
+        found = ADDRESS.search(text)
+        where = f" on {found[1]}" if found else ""
+        reason = text.splitlines()[-1].strip()[:LONGEST]
+        self._failures += 1
+        after = (
+            f"restart {self._failures} of {self._allowed}, from the last checkpoint"
+            if self._failures <= self._allowed
+            else f"--max-failures {self._allowed} allows no restart"
+        )
+        print(f"Worker {rank}{more}{where} has failed; {after}. {reason}", flush=True)  # noqa: T201

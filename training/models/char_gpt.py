@@ -1,0 +1,127 @@
+"""GPT-2 on characters: Hugging Face's model, in nanoGPT's two sizes and with its optimizer.
+
+https://github.com/karpathy/nanoGPT (README.md and config/train_shakespeare_char.py). The model is
+built from a configuration; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+WARM_UP_STEPS = 100
+LEAST_RATE = 0.1  # of the highest learning rate, at the end
+BETAS = (0.9, 0.99)  # of AdamW: a batch has few characters, so averages are over more steps
+MOST_NORM = 1.0  # of the gradient
+TEMPERATURE = 0.8  # of a sample
+TOP_K = 200
+
+
+class Size(NamedTuple):
+    """A model, and how it is trained unless arguments say otherwise."""
+
+    layers: int
+    heads: int
+    width: int
+    block: int  # characters that the model sees at once
+    batch_size: int
+    dropout: float
+    steps: int  # until the learning rate is at its least
+
+
+SIZES = {
+    "small": Size(4, 4, 128, block=64, batch_size=12, dropout=0.0, steps=2000),
+    "full": Size(6, 6, 384, block=256, batch_size=64, dropout=0.2, steps=5000),
+}
+
+
+class CharGpt(nn.Module):
+    """GPT-2 for one vocabulary of characters; its weights are those of `GPT2LMHeadModel`."""
+
+    def __init__(self, size: Size, characters: int, dropout: float) -> None:
+        """Draws the weights.
+
+        Args:
+            size: of SIZES.
+            characters: of the vocabulary.
+            dropout: of embeddings, attention and residuals, in 0..1.
+        """
+        # Seconds to import, and only workers need it.
+        from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
+
+        super().__init__()
+        self.block = size.block
+        self.gpt2 = GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=characters,
+                n_positions=size.block,
+                n_embd=size.width,
+                n_layer=size.layers,
+                n_head=size.heads,
+                activation_function="gelu",  # nanoGPT's, which is one kernel
+                embd_pdrop=dropout,
+                attn_pdrop=dropout,
+                resid_pdrop=dropout,
+                use_cache=False,
+                bos_token_id=None,  # GPT-2's own are beyond this vocabulary
+                eos_token_id=None,
+            )
+        )
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Maps ids (batch, at most `block`) to logits (batch, characters, the same length)."""
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
+            logits: torch.Tensor = self.gpt2(ids).logits
+        return logits.float().transpose(1, 2)
+
+    @torch.no_grad()
+    def sample(self, ids: list[int], count: int, seed: int) -> list[int]:
+        """Continues a text; nothing is trained.
+
+        Args:
+            ids: of the text, at least one.
+            count: of the characters to add.
+            seed: of what is drawn.
+
+        Returns:
+            The whole text's ids.
+        """
+        self.eval()
+        generator = torch.Generator().manual_seed(seed)
+        device = next(self.parameters()).device
+        text = list(ids)
+        for _ in range(count):
+            seen = torch.tensor([text[-self.block :]], device=device)
+            logits = self(seen)[0, :, -1].cpu() / TEMPERATURE
+            likely = logits.topk(min(TOP_K, len(logits)))
+            drawn = torch.multinomial(likely.values.softmax(0), 1, generator=generator)
+            text.append(int(likely.indices[drawn]))
+        return text
+
+
+def optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW that decays matrices and embeddings, and no biases or norms."""
+    matrices = [each for each in model.parameters() if each.dim() >= 2]
+    others = [each for each in model.parameters() if each.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=BETAS)
+
+
+def learning_rate(step: int, highest: float, steps: int) -> float:
+    """The rate of a step: a linear warm-up, then a cosine down to a tenth.
+
+    Args:
+        step: counted from 0 over the whole run.
+        highest: rate, after the warm-up.
+        steps: until the rate is at its least, where it stays.
+    """
+    if step < WARM_UP_STEPS:
+        return highest * (step + 1) / (WARM_UP_STEPS + 1)
+    done = min(1.0, (step - WARM_UP_STEPS) / max(1, steps - WARM_UP_STEPS))
+    return highest * (LEAST_RATE + (1 - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * done)))

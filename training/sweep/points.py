@@ -1,0 +1,73 @@
+"""What nodes are told of a sweep, in the package `trainyard_sweep`, uploaded with each job.
+
+Not in `point`: that runs as __main__, and what is unpickled would be of another module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import inspect
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+PACKAGE = "trainyard_sweep"
+FILE = "points.pickle"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A function of a script that is uploaded: pickled by value it would drag its modules along.
+
+    Attributes:
+        command: starts the script, as `python -m MODULE` or `python FILE`.
+        name: of the function.
+    """
+
+    command: tuple[str, ...]
+    name: str
+
+    def find(self) -> TaskFunction:
+        """Runs the script's definitions, and returns the function that Hydra has wrapped."""
+        if self.command[1] == "-m":
+            names = vars(importlib.import_module(self.command[2]))
+        else:
+            path = Path(self.command[1]).absolute()
+            sys.path.insert(0, str(path.parent))  # as Python does for a script
+            names = runpy.run_path(str(path), run_name=path.stem)
+        function: TaskFunction = inspect.unwrap(names[self.name])
+        return function
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """All that the nodes must know of a sweep.
+
+    Attributes:
+        sweep: its name.
+        function: what each point calls with its configuration.
+        context: Hydra's, with the user's callbacks.
+        state: Hydra's singletons and the user's resolvers.
+        configs: of the points, by their numbers.
+    """
+
+    sweep: str
+    function: TaskFunction | Named
+    context: HydraContext
+    state: dict[str, Any]
+    configs: dict[int, DictConfig]
+
+
+def load() -> Points:
+    """The points that were uploaded with this job."""
+    # What it holds is the user's own, sent with the job as the code is.
+    packed = importlib.resources.files(PACKAGE).joinpath(FILE).read_bytes()
+    points: Points = cloudpickle.loads(packed)
+    return points

@@ -1,0 +1,83 @@
+"""Runs points of a sweep as tasks of one Ray job, in worker processes that are used again.
+
+    python -m training.sweep.tasks JOB NUMBER:BUNDLE...
+
+BUNDLE is what a point asks for, as JSON of Ray's resource names.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
+
+import ray
+
+from training.sweep import point, points
+
+RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # Ray's other names
+
+
+def options(bundle: dict[str, float]) -> dict[str, Any]:
+    """A bundle as options of a task."""
+    named = {RESOURCES[name]: amount for name, amount in bundle.items() if name in RESOURCES}
+    rest = {name: amount for name, amount in bundle.items() if name not in RESOURCES}
+    return {"num_cpus": 0, **named, "resources": rest}
+
+
+class Numbered(io.TextIOBase):
+    """A stream that puts a point's number before each line."""
+
+    def __init__(self, out: TextIO, number: int) -> None:
+        super().__init__()
+        self._out, self._number, self._rest = out, number, ""
+
+    def write(self, text: str) -> int:
+        """Passes whole lines on."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        self._out.write("".join(f"[{self._number}] {line}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        """Passes on what is written."""
+        self._out.flush()
+
+
+@ray.remote(max_retries=0)
+def run_point(number: int, job: str) -> bool:
+    """Runs a point on whatever node has room; tells whether it was completed."""
+    out, errors = (cast(TextIO, Numbered(each, number)) for each in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(errors):
+        return point.run(points.load(), number, job).completed
+
+
+def main() -> None:
+    """Runs the points of the command line, as many at once as there is room for."""
+    job, *asked = sys.argv[1:]
+    ray.init()
+    running = {}
+    for each in asked:
+        text, _, bundle = each.partition(":")
+        number = int(text)
+        task = run_point.options(name=f"[{number}]", **options(json.loads(bundle)))
+        running[task.remote(number, job)] = number
+    failed, all_points = [], len(running)
+    while running:
+        done, _ = ray.wait(list(running), num_returns=1)
+        number = running.pop(done[0])
+        try:
+            completed = ray.get(done[0])
+        except ray.exceptions.RayError as error:
+            print(f"point {number}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)  # noqa: T201
+            completed = False
+        if not completed:
+            failed.append(number)
+        print(f"points: {all_points - len(running)} of {all_points} have ended", flush=True)  # noqa: T201
+    if failed:
+        sys.exit(f"points that failed: {', '.join(map(str, sorted(failed)))}")
+
+
+if __name__ == "__main__":
+    main()
