@@ -250,4 +250,4 @@ def test_no_docker_engine_is_one_error(stack):
     assert code == 1
     assert output.count("error:") == 1
     assert "no Docker Engine answers at unix:///nonexistent.sock" in output
-    assert "set DOCKER_HOST" in output
+    assert "point DOCKER_HOST at another one" in output

@@ -16,6 +16,7 @@ from quickstart import init
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.integration.training.conftest import FOREIGN, Cluster
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.integration,
@@ -83,6 +84,9 @@ def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
 def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C13, C17 to C19
     folder: Path, box: Sshd, train: Train, cluster: Cluster
 ) -> None:
+    own = len(cluster.outputs["nodes"])
+    # Ray takes a while to miss the node that another test had added.
+    wait_for("the cluster's own nodes only", lambda: len(cluster.alive()) == own)
     nodes = cluster.alive()
     old = folder / "box/ray-results/first/old"
     old.parent.mkdir(parents=True)
