@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import torch
 from filelock import FileLock
-from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 from torchvision.datasets import FashionMNIST
 
+from training.data import digits
 from training.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
 from training.data.splits import DataError, Splits
 
@@ -47,10 +47,9 @@ def load() -> Splits:
 
 def stand_in() -> Splits:
     """1,500 and 297 scanned digits, enlarged to FashionMNIST's 28 x 28 pixels."""
-    pixels, labels = load_digits(return_X_y=True)
-    small = torch.as_tensor(pixels * 255 / 16, dtype=torch.float32).view(-1, 1, 8, 8)
+    pixels, labels = digits.read()
+    small = pixels * 255 / digits.LEVELS
     images = torch.nn.functional.interpolate(small, (SIDE, SIDE), mode="bilinear").squeeze(1)
-    labels = torch.as_tensor(labels)
     held_out = _tensors(images[DIGITS_KEPT:], labels[DIGITS_KEPT:])
     train = _tensors(images[:DIGITS_KEPT], labels[:DIGITS_KEPT])
     return Splits(train, held_out, held_out, [str(digit) for digit in range(10)])

@@ -13,11 +13,11 @@ learn = job.train_worker
 
 
 def train_worker(session):
-    from training.data import fashion_mnist
+    from training.data import digits, fashion_mnist
 
     learned = int(os.environ["DIGITS"])
-    load, count = fashion_mnist.load_digits, learned + HELD_OUT
-    fashion_mnist.load_digits = lambda **options: [part[:count] for part in load(**options)]
+    read, count = digits.read, learned + HELD_OUT
+    digits.read = lambda: tuple(part[:count] for part in read())
     fashion_mnist.DIGITS_KEPT = learned
     learn(session)
 

@@ -9,11 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader
 from torchvision.datasets import CIFAR10
 
 from tests.unit.training import cifar10_files
 from training import data
+from training.data import digits
 from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError, cut, size
 from training.epochs import seed_epoch
@@ -45,6 +47,13 @@ def test_names_of_data_sets(name: str) -> None:
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not digits, cifar10 or folder:PATH"):
         data.load(name, 8, 1)
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    pixels, labels = digits.read()
+    theirs, their_labels = load_digits(return_X_y=True)
+    assert pixels.flatten(1).tolist() == theirs.tolist()
+    assert labels.tolist() == their_labels.tolist()
 
 
 def test_digits_are_real_images_in_three_splits() -> None:
