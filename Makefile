@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 # Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
 unexport PYTHONDONTWRITEBYTECODE
 
-together = $(MAKE) --no-print-directory --jobs 2
+together = $(MAKE) --no-print-directory --jobs 3
 
 # One epoch, 30 s of processor time: then it knows two thirds of the digits that it has not seen.
 DEMO := --data digits --epochs 1 --batch-size 32
@@ -19,10 +19,13 @@ COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 # One run by itself leaves a part of two cores idle, so two parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest in two halves of like length. All that needs the Docker Engine is in one, for a test restarts it.
-REST_ONE := tests/integration/training $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
-REST_TWO := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
-REST_TWO += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_ONE)))
+# The rest in three parts. All that needs the Docker Engine is in the last, for a test restarts it.
+TRAINING := tests/integration/training
+REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py))
+REST_TWO := $(TRAINING) $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
+REST_TWO += $(addprefix --ignore ,$(REST_ONE))
+REST_THREE := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
+REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_TWO)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
 UNIT_ONE := tests/unit/training tests/unit/client
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
@@ -126,7 +129,7 @@ test-unit: setup
 test-all: test test-rest
 
 test-rest: setup
-	@$(together) test-rest-one test-rest-two
+	@$(together) test-rest-one test-rest-two test-rest-three
 
 test-unit-whole:
 	@$(BIN)/pytest --costs $(COSTS)/$@.tsv tests/unit
@@ -145,6 +148,9 @@ test-rest-one:
 
 test-rest-two:
 	@$(call beside,$(REST_TWO))
+
+test-rest-three:
+	@$(call beside,$(REST_THREE))
 
 lint: setup
 	$(BIN)/ruff check

@@ -63,11 +63,13 @@ class Run(RunFolder):
         for axes, names in zip(
             figure.subplots(1, 2), (("loss", "valid_loss"), ("train_acc", "valid_acc")), strict=True
         ):
-            for name in (each for each in names if all(each in record for record in history)):
+            shown = [name for name in names if all(name in record for record in history)]
+            for name in shown:
                 axes.plot(epochs, [record[name] for record in history], marker="o", label=name)
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.3)
-            axes.legend()
+            if shown:
+                axes.legend()
         figure.suptitle(self.name)
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=110)
