@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
 BEGIN = "<!-- Written by `make docs` from Pulumi.yaml. -->\n"
 END = "<!-- End of the table. -->\n"
-HEADER = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
-REFERENCE = re.compile(r"docs/([\w-]+\.md)(#[\w-]+)?")  # as descriptions name pages
+# The default shows the type.
+HEADER = "| Key | Default | Meaning |\n| --- | --- | --- |\n"
+REFERENCE = re.compile(r"\. See docs/([\w-]+\.md)(#[\w-]+)?$")  # the end of a description
 
 Schema = Mapping[str, Mapping[str, Any]]
 
@@ -41,12 +42,14 @@ def updated(page: str, schema: Schema) -> str:
 def _row(key: str, entry: Mapping[str, Any]) -> str:
     text, default = entry["description"].replace("|", "\\|"), entry["default"]
     shown = default if isinstance(default, str) and default else json.dumps(default)
-    return f"| `{key}` | {entry['type']} | `{shown}` | {REFERENCE.sub(_link, text)} |\n"
+    found = REFERENCE.search(text)
+    name = f"[`{key}`]({_target(found)})" if found else f"`{key}`"
+    return f"| {name} | `{shown}` | {REFERENCE.sub('', text)} |\n"
 
 
-def _link(found: re.Match[str]) -> str:
+def _target(found: re.Match[str]) -> str:
     page, anchor = found[1], found[2] or ""
-    return f"[below]({anchor})" if page == PAGE.name else f"[{page}]({page}{anchor})"
+    return anchor if page == PAGE.name else f"{page}{anchor}"
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ def test_a_reference_of_a_description_leads_to_a_section(schema: Schema) -> None
 def test_everything_beside_the_table_is_kept() -> None:
     schema: Schema = {
         "one": {"type": "string", "default": "", "description": "a | b"},
-        "two": {"type": "boolean", "default": True, "description": "See docs/serve.md"},
+        "two": {"type": "boolean", "default": True, "description": "c. See docs/serve.md"},
     }
     page = settings_page.updated(f"before\n{BEGIN}old\n{END}after\n", schema)
     before, table, after = re.split(f"{re.escape(BEGIN)}|{re.escape(END)}", page)
     assert (before, after) == ("before\n", "after\n")
     assert table.splitlines()[2:] == [
-        '| `one` | string | `""` | a \\| b |',
-        "| `two` | boolean | `true` | See [serve.md](serve.md) |",
+        '| `one` | `""` | a \\| b |',
+        "| [`two`](serve.md) | `true` | c |",
     ]
 
 
