@@ -49,7 +49,7 @@ make test-rest  what test-all has beside test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
 make lock       pin the requirements anew
-make docs       write the tables of docs/configuration.md and docs/engine.md
+make docs       write the generated parts of docs/configuration.md and docs/engine.md
 make digests    ask the registries for the digests of the images of others
 make audit      look for advisories on the locked packages
 endef

@@ -1,4 +1,4 @@
-"""The table of docs/configuration.md, made of what Pulumi.yaml says of each setting.
+"""The list of docs/configuration.md, made of what Pulumi.yaml says of each setting.
 
     python -m infra.settings_page
 
@@ -17,34 +17,32 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
 BEGIN = "<!-- Written by `make docs` from Pulumi.yaml. -->\n"
-END = "<!-- End of the table. -->\n"
-# The default shows the type.
-HEADER = "| Key | Default | Meaning |\n| --- | --- | --- |\n"
+END = "<!-- End of the list. -->\n"
 REFERENCE = re.compile(r"\. See docs/([\w-]+\.md)(#[\w-]+)?$")  # the end of a description
 
 Schema = Mapping[str, Mapping[str, Any]]
 
 
-def table(schema: Schema) -> str:
-    """Return the settings as a Markdown table."""
-    return HEADER + "".join(_row(key, entry) for key, entry in schema.items())
+def listed(schema: Schema) -> str:
+    """Return the settings as a Markdown list; a default shows its setting's type."""
+    return "".join(_item(key, entry) for key, entry in schema.items())
 
 
 def updated(page: str, schema: Schema) -> str:
-    """Return a page with the table of a schema; raises ValueError where a mark is missing."""
+    """Return a page with the list of a schema; raises ValueError where a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"the page has no line {(END if begin else BEGIN).strip()}: restore it")
-    return before + begin + table(schema) + end + after
+    return before + begin + listed(schema) + end + after
 
 
-def _row(key: str, entry: Mapping[str, Any]) -> str:
-    text, default = entry["description"].replace("|", "\\|"), entry["default"]
+def _item(key: str, entry: Mapping[str, Any]) -> str:
+    text, default = entry["description"], entry["default"]
     shown = default if isinstance(default, str) and default else json.dumps(default)
     found = REFERENCE.search(text)
     name = f"[`{key}`]({_target(found)})" if found else f"`{key}`"
-    return f"| {name} | `{shown}` | {REFERENCE.sub('', text)} |\n"
+    return f"- {name} (`{shown}`): {REFERENCE.sub('', text)}\n"
 
 
 def _target(found: re.Match[str]) -> str:

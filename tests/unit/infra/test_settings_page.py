@@ -1,4 +1,4 @@
-"""The table of docs/configuration.md: that of Pulumi.yaml, with links that lead somewhere."""
+"""The list of docs/configuration.md: that of Pulumi.yaml, with links that lead somewhere."""
 
 import re
 
@@ -14,27 +14,24 @@ def test_the_page_has_the_settings_of_the_schema(schema: Schema) -> None:
 
 
 def test_a_reference_of_a_description_leads_to_a_section(schema: Schema) -> None:
-    table = settings_page.table(schema)
-    links = re.findall(r"\]\(([\w-]+\.md)?(?:#([\w-]+))?\)", table)
-    assert len(links) == table.count("](")
+    listed = settings_page.listed(schema)
+    links = re.findall(r"\]\(([\w-]+\.md)?(?:#([\w-]+))?\)", listed)
+    assert len(links) == listed.count("](")
     for page, section in links:
         text = (PAGE.parent / (page or PAGE.name)).read_text()
         headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
         assert section in {"", *(heading.lower().replace(" ", "-") for heading in headings)}
 
 
-def test_everything_beside_the_table_is_kept() -> None:
+def test_everything_beside_the_list_is_kept() -> None:
     schema: Schema = {
-        "one": {"type": "string", "default": "", "description": "a | b"},
+        "one": {"type": "string", "default": "", "description": "a"},
         "two": {"type": "boolean", "default": True, "description": "c. See docs/serve.md"},
     }
     page = settings_page.updated(f"before\n{BEGIN}old\n{END}after\n", schema)
-    before, table, after = re.split(f"{re.escape(BEGIN)}|{re.escape(END)}", page)
+    before, listed, after = re.split(f"{re.escape(BEGIN)}|{re.escape(END)}", page)
     assert (before, after) == ("before\n", "after\n")
-    assert table.splitlines()[2:] == [
-        '| `one` | `""` | a \\| b |',
-        "| [`two`](serve.md) | `true` | c |",
-    ]
+    assert listed.splitlines() == ['- `one` (`""`): a', "- [`two`](serve.md) (`true`): c"]
 
 
 @pytest.mark.parametrize("page", ["", BEGIN, END, END + BEGIN])
