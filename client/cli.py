@@ -1,6 +1,6 @@
 """`train`: submit jobs to a stack's cluster, follow and stop them, look at their runs."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - each command imports only what it needs, since imports are slow
 
 from __future__ import annotations
 

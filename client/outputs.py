@@ -68,7 +68,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What answers at one of the stack's addresses.
+    """A service at one of the stack's addresses.
 
     Attributes:
         title: what users call it.
@@ -105,7 +105,7 @@ class Ssh(Connection):
 
 @dataclass(frozen=True, kw_only=True)
 class StackOutputs:
-    """What a stack exports. Secrets stay out of `repr`.
+    """The outputs of a stack. Secrets stay out of `repr`.
 
     With `ssh`, addresses are those on that host.
     """

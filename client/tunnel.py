@@ -1,10 +1,9 @@
 """The way to a stack on another machine: its services at local ports, through one SSH connection.
 
-The local ports stay open while that connection is down: it is made again, and whoever connects
-meanwhile waits some seconds for it. So the ports are the tunnel's own: those of asyncssh's
-`forward_local_port` end with their connection. What comes through them asyncssh forwards. Runs in a
-thread with an event loop of its own. Of OpenSSH's files it reads the key alone: host, user and host
-key come from the stack's outputs.
+The local ports stay open while that connection is down: it is made again, and new clients wait some
+seconds for it. So the ports are the tunnel's own: those of asyncssh's `forward_local_port` end with
+their connection. Runs in a thread with an event loop of its own. Of OpenSSH's files it reads the
+key alone: host, user and host key come from the stack's outputs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10  # from the first packet to the login's end
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 30.0
-REACH_S = 5.0  # how long whoever connects waits for the service to be reached
+REACH_S = 5.0  # how long a client waits until the service is reached
 CLOSE_S = 1.0  # for a goodbye to the host; then the connection is dropped
 RESET = struct.pack("ii", 1, 0)  # linger on, for no time: closing sends a reset
 
@@ -117,7 +116,7 @@ class Tunnel:
 
     def _close(self) -> None:
         stop = self._stop.result()
-        with suppress(RuntimeError):  # the loop has ended by itself
+        with suppress(RuntimeError):  # the loop has ended
             stop()
         wait((self._ended,))
 

@@ -36,7 +36,7 @@ Entry = dict[str, Any]  # one resource, as Pulumi's ResourceV3 with secrets in t
 
 @dataclass
 class State:
-    """What is known of a stack's resources.
+    """The records of a stack's resources.
 
     Attributes:
         resources: in an order in which each follows what it depends on.
@@ -241,8 +241,8 @@ class Backend:
         return self.folder / "locks" / ORGANIZATION / project / stack
 
     def _temporary(self, project: str, stack: str, use: str) -> Path:
-        # In the backend's top folder: whoever lists the stacks never sees half a file. One name for
-        # a stack, whose lock is held: what a kill leaves, the next write takes over.
+        # In the backend's top folder, so that a list of stacks never has half a file. One name for
+        # a stack, whose lock is held: the next write takes over the leftover of a kill.
         return self.folder / f".tmp-{use}-{project}~{stack}"  # no name of a stack holds a ~
 
     def _write(self, project: str, stack: str, path: Path, content: bytes) -> None:

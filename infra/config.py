@@ -62,7 +62,7 @@ ONLY_FOR = {
         **{source.setting: source.nothing for source in sources.SOURCES},
     },
 }
-# What says something about other machines only, and the text that says nothing.
+# Settings of other machines only, and the value of each that means unset.
 ONLY_FOR_HOSTS = {
     "sshKeyFile": "",
     "setupCommands": "[]",
@@ -73,7 +73,7 @@ ONLY_FOR_HOSTS = {
 HOST_DATA = Path("~/.local/share/trainyard")  # of what outlives a stack, on hosts
 NODE_FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
 NODE_ACTION = f"write its fields: {', '.join(NODE_FIELDS)}"
-# What nodes get when the settings leave it out.
+# Defaults of nodes.
 HEAD_MEMORY_MIB = 1024
 HEAD_OBJECT_STORE_MIB = 128
 WORKERS_MEMORY_SHARE = 0.6  # of the machine's memory, for all workers together

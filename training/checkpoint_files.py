@@ -45,7 +45,7 @@ class Choice(NamedTuple):
     """The checkpoint to go on from."""
 
     name: str | None
-    fault: str  # why there is none although there was one; else ""
+    fault: str  # why a checkpoint that existed is not usable; else ""
     broken: frozenset[str]  # folders that are newer and no valid checkpoints
 
 
@@ -78,9 +78,9 @@ def digest_of(path: Path) -> Digest:
 
 
 def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, Any]:
-    """What a checkpoint's file holds: tensors and plain values only.
+    """Read a checkpoint's file: tensors and plain values only.
 
-    Whoever can write the bucket must not run code here.
+    Someone who can write to the bucket must not run code here.
 
     Args:
         file: as torch.save has written it.
@@ -162,7 +162,7 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
     small = [path for path in paths if path.stat().st_size <= SMALL_BYTES]
     files: dict[str, Digest] = {}
     if len(small) > 1:
-        # Beside the files: what is packed may be more than the memory holds.
+        # Beside the files: the archive may be larger than the memory.
         with tempfile.TemporaryFile(dir=folder) as packed:
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 for path in small:
@@ -185,10 +185,10 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
 
 
 def prune(run: Folder, broken: frozenset[str]) -> None:
-    """Removes all but the newest NUM_TO_KEEP valid checkpoints, and what was never whole.
+    """Removes all but the newest NUM_TO_KEEP valid checkpoints, and those that were never whole.
 
-    A damaged one stays until there is a newer one that is valid. What the store does not remove
-    now is removed with the next checkpoint.
+    A damaged one stays until there is a newer one that is valid. Those that the store does not
+    remove now are removed with the next checkpoint.
 
     Args:
         run: the run's folder in the store.
@@ -301,7 +301,7 @@ def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A name of the manifest as a path; whoever can write the bucket must not write elsewhere."""
+    """A name of the manifest as a path; a writer of the bucket must not write elsewhere."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
         raise CheckpointError(
@@ -324,8 +324,8 @@ def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
 def _parsed(content: bytes) -> dict[str, Any]:
     """A manifest whose types are those that `_manifest` writes, and whose names can be files.
 
-    Whoever can write the bucket can write anything; and what raises here later would keep a run
-    from the checkpoint before.
+    A writer of the bucket can write anything, and an error here later would keep a run from the
+    checkpoint before.
     """
     try:
         manifest: Any = json.loads(content)

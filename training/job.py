@@ -1,4 +1,4 @@
-"""What every job does besides training: start or go on, fail together, report, end.
+"""The parts of a job besides training: start or resume, fail together, report, end.
 
 A job has its arguments as data (training/options.py), a function for the workers and a driver:
 
@@ -156,7 +156,7 @@ class Session:
             record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
             description: what is needed to use the weights without the job: `model` of
                 training/checkpoint_files.py.
-            **parts: what to go on with; the first worker's is stored.
+            **parts: the state to resume from; the first worker's is stored.
         """
         minutes = (time.monotonic() - self._started) / 60
         self.history.append(record | {"minutes": minutes})
@@ -225,7 +225,8 @@ def begin(
 ) -> tuple[Run, Config]:
     """The run that the client named, and its configuration.
 
-    Without the client a run has a name of its own. What is not given is as in the run's last start.
+    Without the client a run has a name of its own. Arguments that are not given are those of the
+    run's last start.
 
     Args:
         name: of the job.

@@ -40,7 +40,7 @@ class StorageError(Exception):
 
 
 class Digest(NamedTuple):
-    """What tells a file from a damaged one."""
+    """Size and digest, to notice damage."""
 
     size: int  # bytes
     sha256: str
@@ -55,10 +55,10 @@ class Source(Protocol):
         """Bytes of each file below the folder."""
 
     def read(self, name: str) -> bytes:
-        """A small file; FileNotFoundError when there is none."""
+        """A small file; FileNotFoundError if it does not exist."""
 
     def download(self, name: str, target: Path) -> Digest:
-        """Fetches a file; FileNotFoundError when there is none."""
+        """Fetches a file; FileNotFoundError if it does not exist."""
 
 
 class Folder(Source, Protocol):
@@ -109,7 +109,7 @@ class _BucketFolder:
     def __init__(self, region: str, bucket: str, prefix: str) -> None:
         self.where = f"s3://{bucket}/{prefix}"
         self._client = _client(region, signs_bodies=True)
-        # What is large has a sha256 in what is small; signing it is a pass more on both sides.
+        # Large objects need no signed body, which costs a pass: small ones have their sha256.
         self._bulk = _client(region, signs_bodies=False)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""

@@ -111,7 +111,7 @@ class StoredSearch:
                 "store's files back, or start anew with another --name"
             )
         newest = max(sessions)
-        # What is left of a session whose state is torn would not fit the one that is taken.
+        # Files of a session whose state is torn would not fit the one that is taken.
         self.held = {name: found[name] for name in found if _session(name) <= newest}
         return True
 

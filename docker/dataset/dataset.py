@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Fills a volume with Food-11, and ends.
 
-What comes out is Food-11/{training,validation,evaluation}/class_00 … class_10. What goes in is a
-zip or tar, from a URL or a file, with the three splits anywhere in it; their images lie in class
-folders, or all together under the names <class>_<number>.jpg. Or nothing: then generated.py draws a
-stand-in, which is no food, and which the manifest tells apart.
+The volume gets Food-11/{training,validation,evaluation}/class_00 … class_10. The source is a zip or
+tar, from a URL or a file, with the three splits anywhere in it; their images are in class folders,
+or all together under the names <class>_<number>.jpg. Without a source generated.py draws a
+stand-in, which the manifest tells apart.
 
 Food-11 appears whole or not at all: it is made beside its place, checked, and renamed. The next run
-knows it by the manifest in it, and what a killed run left it removes. Nothing of an archive but the
-split, the class and the bare name of an image decides where a file goes.
+knows it by its manifest, and removes the leftovers of a killed run. Only the split, the class and
+the bare name of an image decide where a file goes.
 """
 
 import argparse
@@ -49,7 +49,7 @@ CLASS_FOLDER = re.compile(r"class_(\d{1,2})")
 FLAT_NAME = re.compile(r"(\d{1,2})_.+")
 GENERATED = "generated: "  # what the source of generated.py's manifest begins with
 
-# Food-11 is 16,643 images in 1.2 GB. What is far beyond is no Food-11, or wants to fill the disk.
+# Food-11 is 16,643 images in 1.2 GB. A far larger archive is another one, or an attack.
 MAX_BYTES = 32 * 1024**3
 MAX_MEMBERS = 1_000_000
 MAX_IMAGE_BYTES = 64 * 1024**2
@@ -412,7 +412,7 @@ def _place(name: str) -> Path | None:
 def _write_image(member: Member, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with member.open() as source:
-        # What it holds, not what it says that it holds, fills the disk.
+        # The bytes that it holds fill the disk, not the size that it declares.
         content = source.read(MAX_IMAGE_BYTES + 1)
     if len(content) > MAX_IMAGE_BYTES:
         raise DatasetError(f"{member.name!r} is larger than {MAX_IMAGE_BYTES // MIB} MiB")

@@ -58,7 +58,7 @@ NOT_READ = (
     "destroyGraceSeconds", "removeVolumes", "containerReadRefreshTimeoutMilliseconds",
     "capabilities", "exitCode",
 )  # fmt: skip
-# What the plugin would take for a change, were it missing.
+# If one of these were missing, the plugin would see a change.
 FIXED: Properties = {
     "attach": False, "command": [], "entrypoints": [], "envs": [], "labels": [], "logs": False,
     "rm": False, "securityOpts": [], "stdinOpen": False, "tty": False, "wait": False,
@@ -121,7 +121,7 @@ FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def request_of(news: Properties) -> dict[str, Any]:
-    """What to ask Docker for: the body of POST /containers/create."""
+    """The body of POST /containers/create."""
     # The plugin says so of Init when the program does not: the daemon may have another default.
     host: dict[str, Any] = {
         "CapDrop": news.get("capabilities", {}).get("drops", []),
@@ -284,7 +284,7 @@ class Container:
         if found["Image"] != image or not wanted.items() <= labels.items():
             return None
         state = found["State"]
-        # It is started last: what runs, or has run to its end, was made whole.
+        # It is started last, so a container that runs or has ended was made whole.
         if state["Running"] or (state["Status"] == "exited" and not news["mustRun"]):
             return self._live(found["Id"], news)
         self._client.remove_container(found["Id"], v=True, force=True)

@@ -1,7 +1,8 @@
 """The accelerators of this machine: which there are, and how a container reaches its own.
 
-What tools print and the kernel lists is read by pure functions, so that any machine can be tested
-on any other. Deliberately absent: sharing a device between workers, and Engines on other machines.
+Pure functions read the output of tools and the lists of the kernel, so that any machine can be
+tested on any other. Deliberately absent: sharing a device between workers, and Engines on other
+machines.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ NVIDIA_QUERY = ("index", "uuid", "name", "memory.total", "mig.mode.current")
 NVIDIA_SMI = ("nvidia-smi", f"--query-gpu={','.join(NVIDIA_QUERY)}", "--format=csv,noheader")
 NVIDIA_LIST = ("nvidia-smi", "-L")
 ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--json")
-# What the Engine itself calls when a container asks for NVIDIA's devices.
+# The Engine calls this when a container asks for NVIDIA's devices.
 NVIDIA_HOOK = "nvidia-container-runtime-hook"
 NVIDIA_CDI = "nvidia.com/gpu="
 AMD_VENDOR = 0x1002

@@ -1,6 +1,6 @@
-"""What pulumi-docker has no resource for: a look at the Engine before, and a wait after.
+"""Resources that pulumi-docker lacks: a check of the Engine before, and a wait after.
 
-pulumi-docker's own `wait` knows a container's health only as often as Docker asks for it, and does
+pulumi-docker's own `wait` sees a container's health only as often as Docker checks it, and does
 not show why one is not healthy.
 """
 
@@ -41,11 +41,11 @@ class NotReadyError(Exception):
 
 
 class NodeError(Exception):
-    """What a stack needs of an Engine is taken or missing; the message has a line for each."""
+    """An Engine lacks things that a stack needs; the message has a line for each."""
 
 
 class NodeProvider(Provider):
-    """The Engine as a stack uses it: what has to be there before, and what stays after."""
+    """The Engine as a stack uses it: requirements before, and leftovers after."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another list is noted; nothing is replaced for it."""
@@ -85,7 +85,7 @@ class ReadyProvider(Provider):
     """A container that is up: it is on its network and its checks answer, or it has ended well."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another container, or one that does not run, is waited for anew."""
+        """Wait again for another container, or for one that does not run."""
         found = difference(olds, news, replaces=[])
         found.changes = found.changes or not olds.get("ready", True)
         return found
@@ -106,7 +106,7 @@ class ReadyProvider(Provider):
 
 
 class Node(dynamic.Resource, module="docker", name="Node"):
-    """What a stack needs of an Engine: names and ports that are free, images that can be had."""
+    """A stack needs free names and ports of an Engine, and images that it can get."""
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
@@ -210,7 +210,7 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
         setting: [int(number) for number in numbers if number not in held]
         for setting, numbers in news["ports"].items()
     }
-    # What listens in a container's place is Docker's, and does not tell which one it is.
+    # Docker listens in a container's place, so the listener does not show which container it is.
     publishers = {
         port["PublicPort"]: container
         for container in client.api.containers()

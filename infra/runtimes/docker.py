@@ -20,7 +20,7 @@ from infra.runtimes.docker_images import Images
 LOOPBACK = "127.0.0.1"
 FILES = "/etc/trainyard"
 VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
-# What an image has to send an HTTP request with.
+# Ways to send an HTTP request, by what an image has.
 CURL = ("curl", "--fail", "--silent", "--show-error", "--max-time", "3", "--output", "/dev/null")
 # As BusyBox has it; its own time limit (-T) ends Debian's with a segmentation fault.
 WGET = ("timeout", "3", "wget", "-q", "-O", "/dev/null")
@@ -28,8 +28,8 @@ BASH = (
     'exec 3<>/dev/tcp/127.0.0.1/{port}; printf "GET {path} HTTP/1.0\\r\\n\\r\\n" >&3; '
     'read -r -t 3 line <&3; [[ $line == *" 200 "* ]]'
 )
-# Docker's own look at a service that is up already, for `docker ps` and for whoever watches it. As
-# Go writes durations: another spelling of the same one would be seen as a change.
+# Docker's own look at a service that is up already, for `docker ps` and people. As Go writes
+# durations: another spelling of the same one would be seen as a change.
 HEALTH_INTERVAL, HEALTH_TIMEOUT, HEALTH_START = "10s", "5s", "1m0s"
 HEALTH_RETRIES = 3
 LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}

@@ -23,7 +23,7 @@ ADVICE = "name a folder that is absent or empty"
 LIMIT_BYTES = 4096  # a mark has some hundred
 FIELDS = ("id", "project", "stack", "by")
 
-# Of the system, and some of them empty or absent: what a stack takes, it removes in the end.
+# Of the system. Some may be empty or absent, but a stack removes in the end what it takes.
 SYSTEM = frozenset(
     Path(text)
     for text in (
@@ -45,7 +45,7 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What tells a stack from all others.
+    """Identifies a stack.
 
     Attributes:
         id: drawn at random once for each stack, "" where the folder was given back.
@@ -199,7 +199,7 @@ def remove(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
     reason = refused(folder) or _unsafe(folder, private=private) or _of_another(folder, mark)
     if reason:
         return f"left: {folder} {reason}"
-    # The mark goes last: what is left half done can be removed by the next destroy.
+    # The mark goes last, so that the next destroy can remove leftovers.
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

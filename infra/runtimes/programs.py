@@ -1,4 +1,4 @@
-"""What the resources of the process runtime do on the machine that they are on.
+"""The resources of the process runtime, on their machine.
 
 Knows nothing of Pulumi: it runs in a provider here, and on another machine as `agent.py` there.
 Each kind has the methods of a provider, with properties in and out; `read` and `find` return None
@@ -46,7 +46,7 @@ class Kind(Protocol):
         """Remove it; what the user is to know, or ""."""
 
     def find(self, props: Props) -> tuple[str, Props] | None:
-        """What an interrupted create left behind."""
+        """The leftovers of an interrupted create."""
 
 
 class Data:
@@ -109,7 +109,7 @@ class Daemon:
         daemon = _daemon(props)
         daemon.refuse()
         if not daemon.alive():
-            # What a killed supervisord left running would hold the ports, and one whose folder
+            # Programs of a killed supervisord would hold the ports, and a supervisord whose folder
             # somebody removed would run all services a second time.
             daemon.sweep()
             port_check.refuse_held(_numbers(props["ports"]))
@@ -219,7 +219,7 @@ class Files:
         return props if whole and not _daemon(props).distrust() else None
 
     def update(self, _olds: Props, news: Props) -> Props:
-        """Write them anew."""
+        """Write them again."""
         return self.create(news)[1]
 
     def delete(self, id_: str, props: Props) -> str:

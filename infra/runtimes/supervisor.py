@@ -47,8 +47,8 @@ LOG_BACKUPS = 2
 TEMP = "tmp"  # each program's own: what a killed process leaves there goes with the program
 RETRIES = 1_000_000  # a program is restarted for as long as its stack is up
 
-# What programs inherit from whoever runs `up`: nothing that could be a secret of that person, such
-# as the stack's passphrase or cloud credentials.
+# Programs inherit these from the environment of `up`: nothing that could be a secret of the user,
+# such as the stack's passphrase or cloud credentials.
 INHERITED = frozenset(
     [
         "HOME",
@@ -109,7 +109,7 @@ files={folder}/conf.d/*.conf
 """
 
 # stopasgroup is off: `ray start` ends its processes in order, and those that are told all at once
-# wait 20 s for one another. What does not end in time is killed as a group.
+# wait 20 s for one another. A group that does not end in time is killed.
 SECTION = """\
 [program:{name}]
 command=/bin/sh {folder}/{name}/run

@@ -80,7 +80,7 @@ class Corpus:
         return "".join(self.vocabulary[index] for index in ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to say what its text was."""
+        """Describes the text of a checkpoint."""
         return {"vocabulary": self.vocabulary, "sha256": self.sha256}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:

@@ -1,7 +1,7 @@
 """Which type of instance in which region: pure decisions over what the API offers.
 
-Prices are dollars an hour. What the API lists as capacity is where a launch is tried, in order; the
-launch has the last word.
+Prices are dollars an hour. A launch is tried where the API lists capacity, in order, and may still
+be refused.
 """
 
 import difflib
@@ -78,7 +78,7 @@ class Pick:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
-    """What a stack asks for.
+    """The request of a stack.
 
     Attributes:
         candidates: (type, region) in order of preference; region "" for any.

@@ -1,4 +1,4 @@
-"""Rented machines as hosts of a stack: what is declared in the account, and how it is reached."""
+"""Rented machines as hosts of a stack: their resources in the account, and how to reach them."""
 
 import re
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ class Rental(pulumi.ComponentResource):
                 "maxHourlyCost": cloud.max_hourly_cost,
                 "budget": cloud.budget,
                 "ttlHours": cloud.ttl_hours,
-                # Ray's ports are open to whoever reaches the machine, where no rules apply.
+                # Ray's ports are open to everyone who reaches the machine, where no rules apply.
                 "needFirewall": True,
             },
             child,

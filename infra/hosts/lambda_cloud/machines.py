@@ -36,7 +36,7 @@ LOOKS = 5  # after a lost reply, POLL_SECONDS apart
 TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
 TERMINATE_LIMIT_SECONDS = 15 * 60.0
 UNLISTED_SECONDS = 60.0  # that a new instance may be missing from the list
-# No wait is given up before, however small the scale: what ends, ends in its own time.
+# No wait is shorter, however small the scale: instances end in their own time.
 LEAST_LIMIT_SECONDS = 60.0
 
 
@@ -235,7 +235,7 @@ def await_active(
         try:
             there = {machine.id: machine for machine in api.instances()}
         except (ServerError, LostReplyError) as error:
-            # What boots goes on booting while the API is down.
+            # Instances continue to boot while the API is down.
             if now - began >= limit_seconds:
                 raise
             say(f"no answer about the instances, asking again ({error})")

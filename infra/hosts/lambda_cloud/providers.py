@@ -1,4 +1,4 @@
-"""What creates, reads, changes and deletes things in an account of Lambda Cloud.
+"""Creates, reads, changes and deletes things in an account of Lambda Cloud.
 
 Create returns as soon as the API has given an id, so that the id is in the state at once; waiting
 is a resource of its own (Active). The API key comes from the environment or the stack's config when
@@ -93,14 +93,14 @@ class AccountProvider(_Provider):
         return dynamic.CreateResult(id_, {**props, "stackId": id_, "backendId": _backend_id(props)})
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Note the backend; what is there already keeps the mark of the former one."""
+        """Note the backend; things that exist keep the mark of the former one."""
         return dynamic.UpdateResult({**_news, "stackId": _id, "backendId": _backend_id(_news)})
 
     def delete(self, _id: str, _props: Props) -> None:
         """End what bears the id although no state knows it, and say that nothing is left.
 
-        All other things depend on this one, so they are gone by now. What is found is of a launch
-        whose reply never came.
+        All other things depend on this one, so they are gone by now. Anything found comes from a
+        launch whose reply was lost.
         """
         api, clock = self._api, self._clock
         machines.terminate_strays(api, _id, clock)
