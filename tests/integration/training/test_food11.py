@@ -200,6 +200,7 @@ def test_two_workers(course: Course) -> None:  # D43
     assert len(course.metrics("two")) == 1
 
 
+@pytest.mark.usefixtures("whole")
 def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D44
     go = tmp_path / "go"
     waiting = course.told(tmp_path, GO=str(go))
@@ -214,6 +215,15 @@ def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D
     finally:
         for process in processes:
             process.kill()
+    done = course.cluster.train(
+        "compare", "half-", "whole", "--json", "--outputs", str(course.outputs)
+    )
+    assert done.returncode == 0, done.stderr
+    half, whole = json.loads(done.stdout)
+    assert half["jobs"] == 3
+    assert half["placement"].endswith(": half-0, half-1, half-2")
+    assert (whole["jobs"], whole["epochs"]) == (1, EPOCHS)
+    assert whole["epochs/min"] == pytest.approx(EPOCHS * 60 / whole["seconds"], abs=0.01)
 
 
 @pytest.mark.usefixtures("whole")
