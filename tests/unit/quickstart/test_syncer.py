@@ -61,6 +61,21 @@ def test_a_box_that_does_not_answer_is_one_line(
     assert "\n" not in str(caught.value.code)
 
 
+def test_the_file_of_another_user_is_refused(  # C11
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project / "ray_config.yaml"
+    values = yaml.safe_load(file.read_text())
+    values["driver"]["user"] = "ann"
+    file.write_text(yaml.safe_dump(values))
+    monkeypatch.setattr("getpass.getuser", lambda: "bob")
+    with pytest.raises(ClientError, match=r"driver\.user is 'ann' and you are 'bob' here: set"):
+        _begin(project)
+    monkeypatch.setattr("getpass.getuser", lambda: "ann")
+    with pytest.raises(UnreachableError):
+        _begin(project)
+
+
 def test_no_key_goes_up(project: Path) -> None:  # C18
     key = (project.parent / "login").read_text()
     (project / "src/notes.txt").write_text(f"my key:\n{key}")
