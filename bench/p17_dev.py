@@ -39,13 +39,8 @@ def run() -> list[Ratio]:
         plain, environment = stack.plain_submit(
             Path(name), "--working-dir", str(folders[1]), "--", "python", "job.py"
         )
-        command = [
-            str(ROOT / ".venv/bin/train"),
-            "dev",
-            str(folders[0] / "job.py"),
-            "-s",
-            stack.name,
-        ]
+        train = str(ROOT / ".venv/bin/train")
+        command = [train, "dev", str(folders[0] / "job.py"), "-s", stack.name]
         sent: list[float] = []
         session = subprocess.Popen(
             command,
