@@ -117,6 +117,15 @@ def test_packages_are_rays_unless_commands_install_them(project: Path) -> None: 
     assert "pip" not in syncer._runtime_env(project, project / "src", with_commands, "")
 
 
+def test_a_git_folder_of_two_gigabytes_stays_here(project: Path) -> None:  # C5
+    (project / "src/.git").mkdir()
+    with (project / "src/.git/pack").open("wb") as file:
+        file.truncate(2 * 2**30)  # of holes
+    config = ray_config.read(project / "ray_config.yaml")
+    env = syncer._runtime_env(project, project / "src", config, "")  # larger ones are refused
+    assert ".git" in env["excludes"]
+
+
 class Box:
     """In place of a machine: a folder of this one."""
 
