@@ -17,7 +17,7 @@ from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError
 from training.jobs import chargpt, chargpt_tune
 from training.models import char_gpt
-from training.models.char_gpt import Size
+from training.models.char_gpt import CharGpt, Size
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
 
@@ -79,11 +79,12 @@ def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
 def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
     found = config("--text", "python", "--max-characters", "500", "--dropout", "0.5")
     corpus = chargpt.load(found)
-    network, optimizer = chargpt.build(found, corpus, torch.device("cpu"))
+    network = CharGpt(TINY, len(corpus.vocabulary), found["dropout"])
     assert {each.p for each in network.modules() if isinstance(each, torch.nn.Dropout)} == {0.5}
+    optimizer = char_gpt.optimizer(network, found["learning_rate"], found["weight_decay"])
     batches = characters.RandomBatches(corpus.train, TINY.block, 2, 3)
     found |= {"steps_per_epoch": 3, "decay_steps": 7}
-    chargpt.train_epoch(network, optimizer, batches, 50, found, torch.device("cpu"))
+    chargpt.train_epoch(network, optimizer, batches, 50, found)
     # Its last step is the 153rd: the rate is at its least by then.
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-4])
 
@@ -91,7 +92,7 @@ def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
 def test_a_sample_begins_with_the_prompt() -> None:
     found = config("--text", "python", "--prompt", "def f", "--sample-characters", "20")
     corpus = chargpt.load(found)
-    network, _ = chargpt.build(found, corpus, torch.device("cpu"))
+    network = CharGpt(TINY, len(corpus.vocabulary))
     text = chargpt.sample(network, corpus, found)
     assert text.startswith("def f")
     assert len(text) == 25
@@ -126,14 +127,6 @@ def test_a_name_of_another_run_is_refused(run: Run, argument: str, value: str) -
     option = f"--{argument.replace('_', '-')}"
     with pytest.raises(SystemExit, match=rf"run 'plays' was started .*{argument} was .*--name"):
         chargpt.main([option, value, "--epochs", "2"])
-
-
-def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
-    chargpt.print_epoch({"epoch": 0, "loss": 2.7712, "valid_loss": 2.44591}, 8, 12345.6)
-    assert capsys.readouterr().out.splitlines() == [
-        "{'loss': 2.7712, 'epoch': 0}",
-        "Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,346 tokens/s",
-    ]
 
 
 def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
