@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+import training
 from client import scripts
-from training import options, search
+from training import best_trial, options, search
+from training.checkpoint_files import CheckpointError
 from training.data import characters
 from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError
@@ -177,3 +179,39 @@ def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
     monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: first)
     chargpt_tune.train_func(found)
     assert reports[3:] == whole[1:]
+
+
+def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--text", "python", "--max-characters", "500", "--epochs", "2"]
+    found = options.parse("chargpt_tune", chargpt_tune.ARGUMENTS, arguments)
+    found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
+    search_folder, trial = tmp_path / "results" / "search", "train_func_0f8a_00000_0_x"
+    states = []
+
+    def report(_: dict[str, float], checkpoint: Any) -> None:
+        with checkpoint.as_directory() as folder:
+            name = f"checkpoint_{len(states):06d}"
+            shutil.copytree(folder, search_folder / trial / name)
+            states.append(torch.load(Path(folder) / "checkpoint.pt")["model"])
+
+    monkeypatch.setattr(chargpt_tune.tune, "report", report)
+    monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: None)
+    chargpt_tune.train_func(found)
+    run = Run((tmp_path / "results").as_uri(), "search")
+    best_trial.keep(run, trial)
+    best_trial.keep(run, trial)  # of a search that was cut off at its end
+    assert len(list(search_folder.glob("checkpoint_*"))) == 1
+    model = training.load("search", tmp_path / "results")
+    assert all(torch.equal(each, states[1][name]) for name, each in model.state_dict().items())
+    # A damaged one gives way to the one before.
+    for folder in search_folder.glob("checkpoint_*"):
+        shutil.rmtree(folder)
+    file = search_folder / trial / "checkpoint_000001" / "checkpoint.pt"
+    file.write_bytes(b"x" * file.stat().st_size)
+    best_trial.keep(run, trial)
+    model = training.load("search", tmp_path / "results")
+    assert all(torch.equal(each, states[0][name]) for name, each in model.state_dict().items())
+    with pytest.raises(CheckpointError, match="train_func_1 has no checkpoint that says"):
+        best_trial.keep(run, "train_func_1")
