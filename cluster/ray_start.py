@@ -63,9 +63,7 @@ def _use_empty_environment(folder: Path) -> None:
     venv.create(folder, symlinks=True)
     own = sysconfig.get_path("purelib", vars={"base": str(folder)})
     packages = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
-    # Not the bare paths: .pth files in there, as of an editable installation, count too.
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in packages]
-    Path(own, "packages.pth").write_text("".join(lines))
+    Path(own, "packages.pth").write_text("\n".join([*packages, ""]))
     programs = folder / "bin"
     sys.executable = str(programs / "python")  # by which Ray starts its processes
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

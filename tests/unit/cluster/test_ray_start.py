@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from ray._private.runtime_env import _clonevirtualenv
 
-import client
 from cluster import ray_start
 
 QUICK_SECONDS = 0.1  # instead of what a node waits
@@ -98,14 +97,3 @@ def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(  # A31,
         [copy / "bin/python", "-c", asked], env={}, capture_output=True, text=True, check=True
     )
     assert shown.stdout.split() == [str(copy), sysconfig.get_path("purelib")]
-    # This checkout, which is installed as editable: by a .pth file.
-    asked = "import client; print(client.__file__)"
-    shown = subprocess.run(
-        [copy / "bin/python", "-c", asked],
-        cwd=tmp_path,
-        env={},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout.strip() == client.__file__
