@@ -6,8 +6,6 @@ the folder's one large file is another one. What a save sends is bounded as well
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import re
 import signal
@@ -38,25 +36,11 @@ def run() -> list[Ratio]:
             folder.mkdir()
             (folder / "job.py").write_text(SCRIPT)
             (folder / "data").write_bytes(content)
-        outputs = json.loads(
-            subprocess.run(
-                stack.command("output", "--json", "--show-secrets"),
-                env=stack.environment,
-                capture_output=True,
-                check=True,
-            ).stdout
+        plain, environment = stack.plain_submit(
+            Path(name), "--working-dir", str(folders[1]), "--", "python", "job.py"
         )
-        token = Path(name) / "token"
-        token.touch(mode=0o600)
-        token.write_text(outputs["rayToken"])
-        ray_environment = os.environ | {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token),
-        }
-        bin_ = ROOT / ".venv" / "bin"
-        plain = [str(bin_ / "ray"), "job", "submit", "--address", outputs["dashboardUrl"]]
-        plain += ["--working-dir", str(folders[1]), "--", "python", "job.py"]
-        command = [str(bin_ / "train"), "dev", str(folders[0] / "job.py"), "-s", stack.name]
+        train = str(ROOT / ".venv/bin/train")
+        command = [train, "dev", str(folders[0] / "job.py"), "-s", stack.name]
         sent: list[float] = []
         session = subprocess.Popen(
             command,
@@ -81,7 +65,7 @@ def run() -> list[Ratio]:
                 _edit(folders[1] / "data", len(sent))
                 process = subprocess.Popen(
                     plain,
-                    env=ray_environment,
+                    env=environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

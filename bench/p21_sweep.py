@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from bench.measure import Ratio, in_turn, seconds
 from bench.p5_submit import LINE, until_line
-from bench.scratch import ROOT, scratch_stack
+from bench.scratch import scratch_stack
 
 ROUNDS = 3
 POINTS, SLOTS = 12, 2
@@ -43,24 +42,16 @@ def run() -> list[Ratio]:
     with slots as stack, tempfile.TemporaryDirectory() as name:
         stack.engine("up", "--yes")
         folder = Path(name)
-        output = stack.command("output", "--json", "--show-secrets")
-        text = subprocess.run(output, env=stack.environment, capture_output=True, check=True).stdout
-        private = folder / "private"
+        private, jobs = folder / "private", folder / "jobs"
         private.mkdir(mode=0o700)
-        for file, content in (("outputs", text), ("token", json.loads(text)["rayToken"].encode())):
-            (private / file).touch(mode=0o600)
-            (private / file).write_bytes(content)
-        jobs = folder / "jobs"
         jobs.mkdir()
         (jobs / "sleep.py").write_text(SCRIPT)
         (jobs / "hello.py").write_text(f"print({LINE!r}, flush=True)\n")
-        ray = os.environ | {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(private / "token"),
-        }
-        plain = [str(ROOT / ".venv/bin/ray"), "job", "submit", "--address"]
-        plain += [json.loads(text)["dashboardUrl"], "--working-dir", str(jobs)]
-        plain += ["--", "python", "hello.py"]
+        plain, ray = stack.plain_submit(
+            private, "--working-dir", str(jobs), "--", "python", "hello.py"
+        )
+        (private / "outputs").touch(mode=0o600)
+        (private / "outputs").write_text(json.dumps(stack.outputs()))
         ours = os.environ | {"TRAINYARD_OUTPUTS": str(private / "outputs")}
         return [_ratio(unit, jobs, ours, ray, plain) for unit in GOALS]
 

@@ -6,8 +6,6 @@ makes its checks of versions, resources, upload and store.
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,31 +21,20 @@ LINE = "first line of the job"
 
 def run() -> list[Ratio]:
     """The ratio."""
-    with scratch_stack() as stack, tempfile.TemporaryDirectory() as folder:
+    with scratch_stack() as stack, tempfile.TemporaryDirectory() as name:
         stack.engine("up", "--yes")
-        script = Path(folder) / "hello.py"
+        private, folder = Path(name), Path(name) / "job"
+        folder.mkdir()
+        script = folder / "hello.py"
         script.write_text(f"print({LINE!r}, flush=True)\n")
-        output = stack.command("output", "--json", "--show-secrets")
-        outputs = json.loads(
-            subprocess.run(output, env=stack.environment, capture_output=True, check=True).stdout
+        ours = [str(ROOT / ".venv/bin/train"), "submit", str(script), "-s", stack.name]
+        plain, environment = stack.plain_submit(
+            private, "--working-dir", str(folder), "--", "python", "hello.py"
         )
-        token = Path(folder) / "token"
-        token.touch(mode=0o600)
-        token.write_text(outputs["rayToken"])
-        ray_environment = os.environ | {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token),
-        }
-        bin_ = ROOT / ".venv" / "bin"
-        ours = [str(bin_ / "train"), "submit", str(script), "-s", stack.name]
-        plain = [str(bin_ / "ray"), "job", "submit", "--address", outputs["dashboardUrl"]]
-        plain += ["--working-dir", folder, "--", "python", "hello.py"]
-        token_free = Path(folder) / ".gitignore"
-        token_free.write_text("token\n")
         figures = in_turn(
             ROUNDS,
             lambda: until_line(ours, stack.environment, stack.project),
-            lambda: until_line(plain, ray_environment, Path(folder)),
+            lambda: until_line(plain, environment, folder),
         )
     return [Ratio(name="P5 submit", ours=figures[0], plain=figures[1], unit="s", goal=1.1)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -97,6 +98,27 @@ class ScratchStack:
         if done.returncode != 0:
             sys.stderr.write(done.stdout)
             done.check_returncode()
+
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the stack, secrets in the clear."""
+        command = self.command("output", "--json", "--show-secrets")
+        done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, check=True)
+        return dict(json.loads(done.stdout))
+
+    def plain_submit(self, private: Path, *options: str) -> tuple[list[str], dict[str, str]]:
+        """Ray's own `ray job submit` to the stack's cluster: the command and its environment.
+
+        Args:
+            private: a folder for the file with the token, of which nothing is uploaded.
+            options: of the command, and what the job runs.
+        """
+        outputs = self.outputs()
+        token = private / "token"
+        token.touch(mode=0o600)
+        token.write_text(outputs["rayToken"])
+        ray = [str(ROOT / ".venv/bin/ray"), "job", "submit", "--address", outputs["dashboardUrl"]]
+        known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+        return [*ray, *options], os.environ | known
 
     def state(self) -> State:
         """The stack's state, secrets in the clear."""

@@ -42,6 +42,7 @@ class RayConfig:
     """A box, as ray_config.yaml describes it.
 
     Attributes:
+        local_user: whose home here has the key and takes the results; "" is whoever runs this.
         key_file: private key that logs in; None leaves it to the SSH agent.
         head: host of Ray's head, as the box knows it.
         client_port: of Ray's client server there.
@@ -53,6 +54,7 @@ class RayConfig:
         host_key: `ssh-ed25519 AAAA…`; "" takes the one of ~/.ssh/known_hosts.
     """
 
+    local_user: str
     key_file: Path | None
     head: str
     client_port: int
@@ -78,6 +80,7 @@ def read(file: Path) -> RayConfig:
     values = _Values(document)
     key_file = values.text("driver", "private_key_file", default="")
     found = RayConfig(
+        local_user=values.text("driver", "user", USER, "a user name", default=""),
         key_file=Path(key_file).expanduser() if key_file else None,
         head=values.text("ray_head", "hostname_or_ip_address", HOST, "a host name or address"),
         client_port=values.port("ray_head", "client_server_port", CLIENT_PORT),

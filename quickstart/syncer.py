@@ -7,6 +7,7 @@ machine opens: the box needs no key, and no port but that of SSH.
 from __future__ import annotations
 
 import atexit
+import getpass
 import shlex
 import shutil
 import sys
@@ -153,6 +154,7 @@ def initialize_ray_with_syncer(
     """
     base, source = _folder(base_dir, "base_dir"), _folder(src_dir, "src_dir")
     config = ray_config.read(Path(config_file).expanduser())
+    _check_user(config)
     connection = _connection(config)
     env = _runtime_env(base, source, config, connection.private_key)
     say(f"connecting to {connection.name}")
@@ -182,6 +184,15 @@ def _folder(path: str | Path, what: str) -> Path:
     if not folder.is_dir():
         raise ClientError(f"{what} {path} is no folder: give the one of your project")
     return folder
+
+
+def _check_user(config: RayConfig) -> None:
+    """Refuses the file of somebody else: the key and the results are in the home of its user."""
+    if config.local_user not in ("", me := getpass.getuser()):
+        raise ClientError(
+            f"driver.user is {config.local_user!r} and you are {me!r} here: set it to {me} in a "
+            "ray_config.yaml of your own, with your private_key_file, or leave it out"
+        )
 
 
 def _there(folder: str, home: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from ray import tune
 
-from training import search_state
+from training import best_trial, search_state
 from training.housekeeping import housekeeping
 from training.progress import LINE_INTERVAL_S
 from training.run_folder import CURVES
@@ -117,7 +117,7 @@ class TrialLines(tune.Callback):
 
 
 def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
-    """Prints the table and the best trial, and writes what `train show` shows.
+    """Prints the table and the best trial, and writes what `train show` and `train pull` want.
 
     Args:
         run: of the search.
@@ -152,6 +152,8 @@ def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
         return f"all {len(found)} trials failed: the log above says why"
     best = max(range(len(histories)), key=lambda number: goal.best(histories[number]))
     result = results[best]
+    with housekeeping("the search has no checkpoint of its best trial"):
+        best_trial.keep(run, Path(result.path).name)
     run.write_metrics(histories[best])
     run.end()  # draws the best trial's curves; the picture of all takes their place
     with housekeeping(f"there is no {CURVES} of all trials"):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import torch
 from filelock import FileLock
 from torch.utils.data import TensorDataset
-from torchvision.datasets import FashionMNIST
 
 from training.data import digits
 from training.data.node_folder import CONNECT_S, DOWNLOAD_DEADLINE_S, node_folder
@@ -29,6 +28,9 @@ def load() -> Splits:
     Raises:
         DataError: they cannot be downloaded.
     """
+    # It takes two seconds to import, and a job's driver loads no images.
+    from torchvision.datasets import FashionMNIST  # noqa: PLC0415
+
     folder = node_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,16 @@ STD = (0.229, 0.224, 0.225)
 MANIFEST = ".manifest.json"  # of the dataset step, docker/dataset
 
 
+def description(side: int) -> dict[str, Any]:
+    """What a checkpoint's manifest says of the images that its model takes.
+
+    Args:
+        side: of the images, in pixels.
+    """
+    images = {"classes": list(CLASSES), "image_side": side, "crop": True}
+    return images | {"mean": list(MEAN), "std": list(STD)}
+
+
 class EpochSampler(DistributedSampler[Any]):
     """The order of an epoch, and its random numbers, from seed and epoch alone.
 

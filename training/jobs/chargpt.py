@@ -4,14 +4,12 @@
     train submit chargpt --name plays-full -- --size full --epochs 20 --use-gpu
     train submit chargpt --name quick -- --text python --epochs 1 --steps-per-epoch 20
 
-The model and its settings are nanoGPT's (models/char_gpt.py), the texts are in data/characters.py.
-An epoch is so many steps of random blocks, after which the held-out text is measured and a
-checkpoint is stored. It prints
+The model is nanoGPT's (models/char_gpt.py), the texts are in data/characters.py. After each epoch
+the held-out text is measured and a checkpoint is stored. It prints
 
     Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,300 tokens/s
 
-and at the end a sample of text, which is also the run's sample.txt. Submitted again under the same
---name it goes on from its last checkpoint, and ends like a run that was not cut off.
+and at the end the run's sample.txt. Submitted again under its --name it goes on where it was.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ import torch
 from ray.train.torch import prepare_model
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from training import job
@@ -42,11 +41,7 @@ ARGUMENTS = {  # the defaults are nanoGPT's
         "pattern": "shakespeare|python|/.+|https?://.+",
         "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
     },
-    "text_sha256": {
-        "default": "",
-        "pattern": "|[0-9a-f]{64}",
-        "help": "the SHA-256 of the text in lower-case hexadecimal; an address needs it",
-    },
+    "text_sha256": {"default": "", "pattern": "|[0-9a-f]{64}", "help": "an address needs it"},
     "max_characters": {"default": None, "min": 1, "help": "of the text: try the whole quickly"},
     "size": {"default": "small", "choices": ["small", "full"]},
     "epochs": {"default": 8, "help": "20 for the size full"},
@@ -79,19 +74,17 @@ def train_worker(session: job.Session) -> None:
     held_out = DataLoader(share(Blocks(corpus.valid, size.block), rank, world), per_worker)
 
     torch.manual_seed(seed)
-    network, optimizer = build(config, corpus, device)
+    network = CharGpt(size, len(corpus.vocabulary), config["dropout"]).to(device)
+    optimizer = char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
     session.together(lambda: session.restore(corpus=corpus, model=network, optimizer=optimizer))
     model = prepare_model(network)
-    # Enough to use the weights without this job.
-    description = {"job": JOB, "file": CHECKPOINT_FILE, "size": config["size"]}
-    description |= {"architecture": "gpt2", "vocabulary": corpus.vocabulary}
+    description = char_gpt.description(config["size"], corpus.vocabulary)
+    description |= {"job": JOB, "file": CHECKPOINT_FILE}
 
     for epoch in session.epochs_left():
         seed_epoch(seed, epoch, rank)
         began = time.monotonic()
-        totals = train_epoch(
-            model, optimizer, session.epoch_batches(batches, epoch), epoch, config, device
-        )
+        totals = train_epoch(model, optimizer, session.epoch_batches(batches, epoch), epoch, config)
         train_acc, train_loss = totals.of_all_workers()
         tokens_per_s = totals.sums[2].item() / (time.monotonic() - began)
         measured = evaluate(network, session.measured_batches(held_out), device)
@@ -103,50 +96,32 @@ def train_worker(session: job.Session) -> None:
             session.run.write(SAMPLE, sample(network, corpus, config).encode())
         session.report(record, description, corpus=corpus, model=network, optimizer=optimizer)
         if rank == 0:
-            print_epoch(record, config["epochs"], tokens_per_s)
+            print({"loss": train_loss, "epoch": epoch})
+            print(
+                f"Epoch: {epoch + 1:03d}/{config['epochs']:03d} | Train. Loss: {train_loss:.4f} | "
+                f"Valid. Loss: {valid_loss:.4f} | {tokens_per_s:,.0f} tokens/s",
+                flush=True,
+            )
 
 
-def load(config: dict[str, Any]) -> Corpus:
-    """The text.
-
-    Raises:
-        DataError: it cannot be trained on, or the prompt has characters that it lacks.
-    """
-    corpus = characters.load(
-        config["text"],
-        SIZES[config["size"]].block,
-        config["text_sha256"],
-        config["max_characters"],
-    )
+def load(config: job.Config) -> Corpus:
+    """The text; a DataError if it cannot be trained on, or has not all characters of the prompt."""
+    block, limit = SIZES[config["size"]].block, config["max_characters"]
+    corpus = characters.load(config["text"], block, config["text_sha256"], limit)
     corpus.encode(config["prompt"])
     return corpus
 
 
-def build(
-    config: dict[str, Any], corpus: Corpus, device: torch.device
-) -> tuple[CharGpt, torch.optim.Optimizer]:
-    """The untrained model, and its optimizer."""
-    size = SIZES[config["size"]]
-    dropout = size.dropout if config["dropout"] is None else config["dropout"]
-    network = CharGpt(size, len(corpus.vocabulary), dropout).to(device)
-    return network, char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
-
-
 def train_epoch(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    batches: Iterable[Any],
-    epoch: int,
-    config: dict[str, Any],
-    device: torch.device,
+    model: nn.Module, optimizer: Optimizer, batches: Iterable[Any], epoch: int, config: job.Config
 ) -> Totals:
     """Trains one epoch, whose learning rate depends on the steps of the epochs before it."""
     model.train()
+    device = next(model.parameters()).device
     totals = Totals(device)
     decay_steps = config["decay_steps"] or SIZES[config["size"]].steps
     for step, batch in enumerate(batches, epoch * config["steps_per_epoch"]):
-        for group in optimizer.param_groups:
-            group["lr"] = char_gpt.learning_rate(step, config["learning_rate"], decay_steps)
+        char_gpt.set_rate(optimizer, step, config["learning_rate"], decay_steps)
         ids, following = (part.to(device) for part in batch)
         logits = model(ids)
         loss = cross_entropy(logits, following)
@@ -158,26 +133,16 @@ def train_epoch(
     return totals
 
 
-def sample(network: CharGpt, corpus: Corpus, config: dict[str, Any]) -> str:
+def sample(network: CharGpt, corpus: Corpus, config: job.Config) -> str:
     """Text that the model writes, behind the prompt or the first character of the vocabulary."""
     begun = corpus.encode(config["prompt"] or corpus.vocabulary[0])
     return corpus.decode(network.sample(begun, config["sample_characters"], config["seed"]))
 
 
-def print_epoch(record: dict[str, Any], epochs: int, tokens_per_s: float) -> None:
-    """Prints an epoch's lines."""
-    print({"loss": record["loss"], "epoch": record["epoch"]})
-    print(
-        f"Epoch: {record['epoch'] + 1:03d}/{epochs:03d} | Train. Loss: {record['loss']:.4f} | "
-        f"Valid. Loss: {record['valid_loss']:.4f} | {tokens_per_s:,.0f} tokens/s",
-        flush=True,
-    )
-
-
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` are arguments in place of the command line's."""
     run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
-    if (text := run.read(SAMPLE)) is not None:  # not where a run that was cut off is asked for less
+    if (text := run.read(SAMPLE)) is not None:  # none if a run was cut off, then asked for less
         print(f"A sample, as in {run.url}/{SAMPLE}:\n{text.decode()}")
 
 

@@ -19,11 +19,12 @@ import torch
 from ray import tune
 from torch.utils.data import DataLoader
 
-from training import checkpoints, search
+from training import checkpoint_files, search
 from training.data.characters import Blocks, Corpus, RandomBatches
 from training.epochs import evaluate, seed_epoch
 from training.jobs import chargpt
-from training.models.char_gpt import SIZES
+from training.models import char_gpt
+from training.models.char_gpt import SIZES, CharGpt
 from training.run_folder import CHECKPOINT_FILE
 from training.trials import Goal
 
@@ -34,11 +35,7 @@ ARGUMENTS = {
         "pattern": "shakespeare|python|/.+|https?://.+",
         "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
     },
-    "text_sha256": {
-        "default": "",
-        "pattern": "|[0-9a-f]{64}",
-        "help": "the SHA-256 of the text in lower-case hexadecimal; an address needs it",
-    },
+    "text_sha256": {"default": "", "pattern": "|[0-9a-f]{64}", "help": "an address needs it"},
     "max_characters": {"default": None, "min": 1, "help": "of the text: try the whole quickly"},
     "size": {"default": "small", "choices": ["small", "full"]},
     "epochs": {"default": 8, "help": "of a trial at most; 20 for the size full"},
@@ -64,19 +61,22 @@ def train_func(config: dict[str, Any]) -> None:
     )
     held_out = DataLoader(Blocks(corpus.valid, size.block), config["batch_size"])
     torch.manual_seed(seed)
-    network, optimizer = chargpt.build(config, corpus, device)
+    network = CharGpt(size, len(corpus.vocabulary), config["dropout"]).to(device)
+    optimizer = char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
+    description = char_gpt.description(config["size"], corpus.vocabulary)
+    description |= {"job": JOB, "file": CHECKPOINT_FILE}
     parts: dict[str, Any] = {"corpus": corpus, "model": network, "optimizer": optimizer}
     done = 0
     if (checkpoint := tune.get_checkpoint()) is not None:
         with checkpoint.as_directory() as folder:
-            state = checkpoints.load(Path(folder) / CHECKPOINT_FILE, device)
+            state = checkpoint_files.load(Path(folder) / CHECKPOINT_FILE, device)
         for name, part in parts.items():
             part.load_state_dict(state[name])
         done = state["done"]
 
     for epoch in range(done, config["epochs"]):
         seed_epoch(seed, epoch, rank=0)
-        totals = chargpt.train_epoch(network, optimizer, batches, epoch, config, device)
+        totals = chargpt.train_epoch(network, optimizer, batches, epoch, config)
         train_acc, train_loss = totals.means()
         valid_acc, valid_loss = evaluate(network, held_out, device).means()
         metrics = {"epoch": epoch, "train_accuracy": train_acc, "train_loss": train_loss}
@@ -84,6 +84,7 @@ def train_func(config: dict[str, Any]) -> None:
         state = {name: part.state_dict() for name, part in parts.items()}
         with tempfile.TemporaryDirectory() as folder:
             torch.save(state | {"done": epoch + 1}, Path(folder) / CHECKPOINT_FILE)
+            checkpoint_files.write_manifest(Path(folder), description)
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
 
 

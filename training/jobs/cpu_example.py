@@ -25,19 +25,13 @@ def work(number: int) -> int:
     return number
 
 
-def amount(text: str) -> int:
-    """A number of tasks within the bounds."""
-    value = int(text)
-    if not 1 <= value <= MOST:
-        raise argparse.ArgumentTypeError(f"{value} is not within 1 and {MOST}")
-    return value
-
-
 def main() -> None:
     """Runs the tasks and prints their results in order."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("tasks", type=amount, metavar="N", help=f"tasks, 1 to {MOST}")
+    parser.add_argument("tasks", type=int, metavar="N", help=f"tasks, 1 to {MOST}")
     tasks = parser.parse_args().tasks
+    if not 1 <= tasks <= MOST:
+        parser.error(f"N is {tasks}, not within 1 and {MOST}")
     ray.init(log_to_driver=False)
     begun = time.monotonic()
     results = [work.remote(number) for number in range(tasks)]

@@ -34,19 +34,13 @@ def run_tpu(number: int) -> tuple[int, str, float]:
     return number, device.type, (matrix @ matrix).sum().item()
 
 
-def amount(text: str) -> int:
-    """A number of runs within the bounds."""
-    value = int(text)
-    if not 1 <= value <= MOST:
-        raise argparse.ArgumentTypeError(f"{value} is not within 1 and {MOST}")
-    return value
-
-
 def main() -> None:
     """Runs the function and prints what comes back."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", type=amount, metavar="N", help=f"runs, 1 to {MOST}")
+    parser.add_argument("runs", type=int, metavar="N", help=f"runs, 1 to {MOST}")
     runs = parser.parse_args().runs
+    if not 1 <= runs <= MOST:
+        parser.error(f"N is {runs}, not within 1 and {MOST}")
     ray.init(log_to_driver=False)
     chips = ray.cluster_resources().get("TPU", 0)  # type: ignore[no-untyped-call]
     if chips < CHIPS:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from training.models import char_gpt
 from training.models.alexnet import AlexNet
 
 # Where jobs keep the weights in their file: Lightning's key, and that of jobs without it.
@@ -15,10 +16,10 @@ STATES = ("state_dict", "model")
 
 
 def build(architecture: str, classes: int) -> nn.Module:
-    """A network with untrained weights: images (batch, 3, side, side) to logits (batch, classes).
+    """A network with untrained weights, of images (batch, 3, side, side) or of characters' ids.
 
     Args:
-        architecture: alexnet, mobilenet_v2 or resnet18.
+        architecture: alexnet, mobilenet_v2, resnet18, char_gpt_small or char_gpt_full.
         classes: number of logits.
 
     Raises:
@@ -36,9 +37,12 @@ def build(architecture: str, classes: int) -> nn.Module:
         from training.models.resnet import resnet18  # noqa: PLC0415
 
         return resnet18(classes)
+    sizes = {char_gpt.ARCHITECTURE + name: size for name, size in char_gpt.SIZES.items()}
+    if architecture in sizes:
+        return char_gpt.CharGpt(sizes[architecture], classes)
     raise ValueError(
-        f"architecture {architecture!r} is none of alexnet, mobilenet_v2 and resnet18: "
-        "the checkpoint is of a newer version than this code"
+        f"architecture {architecture!r} is none of alexnet, mobilenet_v2, resnet18, "
+        f"{', '.join(sizes)}: the checkpoint is of a newer version than this code"
     )
 
 

@@ -7,11 +7,12 @@ built from a configuration; nothing is downloaded.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+ARCHITECTURE = "char_gpt_"  # and a name of SIZES, in a checkpoint's manifest
 WARM_UP_STEPS = 100
 LEAST_RATE = 0.1  # of the highest learning rate, at the end
 BETAS = (0.9, 0.99)  # of AdamW: a batch has few characters, so averages are over more steps
@@ -41,18 +42,19 @@ SIZES = {
 class CharGpt(nn.Module):
     """GPT-2 for one vocabulary of characters; its weights are those of `GPT2LMHeadModel`."""
 
-    def __init__(self, size: Size, characters: int, dropout: float) -> None:
+    def __init__(self, size: Size, characters: int, dropout: float | None = None) -> None:
         """Draws the weights.
 
         Args:
             size: of SIZES.
             characters: of the vocabulary.
-            dropout: of embeddings, attention and residuals, in 0..1.
+            dropout: of embeddings, attention and residuals, in 0..1; None is the size's.
         """
         # Seconds to import, and only workers need it.
         from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
 
         super().__init__()
+        dropout = size.dropout if dropout is None else dropout
         self.block = size.block
         self.gpt2 = GPT2LMHeadModel(
             GPT2Config(
@@ -102,6 +104,16 @@ class CharGpt(nn.Module):
         return text
 
 
+def description(size: str, vocabulary: str) -> dict[str, Any]:
+    """What a checkpoint's manifest says of a model, for `training.load`.
+
+    Args:
+        size: a name of SIZES.
+        vocabulary: all characters; an id is an index into it.
+    """
+    return {"architecture": ARCHITECTURE + size, "classes": list(vocabulary), "prefix": ""}
+
+
 def optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
     """AdamW that decays matrices and embeddings, and no biases or norms."""
     matrices = [each for each in model.parameters() if each.dim() >= 2]
@@ -111,6 +123,12 @@ def optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> to
         {"params": others, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=BETAS)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, step: int, highest: float, steps: int) -> None:
+    """Gives an optimizer the rate of a step; the others are as for `learning_rate`."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(step, highest, steps)
 
 
 def learning_rate(step: int, highest: float, steps: int) -> float:

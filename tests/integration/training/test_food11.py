@@ -200,6 +200,7 @@ def test_two_workers(course: Course) -> None:  # D43
     assert len(course.metrics("two")) == 1
 
 
+@pytest.mark.usefixtures("whole")
 def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D44
     go = tmp_path / "go"
     waiting = course.told(tmp_path, GO=str(go))
@@ -214,6 +215,15 @@ def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D
     finally:
         for process in processes:
             process.kill()
+    done = course.cluster.train(
+        "compare", "half-", "whole", "--json", "--outputs", str(course.outputs)
+    )
+    assert done.returncode == 0, done.stderr
+    half, whole = json.loads(done.stdout)
+    assert half["jobs"] == 3
+    assert half["placement"].endswith(": half-0, half-1, half-2")
+    assert (whole["jobs"], whole["epochs"]) == (1, EPOCHS)
+    assert whole["epochs/min"] == pytest.approx(EPOCHS * 60 / whole["seconds"], abs=0.01)
 
 
 @pytest.mark.usefixtures("whole")
@@ -284,7 +294,15 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
     for trial, epoch in again.items():  # from its checkpoint, and without a gap
         assert stored.get(trial, 0) < epoch <= reached.get(trial, 0) + 1
     names = ("/epoch", "/checkpoint.ckpt")
-    files = [key for key in course.cluster.keys("shaky/") if key.endswith(names)]
+    stored_files = course.cluster.keys("shaky/")
+    # The best trial's is the search's own too, once.  C6
+    [best] = [
+        key for key in stored_files if re.fullmatch(r"shaky/checkpoint_[^/]*/manifest.json", key)
+    ]
+    model = json.loads(course.cluster.read(best))["model"]
+    assert re.search(r"_00002_[^/]*/checkpoint_000003$", model["trial"])
+    trials = [key for key in stored_files if not key.startswith("shaky/checkpoint_")]
+    files = [key for key in trials if key.endswith(names)]
     kept = Counter(key.split("/")[1] for key in files)
     assert len(kept) == 3  # trials that did not fail
     # Of the others there is also what the state before the last one needs.

@@ -91,7 +91,7 @@ class TestScripts(IntegrationTestSuite):
         return OnANode()
 
 
-def test_a_sweep_of_models_is_six_jobs(cluster: Any, tmp_path: Path) -> None:  # B16 B23
+def test_a_sweep_of_models_is_six_jobs(cluster: Any, tmp_path: Path) -> None:  # B15 B16 B23
     before = set(cluster.jobs())
     grid = ("model=mlp,cnn", "optimizer.lr=1e-5,1e-4,1e-3", "data.limit=64", "train.epochs=1")
     ray = ("--multirun", "hydra/launcher=ray")
@@ -147,6 +147,15 @@ def test_points_as_tasks(cluster: Any, tmp_path: Path) -> None:
     assert len(set(cluster.jobs()) - before) == 1
     assert re.search(r"\[1\].* x is 1$", out, re.MULTILINE)
     assert [row["x"] for row in table(tmp_path / "sweep")] == ["3", "1", "0"]
+
+
+def test_the_other_launcher_runs_the_same_script_here(tmp_path: Path) -> None:  # B28
+    where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    process = sweep(tmp_path, str(SWEPT), "-m", "hydra/launcher=submitit_local", where, "x=0,1")
+    out, _ = process.communicate()
+    assert process.returncode == 0, out
+    for point in ("0", "1"):
+        assert (tmp_path / "sweep" / point / "left.txt").read_text() == "x"
 
 
 def test_a_point_too_large_is_refused_and_the_others_run(tmp_path: Path) -> None:

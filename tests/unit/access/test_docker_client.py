@@ -10,16 +10,29 @@ from docker.errors import APIError
 from access import docker_client
 from access.docker_client import EngineUnavailableError
 
+OPEN = ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7", "https://192.0.2.7:2376"]
 
-@pytest.mark.parametrize("host", ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7"])
+
+@pytest.mark.parametrize("host", OPEN)
 def test_an_engine_on_a_network_without_tls_is_refused_unasked(  # F40
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
+    monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")  # encrypted, with whoever answers
     monkeypatch.setattr(docker, "from_env", None)
-    with pytest.raises(EngineUnavailableError, match=f"DOCKER_HOST = '{host}' without TLS: .*ssh:"):
+    with pytest.raises(EngineUnavailableError) as raised:
         docker_client.connect()
+    said = str(raised.value)
+    assert said.startswith(f"DOCKER_HOST = '{host}' without TLS: ")
+    assert "DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH" in said
+
+
+@pytest.mark.parametrize("host", ["ssh://a@b", "unix:///x", "tcp://192.0.2.7:2376"])
+def test_an_engine_that_says_who_it_is_is_asked(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1" if host.startswith("tcp") else "")
+    docker_client.refuse_open_host()
 
 
 class Api:

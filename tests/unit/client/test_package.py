@@ -55,6 +55,16 @@ def test_the_measure_is_of_what_ray_packs(folder: Path, tmp_path: Path) -> None:
     assert measured == packed(folder, tmp_path / "p.zip", excludes)
 
 
+def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path: Path) -> None:  # F30
+    fill(tmp_path, ["train.py", ".git/HEAD", "part/.git/HEAD", "part/model.py"])
+    for folder in (tmp_path, tmp_path / "part"):
+        with (folder / ".git/pack").open("wb") as file:
+            file.truncate(2 * 1024 * package.MIB)  # of holes
+    found = package.entries(tmp_path, list(NEVER_UPLOADED))
+    assert {entry.name for entry in found} == {"train.py", "part/model.py"}
+    package.check(found, "here", [])
+
+
 def test_no_pattern_of_the_user_brings_a_secret_back(folder: Path, tmp_path: Path) -> None:
     excludes = ["!*.pem", "!.env", "!.pulumi/", *NEVER_UPLOADED]  # F30
     assert not packed(folder, tmp_path / "p.zip", excludes) & set(SECRETS)

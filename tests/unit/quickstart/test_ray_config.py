@@ -42,6 +42,7 @@ def _read(folder: Path, text: str) -> ray_config.RayConfig:
 
 def test_the_file_of_the_seed_is_read(tmp_path: Path) -> None:  # C10, C11
     found = _read(tmp_path, SEED)
+    assert found.local_user == "ann"
     assert found.key_file == Path.home() / ".ssh/id_rsa_ubuntu"
     assert (found.head, found.client_port) == ("192.168.2.4", 10001)
     assert (found.user, found.host, found.ssh_port) == ("ann", "192.168.2.4", 22)
@@ -54,7 +55,8 @@ def test_the_file_of_the_seed_is_read(tmp_path: Path) -> None:  # C10, C11
 
 def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     found = _read(tmp_path, yaml.safe_dump(LEAST))
-    assert (found.key_file, found.client_port, found.ssh_port) == (None, 10001, 22)
+    assert (found.local_user, found.key_file) == ("", None)
+    assert (found.client_port, found.ssh_port) == (10001, 22)
     assert (found.setup_commands, found.host_key) == ((), "")
 
 
@@ -74,6 +76,7 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
         ("worker", "setup_commands", "pip install x", "not a list of commands"),
         ("worker", "host_key", "AAAA", "not `ssh-ed25519 AAAA"),
         ("worker", "sshport", 22, "worker.sshport is unknown: did you mean ssh_port"),
+        ("driver", "user", ["ann"], r"driver.user is \['ann'\], not a user name"),
         ("driver", "private_key_file", 7, "driver.private_key_file is 7, not text"),
     ],
 )

@@ -61,6 +61,21 @@ def test_a_box_that_does_not_answer_is_one_line(
     assert "\n" not in str(caught.value.code)
 
 
+def test_the_file_of_another_user_is_refused(  # C11
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project / "ray_config.yaml"
+    values = yaml.safe_load(file.read_text())
+    values["driver"]["user"] = "ann"
+    file.write_text(yaml.safe_dump(values))
+    monkeypatch.setattr("getpass.getuser", lambda: "bob")
+    with pytest.raises(ClientError, match=r"driver\.user is 'ann' and you are 'bob' here: set"):
+        _begin(project)
+    monkeypatch.setattr("getpass.getuser", lambda: "ann")
+    with pytest.raises(UnreachableError):
+        _begin(project)
+
+
 def test_no_key_goes_up(project: Path) -> None:  # C18
     key = (project.parent / "login").read_text()
     (project / "src/notes.txt").write_text(f"my key:\n{key}")
@@ -100,6 +115,15 @@ def test_packages_are_rays_unless_commands_install_them(project: Path) -> None: 
     assert env["working_dir"] == str(project / "src")
     with_commands = replace(config, setup_commands=("pipenv install",))
     assert "pip" not in syncer._runtime_env(project, project / "src", with_commands, "")
+
+
+def test_a_git_folder_of_two_gigabytes_stays_here(project: Path) -> None:  # C5
+    (project / "src/.git").mkdir()
+    with (project / "src/.git/pack").open("wb") as file:
+        file.truncate(2 * 2**30)  # of holes
+    config = ray_config.read(project / "ray_config.yaml")
+    env = syncer._runtime_env(project, project / "src", config, "")  # larger ones are refused
+    assert ".git" in env["excludes"]
 
 
 class Box:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+import training
 from client import scripts
-from training import options, search
+from training import best_trial, options, search
+from training.checkpoint_files import CheckpointError
 from training.data import characters
 from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError
 from training.jobs import chargpt, chargpt_tune
 from training.models import char_gpt
-from training.models.char_gpt import Size
+from training.models.char_gpt import CharGpt, Size
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
 
@@ -79,11 +81,12 @@ def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
 def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
     found = config("--text", "python", "--max-characters", "500", "--dropout", "0.5")
     corpus = chargpt.load(found)
-    network, optimizer = chargpt.build(found, corpus, torch.device("cpu"))
+    network = CharGpt(TINY, len(corpus.vocabulary), found["dropout"])
     assert {each.p for each in network.modules() if isinstance(each, torch.nn.Dropout)} == {0.5}
+    optimizer = char_gpt.optimizer(network, found["learning_rate"], found["weight_decay"])
     batches = characters.RandomBatches(corpus.train, TINY.block, 2, 3)
     found |= {"steps_per_epoch": 3, "decay_steps": 7}
-    chargpt.train_epoch(network, optimizer, batches, 50, found, torch.device("cpu"))
+    chargpt.train_epoch(network, optimizer, batches, 50, found)
     # Its last step is the 153rd: the rate is at its least by then.
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-4])
 
@@ -91,7 +94,7 @@ def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
 def test_a_sample_begins_with_the_prompt() -> None:
     found = config("--text", "python", "--prompt", "def f", "--sample-characters", "20")
     corpus = chargpt.load(found)
-    network, _ = chargpt.build(found, corpus, torch.device("cpu"))
+    network = CharGpt(TINY, len(corpus.vocabulary))
     text = chargpt.sample(network, corpus, found)
     assert text.startswith("def f")
     assert len(text) == 25
@@ -126,14 +129,6 @@ def test_a_name_of_another_run_is_refused(run: Run, argument: str, value: str) -
     option = f"--{argument.replace('_', '-')}"
     with pytest.raises(SystemExit, match=rf"run 'plays' was started .*{argument} was .*--name"):
         chargpt.main([option, value, "--epochs", "2"])
-
-
-def test_the_lines_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
-    chargpt.print_epoch({"epoch": 0, "loss": 2.7712, "valid_loss": 2.44591}, 8, 12345.6)
-    assert capsys.readouterr().out.splitlines() == [
-        "{'loss': 2.7712, 'epoch': 0}",
-        "Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,346 tokens/s",
-    ]
 
 
 def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
@@ -184,3 +179,39 @@ def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
     monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: first)
     chargpt_tune.train_func(found)
     assert reports[3:] == whole[1:]
+
+
+def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--text", "python", "--max-characters", "500", "--epochs", "2"]
+    found = options.parse("chargpt_tune", chargpt_tune.ARGUMENTS, arguments)
+    found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
+    search_folder, trial = tmp_path / "results" / "search", "train_func_0f8a_00000_0_x"
+    states = []
+
+    def report(_: dict[str, float], checkpoint: Any) -> None:
+        with checkpoint.as_directory() as folder:
+            name = f"checkpoint_{len(states):06d}"
+            shutil.copytree(folder, search_folder / trial / name)
+            states.append(torch.load(Path(folder) / "checkpoint.pt")["model"])
+
+    monkeypatch.setattr(chargpt_tune.tune, "report", report)
+    monkeypatch.setattr(chargpt_tune.tune, "get_checkpoint", lambda: None)
+    chargpt_tune.train_func(found)
+    run = Run((tmp_path / "results").as_uri(), "search")
+    best_trial.keep(run, trial)
+    best_trial.keep(run, trial)  # of a search that was cut off at its end
+    assert len(list(search_folder.glob("checkpoint_*"))) == 1
+    model = training.load("search", tmp_path / "results")
+    assert all(torch.equal(each, states[1][name]) for name, each in model.state_dict().items())
+    # A damaged one gives way to the one before.
+    for folder in search_folder.glob("checkpoint_*"):
+        shutil.rmtree(folder)
+    file = search_folder / trial / "checkpoint_000001" / "checkpoint.pt"
+    file.write_bytes(b"x" * file.stat().st_size)
+    best_trial.keep(run, trial)
+    model = training.load("search", tmp_path / "results")
+    assert all(torch.equal(each, states[0][name]) for name, each in model.state_dict().items())
+    with pytest.raises(CheckpointError, match="train_func_1 has no checkpoint that says"):
+        best_trial.keep(run, "train_func_1")

@@ -124,7 +124,7 @@ def test_fashion_mnist_that_cannot_be_fetched_is_one_line(
         raise RuntimeError("Error downloading:\nTried there, got:\nname not known\n")
 
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(fashion_mnist, "FashionMNIST", refuse)
+    monkeypatch.setattr("torchvision.datasets.FashionMNIST", refuse)
     with pytest.raises(DataError) as caught:
         fashion_mnist.load()
     message = str(caught.value)

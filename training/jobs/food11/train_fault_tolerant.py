@@ -118,14 +118,9 @@ def train_func(session: job.Session) -> None:
         enable_model_summary=False,
     )
     trainer = prepare_trainer(trainer)
-    description = {
+    description = food11.description(config["image_side"]) | {
         "job": JOB,
         "architecture": ARCHITECTURE,
-        "classes": list(food11.CLASSES),
-        "image_side": config["image_side"],
-        "crop": True,
-        "mean": list(food11.MEAN),
-        "std": list(food11.STD),
         "file": LIGHTNING_FILE,
         "prefix": PREFIX,
     }

@@ -9,7 +9,8 @@ or as train_ray.py, by `ray job submit`. It prints the sampled configurations fi
 
 for each epoch of a trial a line, and at the end the table of all trials and the best one. ASHA
 ends trials that are worse than half of those that got as far. The picture of the trials is the
-run's curves.png (`train show search --curves FILE`), metrics.jsonl has the best trial's epochs.
+run's curves.png (`train show search --curves FILE`), metrics.jsonl has the best trial's epochs,
+and its last checkpoint is the run's: `train pull` brings it.
 
 A trial that fails does not end the search. Submitted again under its --name, a search that was
 cut off goes on where it was: trials that are done are not run again, others go on from their last
@@ -32,10 +33,10 @@ import lightning as L  # noqa: N812 - Lightning's own short name
 from lightning.pytorch.callbacks import EarlyStopping
 from ray import tune
 
-from training import search
+from training import checkpoint_files, search
 from training.callbacks import LIGHTNING_FILE, Finetuning, ResumableCheckpoints
 from training.data import food11
-from training.models.mobilenet import Classifier
+from training.models.mobilenet import ARCHITECTURE, PREFIX, Classifier
 from training.trials import Goal
 
 JOB = "food11/train_tune"
@@ -79,9 +80,17 @@ def train_func(config: dict[str, Any]) -> None:
         seed=config["seed"],
     )
 
+    description = food11.description(config["image_side"]) | {
+        "job": JOB,
+        "architecture": ARCHITECTURE,
+        "file": LIGHTNING_FILE,
+        "prefix": PREFIX,
+    }
+
     def report(metrics: dict[str, Any], folder: Path | None) -> None:
         if folder is not None:
             metrics = metrics | {"generated": data.generated}
+            checkpoint_files.write_manifest(folder, description)
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
             shutil.rmtree(folder, ignore_errors=True)
 

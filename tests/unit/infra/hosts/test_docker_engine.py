@@ -35,30 +35,12 @@ def test_an_engine_that_does_not_answer_is_told_in_plain_words(  # F31
     assert not docker_engine.answers()
 
 
-OPEN = ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7", "https://192.0.2.7:2376"]
-
-
-@pytest.mark.parametrize("host", OPEN)
-def test_an_engine_on_a_network_without_tls_is_refused_unasked(  # F40
-    monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
-    monkeypatch.setenv("DOCKER_HOST", host)
+def test_another_runtime_is_no_answer_to_an_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.7:2375")
     monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
-    monkeypatch.setattr(docker, "from_env", None)
-    monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")  # encrypted, with whoever answers
-    said = _said()
-    assert said.startswith(f"DOCKER_HOST = '{host}' without TLS: ")
-    assert "DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH" in said
-    # Another runtime is no answer to it.
+    assert _said().endswith("DOCKER_CERT_PATH")  # and not: set runtime to process
     with pytest.raises(EngineUnavailableError, match="without TLS"):
         docker_engine.answers()
-
-
-@pytest.mark.parametrize("host", ["ssh://a@b", "unix:///x", "tcp://192.0.2.7:2376"])
-def test_an_engine_that_says_who_it_is_is_asked(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    monkeypatch.setenv("DOCKER_HOST", host)
-    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1" if host.startswith("tcp") else "")
-    docker_engine.refuse_open_host()
 
 
 def test_without_a_socket_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
