@@ -22,7 +22,7 @@ PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_
 # The rest in three parts. All that needs the Docker Engine is in the last, for a test restarts it.
 TRAINING := tests/integration/training
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py))
-REST_TWO := $(TRAINING) $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py)
+REST_TWO := $(TRAINING) $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py test_replica.py)
 REST_TWO += $(addprefix --ignore ,$(REST_ONE))
 REST_THREE := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
 REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_TWO)))

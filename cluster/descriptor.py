@@ -21,23 +21,26 @@ class Source(Enum):
     ENVIRONMENT = auto()  # a command of the Python environment
     MACHINE = auto()  # a program on the machine's PATH; without it the service does not run
     BUILT = auto()  # built by Go from pinned sources
+    MODULE = auto()  # a file of ours for the environment's Python, which has no image
     CHECKOUT = auto()  # a script of this checkout, which other machines do not have
     IMAGE = auto()  # its image only: it does not run as a process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A setting that is a text; its value is never shown, for it may be a secret.
+    """A setting that is a text.
 
     Attributes:
         pattern: regular expression that all of it must match.
         bound: what that means, for error messages.
         action: what to do.
+        secret: whether it may be a secret: its value is never shown.
     """
 
     pattern: str
     bound: str
     action: str
+    secret: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

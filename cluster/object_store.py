@@ -93,6 +93,7 @@ class ObjectStore(pulumi.ComponentResource):
             secret_key=pulumi.Output.secret(training.secret),
             metrics=kind.metrics,
             metrics_token=metrics_token,
+            needs=[program, bucket],
         )
         self.url = pulumi.Output.from_input(self.storage.url)
         self.register_outputs({"url": self.url})

@@ -9,6 +9,7 @@ from cluster import (
     notebook,
     object_store,
     ray_cluster,
+    replica,
     tracking,
 )
 from cluster.descriptor import Endpoint, PortSetting
@@ -23,6 +24,7 @@ ALL = (
     monitoring.DESCRIPTOR,
     grafana.DESCRIPTOR,
     tracking.DESCRIPTOR,
+    replica.DESCRIPTOR,
     RAY,  # what others add to its nodes is known by now
     notebook.DESCRIPTOR,
     gateway.DESCRIPTOR,

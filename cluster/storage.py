@@ -1,6 +1,6 @@
 """Where jobs keep their results, and how S3 clients of a service find it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pulumi
@@ -23,6 +23,7 @@ class Storage:
         secret_key: its secret, "" for a folder.
         metrics: path of the store's figures for Prometheus, by the name of its job; may be empty.
         metrics_token: bearer token that these ask for; a secret.
+        needs: what has to be there before it can be used.
     """
 
     url: str
@@ -33,6 +34,7 @@ class Storage:
     secret_key: pulumi.Input[str] = ""
     metrics: Mapping[str, str] = field(default_factory=dict)
     metrics_token: pulumi.Input[str] = ""
+    needs: Sequence[pulumi.Resource] = ()
 
 
 def environment(storage: Storage, credentials_file: str) -> dict[str, pulumi.Input[str]]:

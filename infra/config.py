@@ -15,11 +15,11 @@ from typing import Any
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
-from cluster import grafana, object_store, services
+from cluster import grafana, object_store, replica, services
 from cluster.descriptor import Descriptor, Text
 from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources
 from cluster.service import NAME_LIMIT, Port
-from infra import container_limits, container_settings, host_settings, tools
+from infra import container_limits, container_settings, host_settings, replica_settings, tools
 from infra.hosts import local, sources
 from infra.hosts.fleet import FleetSettings
 from infra.hosts.local import LocalHost
@@ -59,6 +59,7 @@ ONLY_FOR = {
     "process": {
         "dataDir": "",
         "stateDir": "",
+        replica.TO: "",
         **{source.setting: source.nothing for source in sources.SOURCES},
     },
 }
@@ -173,9 +174,9 @@ def read(host: LocalHost) -> Settings:
                 f"has the account. Make a new key at {cloud.title}, and store it with "
                 f"`pulumi config set --secret {key}`"
             )
-    for key in _of_services(Text):
+    for key, kind in _of_services(Text).items():
         # No error: without the CLI nothing encrypts it.
-        if raw.get(key) and not is_config_secret(prefix + key):
+        if kind.secret and raw.get(key) and not is_config_secret(prefix + key):
             pulumi.log.warn(
                 f"{key} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
                 f"can use it. Store it with `pulumi config set --secret {key}`"
@@ -257,6 +258,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     )
     _check_hosts(reader, values, machines, count)
     _check_folders(reader, values["state_dir"], values["data_dir"], elsewhere=machines > 0)
+    replica_settings.check(reader, values["data_dir"], values["state_dir"])
     _check_ports(reader, ports, machines or count)
     keys = sorted(_keys())
     for key in sorted(set(raw) - set(keys)):
@@ -282,7 +284,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
 def _value(reader: Reader, key: str, kind: type[bool] | tuple[str, ...] | Text) -> bool | str:
     if isinstance(kind, Text):
         pattern = re.compile(kind.pattern)
-        return reader.matching(key, pattern, kind.bound, kind.action, shown=False)
+        return reader.matching(key, pattern, kind.bound, kind.action, shown=not kind.secret)
     return reader.choice(key, kind) if isinstance(kind, tuple) else reader.boolean(key)
 
 
@@ -292,14 +294,14 @@ def _programs(values: Mapping[str, Any]) -> set[str]:
     return {each.program for each in services.ALL if each.wanted(settings)}
 
 
-def _of_services(kind: type) -> list[str]:
+def _of_services(kind: type) -> dict[str, Any]:
     """Return the settings of services that are of a kind."""
-    return [
-        key
+    return {
+        key: value
         for service in services.ALL
         for key, value in service.settings.items()
         if isinstance(value, kind)
-    ]
+    }
 
 
 def _keys() -> set[str]:

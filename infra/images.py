@@ -20,12 +20,14 @@ from pathlib import Path
 import pulumi
 
 from cluster import services, shipped
+from cluster.descriptor import Source
 
 ROOT = shipped.FOLDER
 CONTEXTS = ROOT / "docker"
 LOCK = CONTEXTS / "digests.json"
 PROJECT = "trainyard"
-BUILT = tuple(each.program for each in services.ALL if not each.image)  # from docker/<program>
+IN_CONTAINERS = [each for each in services.ALL if each.source is not Source.MODULE]
+BUILT = tuple(each.program for each in IN_CONTAINERS if not each.image)  # from docker/<program>
 PULLED = {each.program: each.image for each in services.ALL if each.image}
 ARGUMENT = re.compile(r"^ARG\s+(\w+)(?:=(\S*))?", re.MULTILINE)
 BASE = re.compile(r"^FROM\s+\$\{(\w+)\}", re.MULTILINE)

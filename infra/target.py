@@ -22,6 +22,7 @@ from infra.hosts.fleet import FleetArgs
 from infra.runtimes import choice
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
 
+ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -157,7 +158,7 @@ def hosts(settings: Settings) -> Target:
     store = found.store.name if found.store else ""
     running = [
         service
-        for service in _running(settings, store, Source.ENVIRONMENT, Source.MACHINE, Source.BUILT)
+        for service in _running(settings, store, *ON_HOSTS)
         if service.source is not Source.MACHINE or service.program in head.programs
     ]
     _warn_of_missing(settings, running)

@@ -54,7 +54,7 @@ def find(setting: str, data: Path) -> Tools:
     paths: dict[str, pulumi.Input[str]] = dict(store_paths)
     for service in services.ALL:
         match service.source:
-            case Source.ENVIRONMENT:
+            case Source.ENVIRONMENT | Source.MODULE:
                 paths[service.program] = local.environment_program(service.program)
             case Source.MACHINE:
                 for command in service.commands or (service.program,):

@@ -1,4 +1,4 @@
-"""Which runs are at home: a mark in the store, which each machine and `make down` can see."""
+"""Which runs are at home or copied: marks in the store, where `make down` looks too."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from client.store import Store
 
 MARK = "pulled.json"
+REPLICATED = "replicated.json"  # by the service that copies (cluster/replicate.py)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What of a run was pulled last, by whoever.
+    """What of a run was pulled or copied last, by whoever.
 
     Attributes:
         checkpoint: its name; "" where the run had none.
@@ -27,14 +28,19 @@ class Mark:
         return json.dumps(asdict(self)).encode()
 
 
-def read(store: Store, run: str) -> Mark | None:
-    """The mark of a run; None where it has none that can be read.
+def read(store: Store, run: str, name: str = MARK) -> Mark | None:
+    """A mark of a run; None where it has none that can be read.
+
+    Args:
+        store: of the stack.
+        run: its name.
+        name: of the mark.
 
     Raises:
         ClientError: the store cannot be read.
     """
     try:
-        found = json.loads(store.get(f"{run}/{MARK}") or b"null")
+        found = json.loads(store.get(f"{run}/{name}") or b"null")
         return Mark(str(found["checkpoint"]), int(found["epochs"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

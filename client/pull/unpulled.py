@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def unpulled(store: Store) -> list[str]:
-    """Names of the runs of which something was never pulled.
+    """Names of the runs of which something was neither pulled nor replicated.
 
     Raises:
         ClientError: the store cannot be read.
@@ -63,10 +63,11 @@ def unpulled(store: Store) -> list[str]:
 
 
 def _is_home(store: Store, run: history.RunRecord) -> bool:
-    """Whether the mark names the newest checkpoint that was stored whole, and all epochs."""
+    """Whether a mark names the newest checkpoint that was stored whole, and all epochs."""
     stored = sorted(name for name in store.folders(run.name) if name.startswith(PREFIX))
     whole = (name for name in reversed(stored) if store.get(f"{run.name}/{name}/{MANIFEST}"))
-    return marks.read(store, run.name) == marks.Mark(next(whole, ""), len(run.metrics))
+    mark = marks.Mark(next(whole, ""), len(run.metrics))
+    return any(marks.read(store, run.name, name) == mark for name in (marks.MARK, marks.REPLICATED))
 
 
 def _of_stack(stack: str) -> list[str]:

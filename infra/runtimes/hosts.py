@@ -21,7 +21,9 @@ from infra.runtimes.mark import StackMark
 from infra.runtimes.process import Daemon, Data, Files, Program
 
 LOOPBACK = "127.0.0.1"
-IN_ENVIRONMENT = {each.program for each in services.ALL if each.source is Source.ENVIRONMENT}
+IN_ENVIRONMENT = {
+    each.program for each in services.ALL if each.source in (Source.ENVIRONMENT, Source.MODULE)
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from client.outputs import StackOutputs
-from cluster import services
+from cluster import object_store, services
 from engine import crypto
 from engine.state import Backend
 from engine.values import mask
-from tests import checkout, quick, waiting, webhook
+from tests import checkout, quick, stores, waiting, webhook
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
 
@@ -260,15 +260,31 @@ def alerts() -> Iterator[webhook.Webhook]:
 
 
 @pytest.fixture(scope="session")
+def second_store(
+    store_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[stores.BareStore]:
+    """The S3 service that the results of `stack_with_minio` are copied to."""
+    kind = object_store.STORES["versitygw"]
+    with stores.bare(kind, store_program, tmp_path_factory.mktemp("second")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
 def stack_with_minio(
-    build_store: Callable[[str], Path], alerts: webhook.Webhook
+    build_store: Callable[[str], Path], alerts: webhook.Webhook, second_store: stores.BareStore
 ) -> Iterator[Stack]:
     """The stack of the tests that `make test` leaves to `make test-rest`.
 
     Its store is MinIO, the one that has figures for Prometheus.
     """
     build_store("minio")
-    with _up(objectStore="minio", alertWebhookUrl=alerts.url) as stack:
+    replica = {
+        "replicateTo": f"s3://{stores.BUCKET}/copy",
+        "replicateEndpoint": second_store.endpoint,
+        "replicateAccessKey": second_store.root.access,
+        "replicateSecretKey": second_store.root.secret,
+    }
+    with _up(objectStore="minio", alertWebhookUrl=alerts.url, **replica) as stack:
         yield stack
 
 

@@ -63,6 +63,12 @@ def test_a_run_is_home_until_it_has_stored_more(
     assert unpulled.unpulled(place) == ["first", "second"]
 
 
+def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
+    place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0}')
+    place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1}')
+    assert unpulled.unpulled(place) == ["first"]
+
+
 @pytest.mark.usefixtures("place")
 def test_runs_are_named_where_the_machines_end(
     values: dict[str, Any],

@@ -31,6 +31,11 @@ ONE_STORE = [each for each in services.ALL if each.program != "minio"]
 
 HOST = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"}
 PUBLISHED = {"allowedCidrs": ["192.0.2.0/24"], "publishAddress": "192.0.2.7"}
+REPLICA = {
+    "replicateEndpoint": "https://s3.example",
+    "replicateAccessKey": "canary-a",
+    "replicateSecretKey": "canary-b",
+}
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": -1}, "from 1 to 64"),
     ("workers", {"workers": 0}, "from 1 to 64"),
@@ -38,6 +43,22 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": "two"}, "whole number"),
     ("workers", {"workers": "1.5"}, "whole number"),
     ("worker", {"worker": "4"}, "must be an object"),
+    ("replicateTo", {"replicateTo": "results"}, "absolute folder"),
+    ("replicateTo", {"replicateTo": "/srv/../etc"}, "absolute folder"),
+    ("replicateTo", {"replicateTo": "s3://results"}, "lacks replicateEndpoint and replicateA"),
+    (
+        "replicateTo",
+        {"replicateTo": "s3://results"} | dict(list(REPLICA.items())[:2]),
+        "lacks replicateSecretKey",
+    ),
+    ("replicateTo", {"replicateTo": "/srv/d/copy", "dataDir": "/srv/d"}, "lies in dataDir"),
+    ("replicateTo", {"replicateTo": "/mnt/copy", "runtime": "docker"}, "runtime process only"),
+    (
+        "replicateEndpoint",
+        {"replicateTo": "s3://results"} | REPLICA | {"replicateEndpoint": "s3.example"},
+        "must be the http",
+    ),
+    ("replicateSecretKey", {"replicateTo": "/mnt/copy"} | REPLICA, "is of a bucket"),
     ("worker", {"worker": "{cpus: 1"}, "must be an object"),
     ("head", {"head": [1]}, "must be an object"),
     ("worker.cpu", {"worker": {"cpu": 2}}, "did you mean cpus"),
@@ -483,7 +504,7 @@ def test_every_port_setting_belongs_to_a_service(
     least = {port.setting for port in parsed.opened([services.RAY])}
     gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
     gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "trackingPort"}
-    assert least == {port.setting for port in everything} - gone
+    assert least == {port.setting for port in everything} - gone - {"replicaPort"}
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
     published = {port.setting for port in everything if port.published}
     assert published == gone | {"dashboardPort", "servePort"}

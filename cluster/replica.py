@@ -1,0 +1,161 @@
+"""A second copy of the results, in another S3 service or a folder, made while jobs run.
+
+Machines that end themselves take their object store with them; the copy stays.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from cluster import replicate
+from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Text
+from cluster.inputs import join
+from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.stack import Stack
+from cluster.storage import REGION, Storage
+
+SERVICE = "replica"
+PORT = "replicaPort"
+TO, ENDPOINT, ACCESS, SECRET = (
+    "replicateTo",
+    "replicateEndpoint",
+    "replicateAccessKey",
+    "replicateSecretKey",
+)
+BUCKET = "s3://"
+MODULE_FILE = "replicate.py"
+SETTINGS_FILE = "replica.json"  # a secret: it has keys
+# For a last pass: a checkpoint of 700 MB takes half a minute at 200 Mbit/s.
+STOP_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaArgs:
+    """Arguments of the replica.
+
+    Attributes:
+        runtime: where what copies runs.
+        port: TCP port of its health.
+        storage: what is copied.
+        settings: texts of the stack's settings that the descriptor names.
+    """
+
+    runtime: Runtime
+    port: int
+    storage: Storage
+    settings: Mapping[str, Any]
+
+
+class Replica(pulumi.ComponentResource):
+    """What copies the results."""
+
+    def __init__(
+        self, name: str, args: ReplicaArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:Replica", name, None, opts)
+        runtime, storage = args.runtime, args.storage
+        known = pulumi.Output.all(
+            listen=runtime.listen_address(SERVICE),
+            port=args.port,
+            source=_source(storage),
+            target=_target(args.settings),
+        )
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="python",
+                arguments=[
+                    runtime.file(SERVICE, MODULE_FILE),
+                    runtime.file(SERVICE, SETTINGS_FILE),
+                ],
+                files={MODULE_FILE: Path(replicate.__file__).read_text()},
+                secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
+                ports=[Port(number=args.port, setting=PORT)],
+                health=[HealthCheck(port=args.port, path="/health")],
+                stop_seconds=STOP_SECONDS,
+            ),
+            # It ends before the store does: its last pass reads it.
+            pulumi.ResourceOptions(parent=self, depends_on=list(storage.needs)),
+        )
+        self.register_outputs({})
+
+
+def _source(storage: Storage) -> dict[str, pulumi.Input[str]]:
+    if not storage.bucket:
+        return {"url": storage.url}
+    return {
+        "url": storage.url,
+        "endpoint": join("http://", storage.internal),
+        "region": REGION,
+        "access": storage.access_key,
+        "secret": storage.secret_key,
+    }
+
+
+def _target(settings: Mapping[str, Any]) -> dict[str, str]:
+    if not settings[TO].startswith(BUCKET):
+        return {"url": f"file://{settings[TO]}"}
+    return {
+        "url": settings[TO],
+        "endpoint": settings[ENDPOINT],
+        "region": settings["replicateRegion"],
+        "access": settings[ACCESS],
+        "secret": settings[SECRET],
+    }
+
+
+def declare(stack: Stack) -> None:
+    """Declare the replica of a stack."""
+    args = ReplicaArgs(
+        runtime=stack.runtime,
+        port=stack.port(PORT),
+        storage=stack.storage,
+        settings=stack.settings.of_services,
+    )
+    Replica(SERVICE, args)
+
+
+def _key(setting: str) -> Text:
+    return Text(
+        pattern=r"\S*",
+        bound="must have no blanks",
+        action=f"set it with `pulumi config set --secret {setting} KEY`, or remove it",
+    )
+
+
+DESCRIPTOR = Descriptor(
+    program="python",
+    service=SERVICE,
+    declare=declare,
+    source=Source.MODULE,
+    ports=(PortSetting(key=PORT, published=False),),
+    limit=Limit(memory_mib=1024, processes=256),
+    settings={
+        TO: Text(
+            pattern=r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?"
+            r"|(/(?!\.\.?(/|$))[A-Za-z0-9._-]+)+)?",
+            bound="must be s3://<bucket>[/<prefix>] or an absolute folder of the head's machine",
+            action="write such a place, or remove it",
+            secret=False,
+        ),
+        ENDPOINT: Text(
+            pattern=r"(https?://[A-Za-z0-9.-]+(:\d+)?)?",
+            bound="must be the http or https URL of an S3 service",
+            action="write such a URL, or remove it",
+            secret=False,
+        ),
+        "replicateRegion": Text(
+            pattern=r"[a-z0-9-]+",
+            bound="must be a region's name",
+            action=f"write one, such as {REGION}",
+            secret=False,
+        ),
+        ACCESS: _key(ACCESS),
+        SECRET: _key(SECRET),
+    },
+    wanted=lambda settings: bool(settings.of_services[TO]),
+)

@@ -1,0 +1,389 @@
+"""Copies results to a second place while they are made: `python replicate.py SETTINGS`.
+
+A pass copies what is new: a checkpoint once it is whole, its manifest last. Older checkpoints that
+the run removed are removed there too, after a newer one has arrived. Of a run that is gone here
+everything stays there: the copy is what is left when a machine has ended.
+
+This module is a file of the service, wherever that runs, and needs nothing beside it but boto3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import uuid
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+import boto3
+from boto3.exceptions import Boto3Error
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+PAUSE_SECONDS = 5.0  # between two passes
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
+# Names in the store, as training/ writes them.
+STARTS, METRICS, MANIFEST, CHECKPOINT = (
+    "starts.jsonl",
+    "metrics.jsonl",
+    "manifest.json",
+    "checkpoint_",
+)
+MARK = "replicated.json"  # what of a run is there; `make down` looks at it (client/pull/marks.py)
+OWN = ".trainyard"  # folder of what is no result
+LEFT_OUT = (MARK, "pulled.json")
+FAULTS = (OSError, BotoCoreError, ClientError, Boto3Error)
+
+
+class Stamp(NamedTuple):
+    """What of a file changes with its content."""
+
+    size: int  # bytes
+    tag: str
+
+
+class Place(Protocol):
+    """A folder or bucket with results. Names are relative to it and may have slashes."""
+
+    def listed(self) -> dict[str, Stamp]:
+        """All files."""
+
+    def opened(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Store a file, which appears whole or not at all."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+
+
+class Folder:
+    """A folder of this machine. The one above it has to be there: it may be another disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def listed(self) -> dict[str, Stamp]:
+        """All files, by name behind the folder's."""
+        found = {}
+        for path in self._path.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+                if path.is_file() and path.suffix != ".part":
+                    status = path.stat()
+                    name = path.relative_to(self._path).as_posix()
+                    found[name] = Stamp(status.st_size, str(status.st_mtime_ns))
+        return found
+
+    def opened(self, name: str) -> IO[bytes]:
+        """Open a file."""
+        return (self._path / name).open("rb")
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Write beside it first."""
+        path = self._path / name
+        if not self._path.parent.is_dir():
+            raise NotADirectoryError(f"{self._path.parent} is not there: attach its disk")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with part.open("wb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        """Remove it, and its folder with the last file."""
+        path = self._path / name
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+
+class Bucket:
+    """A bucket of an S3 service, below a prefix."""
+
+    def __init__(
+        self, bucket: str, prefix: str, *, endpoint: str, region: str, access: str, secret: str
+    ) -> None:
+        self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name=region,
+            aws_access_key_id=access,
+            aws_secret_access_key=secret,
+            config=Config(
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=READ_SECONDS,
+                retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                # What all services of this kind know, AWS's and others'.
+                s3={"addressing_style": "path"},
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def listed(self) -> dict[str, Stamp]:
+        """All objects, by name behind the prefix."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix
+        )
+        return {
+            each["Key"].removeprefix(self._prefix): Stamp(each["Size"], each["ETag"])
+            for page in pages
+            for each in page.get("Contents", [])
+            if not each["Key"].endswith("/")  # a mark of a folder
+        }
+
+    def opened(self, name: str) -> IO[bytes]:
+        """Open an object.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        try:
+            found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
+        except self._client.exceptions.NoSuchKey:
+            raise FileNotFoundError(name) from None
+        body: IO[bytes] = found["Body"]
+        return body
+
+    def write(self, name: str, source: IO[bytes]) -> None:
+        """Upload in parts; an upload that fails leaves no object."""
+        self._client.upload_fileobj(source, self._bucket, self._prefix + name)
+
+    def delete(self, name: str) -> None:
+        """Remove an object."""
+        self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+
+
+def place(settings: dict[str, str]) -> Place:
+    """Return a place from its URL and, of a bucket, how it is reached."""
+    scheme, _, rest = settings["url"].partition("://")
+    if scheme == "file":
+        return Folder(Path(rest))
+    bucket, _, prefix = rest.partition("/")
+    access = {key: settings[key] for key in ("endpoint", "region", "access", "secret")}
+    return Bucket(bucket, prefix.strip("/"), **access)
+
+
+class Replica:
+    """What is copied from one place to another."""
+
+    def __init__(self, source: Place, target: Place) -> None:
+        self._source, self._target = source, target
+        self._copied: dict[str, Stamp] = {}  # of files that change, as they were when copied
+        self._epochs: dict[str, int] = {}
+        self._marks: dict[str, bytes] = {}
+
+    def prove(self) -> None:
+        """Write at the target, and look whether that is the source.
+
+        Raises:
+            SystemExit: it is.
+        """
+        name = f"{OWN}/replica-{uuid.uuid4().hex}"
+        self._target.write(name, io.BytesIO(b""))
+        try:
+            own = any(each.endswith(name) for each in self._source.listed())
+        finally:
+            self._target.delete(name)
+        if own:
+            sys.exit("replicateTo is where the results are already: name another place")
+
+    def copy(self) -> list[str]:
+        """Copy all that is new; what could not be, and why."""
+        here, there = self._source.listed(), self._target.listed()
+        faults = []
+        for run, names in itertools.groupby(sorted(here), key=lambda name: name.split("/")[0]):
+            if run == OWN:
+                continue
+            try:
+                self._copy_run(run, {name: here[name] for name in names}, there)
+            except FileNotFoundError:  # the run removed it meanwhile: the next pass sees the rest
+                continue
+            except FAULTS as error:
+                faults.append(f"{run}: {error}")
+        return faults
+
+    def _copy_run(self, run: str, here: dict[str, Stamp], there: dict[str, Stamp]) -> None:
+        here = {name: stamp for name, stamp in here.items() if _base(name) not in LEFT_OUT}
+        whole = {folder for name in here if (folder := _whole(name))}
+        for name in sorted(here, key=_order):
+            # What a manifest names never changes, and two places tag the same content differently.
+            fixed = _checkpoint(name) in whole
+            known = here[name].size if fixed else here[name]
+            there_is = there[name].size if fixed and name in there else self._copied.get(name)
+            if name not in there or known != there_is:
+                self._copy_file(run, name)
+                self._copied[name] = there[name] = here[name]
+        self._prune(run, {folder for name in here if (folder := _checkpoint(name))}, whole, there)
+        self._mark(run, max((each for each in whole if _parent(each) == run), default=""))
+
+    def _prune(self, run: str, present: set[str], whole: set[str], there: dict[str, Stamp]) -> None:
+        """Remove older checkpoints that the run removed; all that is present has arrived."""
+        stored = {folder for name in there if (folder := _checkpoint(name))}
+        for gone in sorted(folder for folder in stored - present if folder.startswith(f"{run}/")):
+            # Others' checkpoints have no manifests.
+            known = whole if f"{gone}/{MANIFEST}" in there else present
+            beside = [each for each in known if _parent(each) == _parent(gone)]
+            if gone < max(beside, default=""):
+                names = [name for name in there if name.startswith(f"{gone}/")]
+                # Without its manifest it is no checkpoint.
+                for name in sorted(names, key=lambda name: _base(name) != MANIFEST):
+                    self._target.delete(name)
+                    del there[name]
+
+    def _copy_file(self, run: str, name: str) -> None:
+        with self._source.opened(name) as file:
+            if name == f"{run}/{STARTS}":
+                content = file.read()
+                self._refuse_other(name, content)
+                self._target.write(name, io.BytesIO(content))
+            elif name == f"{run}/{METRICS}":
+                content = file.read()
+                self._target.write(name, io.BytesIO(content))
+                self._epochs[run] = _records(content)
+            else:
+                self._target.write(name, file)
+
+    def _refuse_other(self, name: str, content: bytes) -> None:
+        """Keep what another run of this name has left there.
+
+        Raises:
+            FileExistsError: there is one, which began differently.
+        """
+        try:
+            with self._target.opened(name) as file:
+                first = file.readline()
+        except FileNotFoundError:
+            return
+        if not content.startswith(first):
+            raise FileExistsError(
+                "the replica has another run of this name, which is kept: give this one another "
+                "name, or move that one away"
+            )
+
+    def _mark(self, run: str, newest: str) -> None:
+        content = json.dumps({"checkpoint": _base(newest), "epochs": self._epochs.get(run, 0)})
+        mark = content.encode()
+        if self._marks.get(run) != mark:
+            self._source.write(f"{run}/{MARK}", io.BytesIO(mark))
+            self._marks[run] = mark
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _checkpoint(name: str) -> str:
+    """The checkpoint's folder that a file is in, "" for none."""
+    parts = name.split("/")
+    for index, part in enumerate(parts[:-1]):
+        if part.startswith(CHECKPOINT):
+            return "/".join(parts[: index + 1])
+    return ""
+
+
+def _whole(name: str) -> str:
+    """The checkpoint whose manifest it is, "" for none."""
+    folder = _checkpoint(name)
+    return folder if folder and name == f"{folder}/{MANIFEST}" else ""
+
+
+def _order(name: str) -> tuple[int, str, bool, str]:
+    """What tells whose the run is, then checkpoints with their manifests last, then the rest."""
+    folder = _checkpoint(name)
+    rank = 0 if _base(name) == STARTS else 1 if folder else 2
+    return rank, folder, _base(name) == MANIFEST, name
+
+
+def _records(content: bytes) -> int:
+    """How many lines are JSON objects, up to the first that is not (training/run_folder.py)."""
+    return sum(1 for _ in itertools.takewhile(_is_record, content.splitlines()))
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Copy until SIGTERM, and once more then.
+
+    Args:
+        settings: `source` and `target` as `place` takes them; `listen` and `port` for health.
+    """
+    ready, ending = threading.Event(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    _serve((settings["listen"], int(settings["port"])), ready)
+    replica = Replica(place(settings["source"]), place(settings["target"]))
+    said: list[str] = []
+    while True:
+        last = ending.is_set()
+        try:
+            if not ready.is_set():
+                replica.prove()
+                ready.set()
+            faults = replica.copy()
+        except FAULTS as error:
+            if not ready.is_set():
+                _refuse(error, settings["target"]["url"])
+            faults = [str(error)]
+        if faults != said:
+            for each in faults or ["all results are copied again"]:
+                print(each, flush=True)  # noqa: T201 - the service's log
+        said = faults
+        if last:
+            return
+        ending.wait(PAUSE_SECONDS)
+
+
+def _refuse(error: Exception, url: str) -> None:
+    """End where asking again is no use.
+
+    Raises:
+        SystemExit: keys, bucket or region are wrong.
+    """
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            sys.exit(f"replicateTo = {url!r}: {error}; check keys, bucket, endpoint and region")
+
+
+def _serve(address: tuple[str, int], ready: threading.Event) -> None:
+    """Answer /health, with 200 from the first write at the target on."""
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(HTTPStatus.OK if ready.is_set() else HTTPStatus.SERVICE_UNAVAILABLE)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: who asks is the supervisor."""
+
+    server = ThreadingHTTPServer(address, Health)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,69 @@
+"""Results of a stack in a second S3 service: they are there when the stack's own store is not."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from client import outputs as contract
+from client.pull.unpulled import unpulled
+from client.store import open_store
+from cluster import replica
+from tests.stores import BUCKET, BareStore
+from training import checkpoint_files, objects
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+WEIGHTS = b"w" * 20_000_000  # several parts
+RUN = "replicated"
+
+
+@pytest.fixture
+def stack(stack_with_minio: Any) -> Any:
+    return stack_with_minio
+
+
+def test_results_are_copied_while_the_stack_runs_whoever_dies(
+    stack: Any,
+    outputs_file: Path,
+    second_store: BareStore,
+    wait_for: Callable[..., Any],
+    started_below: Callable[[Path], list[psutil.Process]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outputs = contract.read(None, outputs_file)
+    place = open_store(outputs)
+    place.put(f"{RUN}/config.json", b"{}")
+    place.put(f"{RUN}/metrics.jsonl", b'{"epoch": 0}\n')
+
+    def safe() -> bool:
+        return RUN not in unpulled(place)
+
+    wait_for(safe, 60)
+    # The second service is away, and what copies is killed.
+    second_store.kill()
+    (process,) = (
+        each
+        for each in started_below(stack.folder)
+        if any(word.endswith(replica.MODULE_FILE) for word in each.cmdline())
+    )
+    process.kill()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", outputs.object_store_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", outputs.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", outputs.secret_key)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "checkpoint.pt").write_bytes(WEIGHTS)
+        run = objects.open_url(f"{outputs.storage_url}/{RUN}")
+        checkpoint_files.store(run, "checkpoint_000001-abcd", Path(folder), {})
+    assert not safe()
+    second_store.start()
+    wait_for(safe, 60)
+    prefix = f"copy/{RUN}/checkpoint_000001-abcd"
+    copied = second_store.s3.get_object(Bucket=BUCKET, Key=f"{prefix}/checkpoint.pt")
+    assert copied["Body"].read() == WEIGHTS
+    second_store.s3.head_object(Bucket=BUCKET, Key=f"{prefix}/manifest.json")

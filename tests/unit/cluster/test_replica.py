@@ -1,0 +1,81 @@
+"""The replica as a service: what it is told, when it ends, and which settings it needs."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from cluster.replica import Replica, ReplicaArgs
+from cluster.storage import Storage
+
+Deploy = Callable[[Callable[[], Any]], Any]
+TARGET = {
+    "replicateTo": "s3://results/course",
+    "replicateEndpoint": "https://s3.example",
+    "replicateRegion": "eu-1",
+    "replicateAccessKey": "canary-a",
+    "replicateSecretKey": "canary-b",
+}
+STORE = {"internal": "store.internal:9000", "bucket": "ray", "access_key": "c", "secret_key": "d"}
+
+
+def placed(runtime: Any, deploy: Deploy, storage: Storage, to: dict[str, str]) -> dict[str, Any]:
+    args = ReplicaArgs(runtime=runtime, port=8766, storage=storage, settings=to)
+
+    def program() -> Any:
+        Replica("replica", args)
+        return [runtime.placed["replica"].secrets["replica.json"]]
+
+    (told,) = deploy(program)
+    service = runtime.placed["replica"]
+    shown = f"{service.arguments} {service.environment} {service.files}"
+    assert "canary" not in shown
+    return dict(json.loads(told))
+
+
+def test_it_reads_the_stacks_bucket_and_writes_to_another(runtime: Any, deploy: Deploy) -> None:
+    told = placed(runtime, deploy, Storage(url="s3://ray", **STORE), TARGET)
+    assert told["source"] == {
+        "url": "s3://ray",
+        "endpoint": "http://store.internal:9000",
+        "region": "us-east-1",
+        "access": "c",
+        "secret": "d",
+    }
+    assert told["target"] == {
+        "url": "s3://results/course",
+        "endpoint": "https://s3.example",
+        "region": "eu-1",
+        "access": "canary-a",
+        "secret": "canary-b",
+    }
+
+
+def test_folders_need_no_keys(runtime: Any, deploy: Deploy) -> None:
+    storage = Storage(url="file:///srv/storage")
+    told = placed(runtime, deploy, storage, TARGET | {"replicateTo": "/mnt/results"})
+    assert told["source"] == {"url": "file:///srv/storage"}
+    assert told["target"] == {"url": "file:///mnt/results"}
+
+
+def test_it_ends_before_the_store(
+    runtime: Any, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: list[pulumi.ResourceOptions] = []
+    place = runtime.place
+    monkeypatch.setattr(
+        runtime, "place", lambda service, opts: options.append(opts) or place(service, opts)
+    )
+    made: list[pulumi.Resource] = []
+
+    def program() -> Any:
+        made.append(pulumi.ComponentResource("test:store:Store", "store"))
+        storage = Storage(url="s3://ray", **STORE, needs=made)
+        args = ReplicaArgs(runtime=runtime, port=8766, storage=storage, settings=TARGET)
+        Replica("replica", args)
+        return []
+
+    deploy(program)
+    assert options[0].depends_on == made
