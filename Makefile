@@ -19,13 +19,15 @@ COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 # One run by itself leaves a part of two cores idle, so two parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest in three parts. All that needs the Docker Engine is in the last, for a test restarts it.
+# The rest in three parts of like length. All that needs the Docker Engine is in the last, for a test
+# restarts it.
 TRAINING := tests/integration/training
-REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py))
-REST_TWO := $(TRAINING) $(addprefix tests/integration/infra/,test_dashboards.py test_drill.py test_pulumi_cli.py test_replica.py)
-REST_TWO += $(addprefix --ignore ,$(REST_ONE))
-REST_THREE := tests/integration/docker tests/integration/engine tests/integration/infra tests/integration/machines
-REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter tests/integration/infra/%,$(REST_TWO)))
+INFRA := tests/integration/infra
+REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud
+REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) tests/integration/machines
+REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drill.py process.py pulumi_cli.py replica.py tracking.py)
+REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
+REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
 UNIT_ONE := tests/unit/training tests/unit/client
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))

@@ -39,7 +39,8 @@ def service(runtime: Runtime, port: int, console_port: int, root: Keys) -> Servi
             join("http://", runtime.public(NAME, console_port)),
             "--health",
             HEALTH_PATH,
-            "--keep-alive",
+            # Without --keep-alive: 1.8.0 may leave the last bytes of pyarrow's chunked bodies
+            # unread, and takes them for the connection's next request.
             "--disable-acl",
             "--quiet",
             "posix",

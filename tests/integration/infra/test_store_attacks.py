@@ -235,8 +235,12 @@ def test_what_the_clients_of_jobs_send_goes_on_working(store: Attacked, tmp_path
     big.write_bytes(secrets.token_bytes(9 * 1024 * 1024))  # boto3 sends this in parts
     boto3.s3.transfer.S3Transfer(s3).upload_file(str(big), "ray", "a/big")
     assert s3.get_object(Bucket="ray", Key="a/big")["Body"].read() == big.read_bytes()
-    first = s3.get_object(Bucket="ray", Key="a/big", Range="bytes=0-9")["Body"].read()
-    assert first == big.read_bytes()[:10]
+    first = s3.get_object(Bucket="ray", Key="a/big", Range="bytes=0-9")
+    assert first["Body"].read() == big.read_bytes()[:10]
+    if store.kind == "versitygw":
+        # It may answer before it has read the last bytes of pyarrow's uploads. They were taken for
+        # the connection's next request: 48 of 17,000 uploads failed.
+        assert first["ResponseMetadata"]["HTTPHeaders"]["connection"] == "close"
     # Over http pyarrow sends its payload unsigned, with a trailer and an Authorization header.
     arrow = fs.S3FileSystem(
         access_key=str(store.training.access),
