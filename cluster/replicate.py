@@ -158,8 +158,9 @@ class Bucket:
             found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
         except self._client.exceptions.NoSuchKey:
             raise FileNotFoundError(name) from None
-        body: IO[bytes] = found["Body"]
-        return body
+        body: Any = found["Body"]  # reads as a file does
+        file: IO[bytes] = body
+        return file
 
     def write(self, name: str, source: IO[bytes]) -> None:
         """Upload in parts; an upload that fails leaves no object."""

@@ -23,7 +23,7 @@ WEIGHTS = b"w" * 20_000_000  # several parts
 RUN = "replicated"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stack(stack_with_minio: Any) -> Any:
     return stack_with_minio
 
