@@ -1,9 +1,10 @@
 """Which backend this is, and the id that it keeps."""
 
 import json
-import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -31,13 +32,25 @@ def test_two_backends_have_two_ids(here, tmp_path):  # F46
     assert here.draw_id() != other.draw_id()
 
 
-def _draw(folder):
-    return Backend(url="", folder=folder).draw_id()
+DRAW = """
+import sys
+from pathlib import Path
+from infra.backend import Backend
+here = Backend(url="", folder=Path(sys.argv[1]))
+sys.stdin.read()
+print(here.draw_id())
+"""
 
 
 def test_those_who_draw_at_once_draw_the_same(here):
-    with multiprocessing.get_context("fork").Pool(8) as pool:
-        assert len(set(pool.map(_draw, [here.folder] * 8))) == 1
+    command = [sys.executable, "-c", DRAW, here.folder]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    drawing = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    for process in drawing:
+        process.stdin.close()
+    drawn = {process.stdout.read() for process in drawing}
+    assert [process.wait(30) for process in drawing] == [0] * 4
+    assert drawn == {here.id() + "\n"}
 
 
 def test_a_copy_is_another_backend(here, tmp_path):  # F46
