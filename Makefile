@@ -29,7 +29,7 @@ REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drill.py process.py pulumi_
 REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
 REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
-UNIT_ONE := $(addprefix tests/unit/,training client docker quickstart)
+UNIT_ONE := $(addprefix tests/unit/,training client docker)
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
 LOGS := .pytest_cache/logs
 # What each test cost; `python -m tests.cost` sums it by file.

@@ -11,7 +11,7 @@ FACTS = Facts(
     free_mib=10**6,
     free_tmp_mib=10**6,
     python3="/usr/bin/python3",
-    prometheus="",
+    programs={},
     interfaces={},
     outward="eth0",
 )

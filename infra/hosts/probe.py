@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from access.ssh import Connection, SshError
+from cluster import services
+from cluster.descriptor import Source
 from cluster.ssh import run
 
 PROBE_SECONDS = 60.0
@@ -13,23 +15,30 @@ PROBE_SECONDS = 60.0
 ENVIRONMENT_MIB = 14 * 1024
 LEAST_MIB = 1024  # for sockets, logs and Ray's session
 
+# Names on a machine's PATH, by the program of a service.
+COMMANDS = {
+    each.program: each.commands or (each.program,)
+    for each in services.ALL
+    if each.source is Source.MACHINE
+}
+NAMES = " ".join(["python3", *(name for names in COMMANDS.values() for name in names)])
 # POSIX shell: the machine may have nothing else. One line `name value` for each fact.
-SCRIPT = r"""
+SCRIPT = rf"""
 set -u
 echo "cpus $(nproc)"
-echo "memoryMib $(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)"
-echo "freeMib $(df -Pm "$HOME" | awk 'NR == 2 {print $4}')"
-echo "freeTmpMib $(df -Pm /var/tmp | awk 'NR == 2 {print $4}')"
+echo "memoryMib $(awk '/^MemTotal:/ {{print int($2 / 1024)}}' /proc/meminfo)"
+echo "freeMib $(df -Pm "$HOME" | awk 'NR == 2 {{print $4}}')"
+echo "freeTmpMib $(df -Pm /var/tmp | awk 'NR == 2 {{print $4}}')"
 echo "machine $(uname -m)"
 echo "home $HOME"
-for name in python3 prometheus; do echo "$name $(command -v $name)"; done
+for name in {NAMES}; do echo "program $name $(command -v $name)"; done
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
 if [ "$gpus" = 0 ]; then
   gpus=$(grep -ls '^simd_count [1-9]' /sys/class/kfd/kfd/topology/nodes/*/properties | wc -l)
 fi
 echo "gpus $gpus"
-ip -o -4 address show 2>/dev/null | awk '{sub("/.*", "", $4); print "address " $4, $2}'
-echo "outward $(ip -o -4 route show default 2>/dev/null | awk '{print $5; exit}')"
+ip -o -4 address show 2>/dev/null | awk '{{sub("/.*", "", $4); print "address " $4, $2}}'
+echo "outward $(ip -o -4 route show default 2>/dev/null | awk '{{print $5; exit}}')"
 """
 
 
@@ -46,7 +55,7 @@ class Facts:
         free_mib: free space there.
         free_tmp_mib: free space in /var/tmp.
         python3: path of Python, "" without one.
-        prometheus: path of Prometheus, "" without one.
+        programs: paths of what services are there, by program.
         interfaces: names of its network interfaces by IPv4 address.
         outward: name of the one that leads to all other networks, "" where nothing tells.
     """
@@ -59,7 +68,7 @@ class Facts:
     free_mib: int
     free_tmp_mib: int
     python3: str
-    prometheus: str
+    programs: Mapping[str, str]
     interfaces: Mapping[str, str]
     outward: str
 
@@ -89,7 +98,8 @@ def parse(printed: str, name: str) -> Facts:
     """
     lines = [line.partition(" ") for line in printed.splitlines()]
     addresses = [value.split() for key, _, value in lines if key == "address"]
-    found = {key: value.strip() for key, _, value in lines if key != "address"}
+    paths = dict(value.split() for key, _, value in lines if key == "program" and "/" in value)
+    found = {key: value.strip() for key, _, value in lines}
     try:
         return Facts(
             cpus=int(found["cpus"]),
@@ -99,8 +109,12 @@ def parse(printed: str, name: str) -> Facts:
             home=found["home"],
             free_mib=int(found["freeMib"]),
             free_tmp_mib=int(found["freeTmpMib"]),
-            python3=found["python3"],
-            prometheus=found["prometheus"],
+            python3=paths.get("python3", ""),
+            programs={
+                program: paths[names[0]]
+                for program, known in COMMANDS.items()
+                if (names := [name for name in known if name in paths])
+            },
             interfaces=dict(addresses),
             outward=found["outward"],
         )

@@ -113,5 +113,5 @@ def _machine(
         cpus=facts.cpus,
         memory_mib=facts.memory_mib,
         gpus=facts.gpus if host.gpus is None else host.gpus,
-        programs={"prometheus": facts.prometheus} if facts.prometheus else {},
+        programs=facts.programs,
     )

@@ -27,7 +27,7 @@ FACTS = replace(
     host_facts.FACTS,
     cpus=16,
     memory_mib=65536,
-    prometheus="/usr/bin/prometheus",
+    programs={"prometheus": "/usr/bin/prometheus"},
     interfaces={"10.0.0.4": "eth1"},
 )
 
@@ -292,11 +292,20 @@ def test_the_store_of_this_machine_goes_to_the_first_host(
 
 
 def test_without_prometheus_there_is_no_monitoring(run: Any, looks: Any, recorded: Any) -> None:
-    looks(prometheus="")
+    looks(programs={})
     assert run(hosts=[ONE, TWO])["prometheusUrl"] == ""
     assert "prometheus" not in _programs(recorded)
     supervisors = recorded.of_type("process:Supervisor")
     assert "prometheusPort" not in supervisors["hosts-host-0-supervisor"].inputs["ports"]
+
+
+def test_alertmanager_runs_where_the_first_host_has_it(run: Any, looks: Any, recorded: Any) -> None:
+    looks(programs={"prometheus": "/usr/bin/prometheus", "alertmanager": "/opt/alertmanager"})
+    exported = run(hosts=[ONE, TWO], alertWebhookUrl="https://chat.example/hook")
+    command = _programs(recorded)["alertmanager"]["command"]
+    assert command[0] == "/opt/alertmanager"
+    assert "--web.listen-address=127.0.0.1:9093" in command
+    assert exported["alertmanagerUrl"] == "http://127.0.0.1:9093"
 
 
 @pytest.fixture

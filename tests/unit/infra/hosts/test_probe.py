@@ -21,8 +21,10 @@ freeMib 100000
 freeTmpMib 50000
 machine x86_64
 home /home/ada
-python3 /usr/bin/python3
-prometheus 
+program python3 /usr/bin/python3
+program prometheus 
+program alertmanager 
+program prometheus-alertmanager /usr/bin/prometheus-alertmanager
 gpus 2
 address 127.0.0.1 lo
 address 10.0.0.4 eth1
@@ -37,7 +39,7 @@ FACTS = Facts(
     free_mib=100000,
     free_tmp_mib=50000,
     python3="/usr/bin/python3",
-    prometheus="",
+    programs={"alertmanager": "/usr/bin/prometheus-alertmanager"},
     interfaces={"127.0.0.1": "lo", "10.0.0.4": "eth1"},
     outward="eth0",
 )
