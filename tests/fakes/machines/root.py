@@ -23,8 +23,15 @@ FILES = {
 }
 PACKAGES = (
     *("ca-certificates", "cloud-init", "cron", "curl", "iproute2", "netcat-openbsd"),
-    *("openssh-server", "procps", "prometheus", "python3", "python3-venv", "rsync", "sudo"),
-    "tini",
+    *(
+        "openssh-server",
+        "procps",
+        "prometheus",
+        "prometheus-alertmanager",
+        "python3",
+        "python3-venv",
+    ),
+    *("rsync", "sudo", "tini"),
 )
 WITH_DOCKER = (*PACKAGES, "docker.io", "iptables")
 SUITE = "bookworm"

@@ -25,7 +25,9 @@ HOSTS = ("stack-a", "stack-b")
 ROOT = Path(__file__).resolve().parents[4]
 TRAIN = str(Path(sys.executable).parent / "train")
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
-SERVICES = "pgrep -u ubuntu -fa 'supervisord|raylet|gcs_server|versitygw|prometheus' || true"
+PROGRAMS = "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py"
+SERVICES = f"pgrep -u ubuntu -fa '{PROGRAMS}' || true"
+COPY = "/home/ubuntu/copy"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,13 @@ def on_hosts(
     boot_host: Callable[..., Any],
     declare_on_hosts: Callable[..., Any],
 ) -> Iterator[Any]:
-    stack = declare_on_hosts([boot_host(name) for name in HOSTS], keepData=False, copied=True)
+    stack = declare_on_hosts(
+        [boot_host(name) for name in HOSTS],
+        keepData=False,
+        copied=True,
+        replicateTo=COPY,
+        alertWebhookUrl="http://192.0.2.1/nobody",
+    )
     try:
         stack.bench("up", "--yes", "--skip-preview")
         yield stack
@@ -102,6 +110,17 @@ def test_only_what_others_need_is_open_to_them(on_hosts: Any, guests: Machines) 
         command = f"timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}'"
         done = guests.exec("stack-b", command, check=False)
         assert (done.returncode == 0) == answers, (address, port)
+
+
+def test_the_first_machine_has_alertmanager_and_a_second_copy_of_results(
+    on_hosts: Any, guests: Machines, wait_for: Callable[..., Any]
+) -> None:
+    alertmanager = f"http://127.0.0.1:{on_hosts.settings['alertmanagerPort']}"
+    guests.exec(HOSTS[0], f"curl -sf {alertmanager}/-/ready")
+    wait_for(lambda: "both/metrics.jsonl" in guests.exec(HOSTS[0], f"find {COPY}").stdout, 60)
+    found = guests.exec(HOSTS[0], f"find {COPY}/both -name manifest.json").stdout.split()
+    assert found
+    assert guests.exec(HOSTS[1], f"ls {COPY}", check=False).returncode != 0
 
 
 def test_no_secret_on_a_command_line(on_hosts: Any, guests: Machines) -> None:  # F35
