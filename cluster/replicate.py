@@ -32,6 +32,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 PAUSE_SECONDS = 5.0  # between two passes
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 # Names in the store, as training/ writes them.
+CONFIG = "config.json"  # only runs of ours have one at the top
 STARTS, METRICS, MANIFEST, CHECKPOINT = (
     "starts.jsonl",
     "metrics.jsonl",
@@ -232,7 +233,8 @@ class Replica:
                 self._copy_file(run, name)
                 self._copied[name] = there[name] = here[name]
         self._prune(run, {folder for name in here if (folder := _checkpoint(name))}, whole, there)
-        self._mark(run, max((each for each in whole if _parent(each) == run), default=""))
+        if f"{run}/{CONFIG}" in here:
+            self._mark(run, max((each for each in whole if _parent(each) == run), default=""))
 
     def _prune(self, run: str, present: set[str], whole: set[str], there: dict[str, Stamp]) -> None:
         """Remove older checkpoints that the run removed; all that is present has arrived."""

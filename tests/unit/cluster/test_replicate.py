@@ -253,6 +253,7 @@ def test_checkpoints_of_other_programs_are_copied_as_they_change(
     weights.write_bytes(b"two")
     replica.copy()
     assert (there / "plain" / "checkpoint_000001" / "model.pt").read_bytes() == b"two"
+    assert not (here / "plain" / "replicated.json").exists()  # it is no run of ours
     weights.parent.rename(weights.parent.with_name("checkpoint_000002"))
     replica.copy()
     assert names(there) == {"plain/checkpoint_000002/model.pt"}

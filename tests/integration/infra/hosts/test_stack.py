@@ -27,7 +27,7 @@ TRAIN = str(Path(sys.executable).parent / "train")
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
 PROGRAMS = "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py"
 SERVICES = f"pgrep -u ubuntu -fa '{PROGRAMS}' || true"
-COPY = "/home/ubuntu/copy"
+COPY = "/var/tmp/copy"
 
 
 @pytest.fixture(scope="module")
