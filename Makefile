@@ -25,7 +25,7 @@ TRAINING := tests/integration/training
 INFRA := tests/integration/infra
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud
 REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) tests/integration/machines
-REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drill.py process.py pulumi_cli.py replica.py tracking.py)
+REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
 REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
 REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.

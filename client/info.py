@@ -16,7 +16,9 @@ NOTES = {SERVE_URL: " (train serve RUN)"}
 def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
     """What the stack has, each with its address; what it has not is left out."""
     nodes = "; ".join(
-        f"{node.name} {node.cpus:g} CPU {node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
+        f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
+        f"{node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
+        + "".join(f" {amount:g} {name}" for name, amount in node.resources.items())
         for node in outputs.nodes
     )
     rows = [

@@ -59,6 +59,7 @@ class Node:
     """One declared Ray node; `resources` are custom ones, by name."""
 
     name: str
+    group: str  # "" where all workers are alike
     cpus: float
     gpus: float
     memory_mib: float
@@ -289,6 +290,7 @@ def _time(text: str) -> datetime:
 def _node(value: dict[str, Any]) -> Node:
     return Node(
         name=str(value["name"]),
+        group=str(value.get("group", "")),
         cpus=float(value["cpus"]),
         gpus=float(value["gpus"]),
         memory_mib=float(value["memoryMib"]),

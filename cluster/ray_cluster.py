@@ -60,7 +60,7 @@ class RayCluster(pulumi.ComponentResource):
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
         serve_url: URL of Ray Serve's proxy, for users.
-        nodes: list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}, the head first.
+        nodes: the head, then the workers; each as `described` has it.
     """
 
     dashboard_url: pulumi.Output[str]
@@ -119,6 +119,7 @@ def described(name: str, node: NodeResources) -> dict[str, Any]:
     """Return a node as the stack's output nodes has it."""
     return {
         "name": name,
+        "group": node.group,
         "cpus": node.cpus,
         "gpus": node.gpus,
         "memoryMib": node.memory_mib,

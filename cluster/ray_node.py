@@ -19,6 +19,7 @@ RESERVED_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
 
 HEAD = "ray-head"  # name of the head's service
 TEMP = Volume(name="ray")
+GROUP_LABEL = "group"  # of nodes, with the name of their group
 # A node that is asked to end waits half a minute for running jobs, and a minute for a head that
 # ended first. Killed, it loses nothing that lasts: runs go on from their checkpoints.
 STOP_SECONDS = 0
@@ -51,6 +52,7 @@ class NodeResources:
         resources: custom resources by name.
         threads: of PyTorch in one process, where the node offers more CPUs than it has; None leaves
             them to Ray, which takes the CPUs that the process asked for.
+        group: name of the node's group, "" for none.
     """
 
     cpus: float
@@ -59,6 +61,7 @@ class NodeResources:
     object_store_mib: int
     resources: Mapping[str, float] = field(default_factory=dict)
     threads: int | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,8 @@ def common_flags(
 ) -> list[pulumi.Input[str]]:
     """Return the flags of `ray start` that head (index 0) and workers (from 1) share."""
     flags = machine_flags(service, index, runtime, resources, ports)
+    if isinstance(resources, NodeResources) and resources.group:
+        flags.append(f"--labels={GROUP_LABEL}={resources.group}")
     address = runtime.node_address(index)
     if isinstance(address, pulumi.Output) or address:
         flags.append(join("--node-ip-address=", address))

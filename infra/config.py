@@ -17,17 +17,22 @@ from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from cluster import grafana, object_store, replica, services
 from cluster.descriptor import Descriptor, Text
-from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources
+from cluster.ray_node import NodeResources
 from cluster.service import NAME_LIMIT, Port
-from infra import container_limits, container_settings, host_settings, replica_settings, tools
+from infra import (
+    container_limits,
+    container_settings,
+    host_settings,
+    node_settings,
+    replica_settings,
+    tools,
+)
 from infra.hosts import local, sources
 from infra.hosts.fleet import FleetSettings
 from infra.hosts.local import LocalHost
 from infra.reader import Reader
 from infra.runtimes import folders
 
-MAX_WORKERS = 64
-MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
 MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
 MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
@@ -72,14 +77,6 @@ ONLY_FOR_HOSTS = {
     "owner": "",
 }
 HOST_DATA = Path("~/.local/share/trainyard")  # of what outlives a stack, on hosts
-NODE_FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
-NODE_ACTION = f"write its fields: {', '.join(NODE_FIELDS)}"
-# Defaults of nodes.
-HEAD_MEMORY_MIB = 1024
-HEAD_OBJECT_STORE_MIB = 128
-WORKERS_MEMORY_SHARE = 0.6  # of the machine's memory, for all workers together
-WORKERS_OBJECT_STORE_SHARE = 0.1
-WORKER_OBJECT_STORE_MAX_MIB = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +144,6 @@ class Settings:
         ]
 
 
-def worker_on(resources: Mapping[str, Any], cpus: int, memory_mib: int, gpus: int) -> NodeResources:
-    """Return what the one worker of a host offers: what is set, and else what the host has."""
-    return _worker(resources, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
-
-
 def read(host: LocalHost) -> Settings:
     """Read and check the settings of the stack.
 
@@ -196,8 +188,9 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         pulumi.RunError: the settings have faults; the message lists all of them.
     """
     reader = Reader(raw)
-    count = reader.integer("workers", 1, MAX_WORKERS)
-    head, worker = _node(reader, "head"), _node(reader, "worker")
+    head, worker = node_settings.node(reader, "head"), node_settings.node(reader, "worker")
+    groups = node_settings.groups(reader, worker)
+    count = sum(group.count for group in groups)
     values: dict[str, Any] = {
         "accelerator": reader.choice("accelerator", ACCELERATORS),
         "container_prefix": reader.matching(
@@ -252,7 +245,8 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     if of_services[grafana.ANONYMOUS] and not of_services["grafana"]:
         bound = "does nothing with grafana = 'false'"
         reader.fault(grafana.ANONYMOUS, "true", bound, "set it to false, or grafana to true")
-    _check_accelerator(reader, values["accelerator"], head, worker)
+    if values["accelerator"] != "none":
+        node_settings.check_accelerator(reader, values["accelerator"], head, groups)
     values["require_digests"] = container_settings.require_digests(
         reader, values["images"], values["build_args"], _programs(values)
     )
@@ -272,10 +266,8 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         )
     devices = 0 if values["accelerator"] == "none" else 1
     return Settings(
-        head=_head(head),
-        workers=()
-        if machines
-        else tuple(_worker(worker, host, count, devices) for _ in range(count)),
+        head=node_settings.head(head),
+        workers=() if machines else node_settings.workers(groups, host, devices),
         ports=ports,
         **values,
     )
@@ -307,55 +299,8 @@ def _of_services(kind: type) -> dict[str, Any]:
 def _keys() -> set[str]:
     """Return the keys of all settings."""
     own = {_camel(field.name) for field in fields(Settings)} - {"fleet", "ofServices", "ports"}
+    own.add(node_settings.GROUPS)
     return own | {*_of_services(object)} | sources.KEYS | services.PORTS.keys()
-
-
-def _node(reader: Reader, key: str) -> dict[str, Any]:
-    node = reader.object(key, NODE_ACTION)
-    for name, value in node.items():
-        _check_node_field(reader, f"{key}.{name}", name, value)
-    return node
-
-
-def _check_node_field(reader: Reader, key: str, name: str, value: Any) -> None:
-    match name:
-        case "cpus" | "gpus":
-            _check_amount(reader, key, value)
-        case "memoryMib":
-            _check_mib(reader, key, value, 1)
-        case "objectStoreMib":
-            _check_mib(reader, key, value, OBJECT_STORE_MIN_MIB)
-        case "resources" if isinstance(value, dict):
-            for resource, amount in value.items():
-                if not resource or resource in RESERVED_RESOURCES:
-                    taken = ", ".join(sorted(RESERVED_RESOURCES))
-                    bound = f"must be a name other than {taken}"
-                    reader.fault(f"{key}.{resource}", amount, bound, "use the field of its own")
-                _check_amount(reader, f"{key}.{resource}", amount)
-        case "resources":
-            bound = "must be an object of amounts by name"
-            reader.fault(key, value, bound, "write it as {name: amount}")
-        case _:
-            reader.unknown(key, value, name, NODE_FIELDS)
-
-
-def _check_amount(reader: Reader, key: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        reader.fault(key, value, "must be a number", f"set {key} to a number")
-    elif not _is_amount(value):
-        reader.fault(key, value, f"must be from 0 to {MAX_AMOUNT}", f"set {key} within it")
-
-
-def _is_amount(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value <= MAX_AMOUNT
-
-
-def _check_mib(reader: Reader, key: str, value: Any, low: int) -> None:
-    high = MAX_AMOUNT * 1024
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        bound = f"must be a whole number of MiB from {low} to {high}"
-        reader.fault(key, value, bound, f"set {key} within it")
 
 
 def _runtime(reader: Reader) -> str:
@@ -386,26 +331,6 @@ def _runtime(reader: Reader) -> str:
     return chosen
 
 
-def _check_accelerator(
-    reader: Reader, accelerator: str, head: Mapping[str, Any], worker: Mapping[str, Any]
-) -> None:
-    if accelerator not in ACCELERATORS or accelerator == "none":
-        return
-    with_it = f"with accelerator = {accelerator!r}"
-    gpus: Any = head.get("gpus")
-    if _is_amount(gpus) and gpus > 0:
-        bound = f"must be 0 {with_it}: the devices are for the workers"
-        reader.fault("head.gpus", gpus, bound, "remove head.gpus")
-    gpus = worker.get("gpus")
-    if _is_amount(gpus) and (gpus < 1 or gpus % 1):
-        bound = f"must be a whole number of devices, 1 or more, {with_it}"
-        reader.fault("worker.gpus", gpus, bound, "set it so, or set accelerator to none")
-    elif _is_amount(gpus) and gpus > 1 and accelerator == "nvidia":
-        # pulumi-docker's `gpus` takes what follows a comma in a list of devices for a count.
-        bound = f"must be 1 {with_it}: a container gets one of NVIDIA's devices"
-        reader.fault("worker.gpus", gpus, bound, "remove it, and set workers to the devices")
-
-
 def _fleet(reader: Reader) -> FleetSettings | None:
     """Return what gives the stack its machines, None for this one alone."""
     asked = [(source.setting, source.read(reader)) for source in sources.SOURCES]
@@ -425,7 +350,11 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
                 bound = f"is for other machines only, and neither {asking} is set"
                 reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
         return
-    if reader.raw.get("workers", "2") != "2" and workers != machines:
+    if reader.raw.get(node_settings.GROUPS, "[]").strip() != "[]":
+        bound = f"is for workers of this machine, and each of the {machines} hosts has one"
+        action = "remove it, and set worker to what each offers"
+        reader.fault(node_settings.GROUPS, f"{workers} workers", bound, action)
+    elif reader.raw.get("workers", "2") != "2" and workers != machines:
         bound = f"each of the {machines} hosts has one worker"
         reader.fault("workers", workers, bound, "remove workers")
     if reader.raw.get("objectStore") == "directory" and machines > 1:
@@ -475,7 +404,7 @@ def _check_ports(reader: Reader, ports: dict[str, int], workers: int) -> None:
             reader.fault(key, port, bound, f"set {key} or {used[port]} to another port")
         used.setdefault(port, key)
     first = ports["agentPort"]
-    last = first + min(max(workers, 1), MAX_WORKERS)
+    last = first + min(max(workers, 1), node_settings.MAX_WORKERS)
     if last > LAST_PORT:
         bound = f"one port for the head and each worker, up to {last}, must not pass {LAST_PORT}"
         reader.fault("agentPort", first, bound, f"set agentPort to {LAST_PORT - last + first}")
@@ -483,33 +412,6 @@ def _check_ports(reader: Reader, ports: dict[str, int], workers: int) -> None:
         if first <= port <= last:
             bound = f"the agents' ports {first} to {last} must not hold {key} = {port}"
             reader.fault("agentPort", first, bound, f"set agentPort or {key} to another port")
-
-
-def _head(node: dict[str, Any]) -> NodeResources:
-    return NodeResources(
-        cpus=node.get("cpus", 0),
-        gpus=node.get("gpus", 0),
-        memory_mib=node.get("memoryMib", HEAD_MEMORY_MIB),
-        object_store_mib=node.get("objectStoreMib", HEAD_OBJECT_STORE_MIB),
-        resources=node.get("resources", {}),
-    )
-
-
-def _worker(node: Mapping[str, Any], host: LocalHost, count: int, devices: int) -> NodeResources:
-    share = int(host.memory_mib * WORKERS_OBJECT_STORE_SHARE / count)
-    cpus = max(1, host.cpus // count)
-    return NodeResources(
-        cpus=node.get("cpus", cpus),
-        gpus=node.get("gpus", devices),
-        memory_mib=node.get(
-            "memoryMib", max(1, int(host.memory_mib * WORKERS_MEMORY_SHARE / count))
-        ),
-        object_store_mib=node.get(
-            "objectStoreMib", min(max(share, OBJECT_STORE_MIN_MIB), WORKER_OBJECT_STORE_MAX_MIB)
-        ),
-        resources=node.get("resources", {}),
-        threads=cpus if node.get("cpus", cpus) > cpus else None,
-    )
 
 
 def _camel(name: str) -> str:

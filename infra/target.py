@@ -16,9 +16,10 @@ from cluster.inputs import lift
 from cluster.ray_node import NodeResources
 from cluster.service import Runtime
 from infra import tools, versions
-from infra.config import Settings, worker_on
+from infra.config import Settings
 from infra.hosts import accelerators, docker_engine, go_programs, local
 from infra.hosts.fleet import FleetArgs
+from infra.node_settings import worker_on
 from infra.runtimes import choice
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
 

@@ -182,6 +182,8 @@ def _declare(base: Path, *, copied: bool = False, **changes: Any) -> Stack:
     values: dict[str, Any] = {key: first + offset for offset, key in enumerate(PORTS)}
     values |= {"agentPort": first + len(PORTS), "workers": 1, "worker": {"cpus": 1}}
     values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d")}
+    if "nodeGroups" in changes:
+        del values["workers"], values["worker"]
     if changes.get("runtime") == "docker":
         del values["stateDir"], values["dataDir"]
     values |= changes
@@ -275,16 +277,19 @@ def stack_with_minio(
 ) -> Iterator[Stack]:
     """The stack of the tests that `make test` leaves to `make test-rest`.
 
-    Its store is MinIO, the one that has figures for Prometheus.
+    Its store is MinIO, the one that has figures for Prometheus; its worker is of a group.
     """
     build_store("minio")
+    group = {"name": "tpu", "cpus": 1, "resources": {"TPU": 4}}
     replica = {
         "replicateTo": f"s3://{stores.BUCKET}/copy",
         "replicateEndpoint": second_store.endpoint,
         "replicateAccessKey": second_store.root.access,
         "replicateSecretKey": second_store.root.secret,
     }
-    with _up(objectStore="minio", alertWebhookUrl=alerts.url, **replica) as stack:
+    with _up(
+        objectStore="minio", alertWebhookUrl=alerts.url, nodeGroups=[group], **replica
+    ) as stack:
         yield stack
 
 

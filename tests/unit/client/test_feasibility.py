@@ -17,6 +17,7 @@ from client.outputs import Node, StackOutputs
 def node(name: str, cpus: float, gpus: float = 0, memory_mib: float = 1024) -> Node:
     return Node(
         name=name,
+        group="",
         cpus=cpus,
         gpus=gpus,
         memory_mib=memory_mib,

@@ -33,6 +33,13 @@ def test_this_machine_needs_no_words(stack: outputs.StackOutputs) -> None:
     assert info.ends_soon(stack) == ""
 
 
+def test_a_node_is_named_with_its_group_and_what_it_has(stack: outputs.StackOutputs) -> None:
+    node = replace(stack.nodes[-1], name="ray-worker-0", group="tpu", resources={"TPU": 4.0})
+    rows = dict(info.addresses(replace(stack, nodes=(node,))))
+    assert rows["nodes"].startswith("ray-worker-0 (tpu) ")
+    assert rows["nodes"].endswith(" 4 TPU")
+
+
 def test_another_machine_is_named_with_the_way_there(stack: outputs.StackOutputs) -> None:
     rows = dict(info.addresses(ending(stack, hours=3, minutes=5)))
     assert rows["runs on"].startswith("ubuntu@203.0.113.7")

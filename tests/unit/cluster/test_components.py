@@ -57,6 +57,7 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
     assert [node["name"] for node in nodes] == list(runtime.placed)
     assert nodes[1] == {
         "name": "ray-worker-0",
+        "group": "",
         "cpus": 2,
         "gpus": 1,
         "memoryMib": 2048,
@@ -66,6 +67,13 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
     tokens = {args.typ for args in recorded.created}
     assert {"trainyard:cluster:RayCluster", "trainyard:cluster:RayHead"} <= tokens
     assert "trainyard:cluster:RayWorker" in tokens
+
+
+def test_a_worker_of_a_group_has_its_label(runtime: Any, deploy: Deploy) -> None:
+    plain, grouped = WORKER, replace(WORKER, group="tpu")
+    deploy(lambda: _cluster(runtime, workers=[plain, grouped]).nodes)
+    assert "--labels=group=tpu" in runtime.placed["ray-worker-1"].arguments
+    assert "--labels" not in str(runtime.placed["ray-worker-0"].arguments)
 
 
 def test_workers_join_at_the_runtimes_address_of_the_head(runtime: Any, deploy: Deploy) -> None:

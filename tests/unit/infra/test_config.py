@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pulumi.runtime import set_all_config
 
 from cluster import services
-from infra import config, container_settings
+from infra import config, container_settings, node_settings
 from infra.hosts.lambda_cloud.settings import FIELDS as LAMBDA_FIELDS
 from infra.hosts.lambda_cloud.settings import LambdaCloud
 from infra.hosts.local import LocalHost
@@ -297,7 +297,7 @@ def test_a_setting_without_its_default_is_named(settings: Settings, host: LocalH
     assert "bucket is not set" in str(raised.value)
 
 
-FIELDS = [*config.NODE_FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
+FIELDS = [*node_settings.FIELDS, *container_settings.DATASET_FIELDS, "ray", "BASE_IMAGE", "x"]
 FIELDS += [*HOST_FIELDS, *LAMBDA_FIELDS, "type", "region"]
 CROSS_CHECKED = (
     *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),

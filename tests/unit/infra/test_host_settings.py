@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from cluster import services
-from infra import config
+from infra import config, node_settings
 from infra.hosts.lambda_cloud import settings as lambda_settings
 from infra.hosts.lambda_cloud.settings import LambdaCloud
 from infra.hosts.local import LocalHost
@@ -385,7 +385,7 @@ def test_the_question_of_who_may_log_in_says_what_to_answer(  # F33
 def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:
     changes = _host() | {"worker": {"memoryMib": 4096, "resources": {"tpu": 4}}}
     parsed = config.parse(settings(**changes), host, "dev")
-    worker = config.worker_on(parsed.worker, 32, 65536, 2)
+    worker = node_settings.worker_on(parsed.worker, 32, 65536, 2)
     assert (worker.cpus, worker.gpus, worker.memory_mib) == (32, 2, 4096)
     assert worker.resources == {"tpu": 4}
     # Sockets of a worker must fit wherever its stack is.

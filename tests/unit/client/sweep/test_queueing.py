@@ -8,7 +8,7 @@ from client.outputs import Node
 from client.sweep.point import Point
 from client.sweep.queueing import AHEAD, LetGoError, Queue
 
-NODES = [Node(name="w", cpus=2, gpus=0, memory_mib=1, object_store_mib=1, resources={})]
+NODES = [Node(name="w", group="", cpus=2, gpus=0, memory_mib=1, object_store_mib=1, resources={})]
 DONE = Job(status=Status.SUCCEEDED)
 
 

@@ -1,0 +1,74 @@
+"""Groups of workers that differ: what each worker offers, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra import config
+from infra.hosts.local import LocalHost
+
+Settings = Callable[..., dict[str, str]]
+HOST = LocalHost(cpus=8, memory_mib=16_000)
+GROUPS = [
+    {"name": "cpu", "count": 2, "cpus": 3},
+    {"name": "tpu", "cpus": 1, "memoryMib": 2000, "resources": {"TPU": 4}},
+]
+
+
+def test_each_group_has_workers_of_its_own(settings: Settings) -> None:
+    first, second, third = config.parse(settings(nodeGroups=GROUPS), HOST, "dev").workers
+    assert first == second
+    assert (first.group, first.cpus, first.resources) == ("cpu", 3, {})
+    assert (third.group, third.cpus, third.resources) == ("tpu", 1, {"TPU": 4})
+    # What is not set is a share of the machine for each of the three.
+    assert first.memory_mib == int(16_000 * 0.6 / 3)
+    assert third.memory_mib == 2000
+    assert (first.threads, third.threads) == (2, None)
+
+
+def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> None:
+    groups = [{"name": "cpu", "gpus": 0}, {"name": "gpu", "count": 2}]
+    raw = settings(nodeGroups=groups, runtime="docker", accelerator="nvidia")
+    assert [node.gpus for node in config.parse(raw, HOST, "dev").workers] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nodeGroups": ["cpu"]}, "nodeGroups[0] = 'cpu': must be an object"),
+        ({"nodeGroups": {"name": "cpu"}}, 'nodeGroups = \'{"name": "cpu"}\': must be an array'),
+        ({"nodeGroups": [{"cpus": 1}]}, "nodeGroups[0].name = 'null': must be 1 to 32 lowercase"),
+        ({"nodeGroups": [{"name": "a b"}]}, "nodeGroups[0].name = 'a b': must be 1 to 32"),
+        ({"nodeGroups": [{"name": "a", "count": 0}]}, "nodeGroups[0].count = '0': must be a whole"),
+        ({"nodeGroups": [{"name": "a", "cpu": 1}]}, "nodeGroups[0].cpu = '1': no such setting"),
+        ({"nodeGroups": [{"name": "a", "cpus": -1}]}, "nodeGroups[0].cpus = '-1': must be from 0"),
+        ({"nodeGroups": [{"name": "a"}, {"name": "a"}]}, "nodeGroups[1].name = 'a': is the name"),
+        (
+            {"nodeGroups": [{"name": "a", "count": 40}, {"name": "b", "count": 40}]},
+            "nodeGroups = '80 workers': must have 64 workers at most",
+        ),
+        ({"nodeGroups": GROUPS, "workers": 3}, "workers = '3': is for workers that are alike"),
+        ({"nodeGroups": GROUPS, "worker": {"cpus": 1}}, "worker = '{\"cpus\": 1}': is for workers"),
+        (
+            {"nodeGroups": GROUPS, "hosts": [{"address": "192.0.2.1", "hostKey": "x"}]},
+            "nodeGroups = '3 workers': is for workers of this machine, and each of the 1 hosts",
+        ),
+        (
+            {
+                "nodeGroups": [{"name": "g", "gpus": 2}],
+                "runtime": "docker",
+                "accelerator": "nvidia",
+            },
+            "nodeGroups.g.gpus = '2': must be 1 with accelerator",
+        ),
+    ],
+)
+def test_a_bad_group_is_named_with_value_bound_and_action(  # F2
+    settings: Settings, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(**changes), HOST, "dev")
+    (line,) = (line for line in str(raised.value).splitlines() if said in line)
+    assert "; " in line, "no next action"
