@@ -190,6 +190,7 @@ class Replica:
         self._copied: dict[str, Stamp] = {}  # of files that change, as they were when copied
         self._epochs: dict[str, int] = {}
         self._marks: dict[str, bytes] = {}
+        self._proof = f"{OWN}/replica-{uuid.uuid4().hex}"
 
     def prove(self) -> None:
         """Write at the target, and look whether that is the source.
@@ -197,7 +198,7 @@ class Replica:
         Raises:
             SystemExit: it is.
         """
-        name = f"{OWN}/replica-{uuid.uuid4().hex}"
+        name = self._proof
         self._target.write(name, io.BytesIO(b""))
         try:
             own = any(each.endswith(name) for each in self._source.listed())
