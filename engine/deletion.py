@@ -64,6 +64,7 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
         or entry.get("retainOnDelete")
         or entry.get("deletedWith") in going
         or entry.get("pendingReplacement")
+        or context.journal.given_again(entry)
     )
     operation = "delete-replaced" if entry.get("delete") or keep_place else "delete"
     with context.display.step(operation, entry["urn"]):

@@ -50,6 +50,24 @@ class Journal:
             living = (e for e in self._olds if e["urn"] == urn and not e.get("delete"))
             return next(living, None)
 
+    def subject(self, entry: Entry) -> Entry | None:
+        """The old entry that an operation was about; of a replacement's halves the one it was."""
+        with self.lock:
+            same = (
+                e for e in self._olds if (e["urn"], e.get("id")) == (entry["urn"], entry.get("id"))
+            )
+            return next(same, None)
+
+    def given_again(self, entry: Entry) -> bool:
+        """Whether a living resource has the id of an old half, which then is gone already."""
+        if not entry.get("delete"):
+            return False
+        return any(
+            each["urn"] == entry["urn"] and each.get("id") == entry["id"]
+            for each in self.entries
+            if not each.get("delete") and not each.get("pendingReplacement")
+        )
+
     def new(self, urn: str) -> Entry | None:
         """The entry that this operation recorded under the URN."""
         with self.lock:

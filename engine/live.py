@@ -42,7 +42,7 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
         try:
             if operation["type"] == "creating":
                 _recover_create(context, entry)
-            elif (held := context.journal.old(entry["urn"])) is not None and is_managed(held):
+            elif (held := context.journal.subject(entry)) is not None and is_managed(held):
                 _refresh_one(context, held)
         except Exception as error:
             context.fail(entry["urn"], error)

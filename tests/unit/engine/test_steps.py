@@ -1,5 +1,6 @@
 """The engine's meaning of a program: what Pulumi's is, shown on files in a folder."""
 
+import json
 import re
 import threading
 from types import SimpleNamespace
@@ -224,6 +225,31 @@ def test_a_replacement_whose_create_fails_keeps_its_place(stack):  # F17
     stack.up()
     assert stack.files() == {"a.0.json": "", "b.0.json": f"{stack.folder}/a.0.json"}
     assert "pendingReplacement" not in stack.resource("a")
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_an_old_half_does_not_take_along_what_has_its_name_now(stack, interrupted):  # F12
+    stack.declare(a={"kind": "one"})
+    stack.up()
+    (stack.folder / "a.0.json").unlink()
+    (stack.folder / "a.0.json").mkdir()  # which is no file to be deleted
+    stack.declare(a={"kind": "two"})
+    assert stack.run("up").code == 1
+    (stack.folder / "a.0.json").rmdir()
+    if interrupted:  # killed when the file was gone, and the state did not know yet
+        document = json.loads(stack.state_file.read_text())
+        del document["sha256"]
+        latest = document["checkpoint"]["latest"]
+        (old,) = (entry for entry in latest["resources"] if entry.get("delete"))
+        latest["pending_operations"] = [{"resource": old, "type": "deleting"}]
+        stack.state_file.write_text(json.dumps(document))
+    stack.declare(a={"kind": "exclusive", "text": "new"})
+    printed = stack.up().out
+    assert printed.count("delete-replaced done") == (1 if interrupted else 2)
+    assert stack.files() == {"a.0.json": "new"}
+    assert [entry["id"] for entry in stack.resources() if entry["urn"].endswith("::a")] == [
+        "a.0.json"
+    ]
 
 
 def test_what_a_replacement_has_deleted_already_is_only_forgotten(stack):  # F17
