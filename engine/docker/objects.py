@@ -34,16 +34,26 @@ class Network:
                 check_duplicate=True,
                 labels=to_labels(news.get("labels", [])),
             )
+            # The Engine ends what a killed operation asked for, and lets two have one name.
+            for id_ in self._ids(news):
+                if id_ != made["Id"]:
+                    self._client.remove_network(id_)
             return self._live(made["Id"])
 
     def find(self, news: Properties) -> Live | None:
         """See Provider."""
         with explained(f"network {news['name']}"):
-            wanted = to_labels(news.get("labels", []))
-            for network in self._client.networks(names=[news["name"]]):
-                if network["Name"] == news["name"] and network["Labels"] == wanted:
-                    return self._live(network["Id"])
-        return None
+            found = self._ids(news)
+            return self._live(found[0]) if found else None
+
+    def _ids(self, news: Properties) -> list[str]:
+        """Those of its name that have its labels."""
+        wanted = to_labels(news.get("labels", []))
+        return [
+            network["Id"]
+            for network in self._client.networks(names=[news["name"]])
+            if network["Name"] == news["name"] and network["Labels"] == wanted
+        ]
 
     def read(self, id_: str, olds: Properties) -> Live | None:
         """See Provider."""
