@@ -33,7 +33,7 @@ def test_a_network_that_a_killed_operation_had_asked_for_goes():  # F12
 
     client = SimpleNamespace(
         create_network=create,
-        networks=lambda names: list(there.values()),  # noqa: ARG005 - docker's own name
+        networks=lambda names: list(there.values()),
         remove_network=there.pop,
         inspect_network=there.__getitem__,
     )
