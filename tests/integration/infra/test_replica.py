@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,20 @@ WEIGHTS = b"w" * 20_000_000  # several parts
 RUN = "replicated"
 
 
+@pytest.fixture
+def log_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+    """Have this process use another store, as a job does that a stack starts."""
+
+    def use(endpoint: str, access: str, secret: str) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", access)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+        objects._client.cache_clear()
+
+    yield use
+    objects._client.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def stack(stack_with_minio: Any) -> Any:
     return stack_with_minio
@@ -35,7 +49,7 @@ def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
     second_store: BareStore,
     wait_for: Callable[..., Any],
     started_below: Callable[[Path], list[psutil.Process]],
-    monkeypatch: pytest.MonkeyPatch,
+    log_in: Callable[[str, str, str], None],
     tmp_path: Path,
 ) -> None:
     outputs = contract.read(None, outputs_file)
@@ -55,9 +69,7 @@ def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
         if any(word.endswith(replica.MODULE_FILE) for word in each.cmdline())
     )
     process.kill()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", outputs.object_store_endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", outputs.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", outputs.secret_key)
+    log_in(outputs.object_store_endpoint, outputs.access_key, outputs.secret_key)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "checkpoint.pt").write_bytes(WEIGHTS)
         run = objects.open_url(f"{outputs.storage_url}/{RUN}")
@@ -66,9 +78,8 @@ def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
     second_store.start()
     wait_for(safe, 60)
     # A job of another stack goes on with the copy alone.
-    monkeypatch.setenv("AWS_ENDPOINT_URL", second_store.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(second_store.root.access))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(second_store.root.secret))
+    root = second_store.root
+    log_in(second_store.endpoint, str(root.access), str(root.secret))
     files, folder = FileSystem.from_uri(f"s3://{BUCKET}/copy/{RUN}")
     ((name, _),) = checkpoint_files.valid(files, folder)
     checkpoint_files.fetch(files, folder, name, tmp_path)
