@@ -181,6 +181,11 @@ class Descriptor:
         """Name of the service that has the ports."""
         return self.service or self.program
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its program may be called on a machine's PATH."""
+        return self.commands or (self.program,)
+
     def services(self, workers: int) -> tuple[str, ...]:
         """Return the names of its services in a stack of so many workers."""
         return (self.name, *self.more(workers))

@@ -26,6 +26,7 @@ TO, ENDPOINT, ACCESS, SECRET = (
     "replicateAccessKey",
     "replicateSecretKey",
 )
+REGION_SETTING = "replicateRegion"
 BUCKET = "s3://"
 MODULE_FILE = "replicate.py"
 SETTINGS_FILE = "replica.json"  # a secret: it has keys
@@ -51,7 +52,7 @@ class ReplicaArgs:
 
 
 class Replica(pulumi.ComponentResource):
-    """What copies the results."""
+    """The service that copies the results."""
 
     def __init__(
         self, name: str, args: ReplicaArgs, opts: pulumi.ResourceOptions | None = None
@@ -102,7 +103,7 @@ def _target(settings: Mapping[str, Any]) -> dict[str, str]:
     return {
         "url": settings[TO],
         "endpoint": settings[ENDPOINT],
-        "region": settings["replicateRegion"],
+        "region": settings[REGION_SETTING],
         "access": settings[ACCESS],
         "secret": settings[SECRET],
     }
@@ -148,7 +149,7 @@ DESCRIPTOR = Descriptor(
             action="write such a URL, or remove it",
             secret=False,
         ),
-        "replicateRegion": Text(
+        REGION_SETTING: Text(
             pattern=r"[a-z0-9-]+",
             bound="must be a region's name",
             action=f"write one, such as {REGION}",

@@ -1,8 +1,8 @@
 """Copies results to a second place while they are made: `python replicate.py SETTINGS`.
 
-A pass copies what is new: a checkpoint once it is whole, its manifest last. Older checkpoints that
-the run removed are removed there too, after a newer one has arrived. Of a run that is gone here
-everything stays there: the copy is what is left when a machine has ended.
+A pass copies what is new, and a checkpoint's manifest after its files. Older checkpoints that the
+run removed are removed there too, after a newer one has arrived. If a run is gone here, its copy
+stays: it is all that is left once a machine has ended.
 
 This module is a file of the service, wherever that runs, and needs nothing beside it but boto3.
 """
@@ -14,6 +14,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -40,6 +41,7 @@ STARTS, METRICS, MANIFEST, CHECKPOINT = (
     "checkpoint_",
 )
 MARK = "replicated.json"  # what of a run is there; `make down` looks at it (client/pull/marks.py)
+PART = re.compile(r"\..*\.part")  # a file while it is written, here and by training/objects.py
 OWN = ".trainyard"  # folder of what is no result
 LEFT_OUT = (MARK, "pulled.json")
 FAULTS = (OSError, BotoCoreError, ClientError, Boto3Error)
@@ -79,7 +81,7 @@ class Folder:
         found = {}
         for path in self._path.rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # it went meanwhile
-                if path.is_file() and path.suffix != ".part":
+                if path.is_file() and not PART.fullmatch(path.name):
                     status = path.stat()
                     name = path.relative_to(self._path).as_posix()
                     found[name] = Stamp(status.st_size, str(status.st_mtime_ns))
@@ -209,13 +211,11 @@ class Replica:
 
     def copy(self) -> list[str]:
         """Copy all that is new; what could not be, and why."""
-        here, there = self._source.listed(), self._target.listed()
+        here, there = _by_run(self._source.listed()), _by_run(self._target.listed())
         faults = []
-        for run, names in itertools.groupby(sorted(here), key=lambda name: name.split("/")[0]):
-            if run == OWN:
-                continue
+        for run in sorted(here.keys() - {OWN}):
             try:
-                self._copy_run(run, {name: here[name] for name in names}, there)
+                self._copy_run(run, here[run], there.get(run, {}))
             except FileNotFoundError:  # the run removed it meanwhile: the next pass sees the rest
                 continue
             except FAULTS as error:
@@ -226,21 +226,21 @@ class Replica:
         here = {name: stamp for name, stamp in here.items() if _base(name) not in LEFT_OUT}
         whole = {folder for name in here if (folder := _whole(name))}
         for name in sorted(here, key=_order):
-            # What a manifest names never changes, and two places tag the same content differently.
+            # Files that a manifest names never change. Tags of two places cannot be compared.
             fixed = _checkpoint(name) in whole
             known = here[name].size if fixed else here[name]
             there_is = there[name].size if fixed and name in there else self._copied.get(name)
             if name not in there or known != there_is:
                 self._copy_file(run, name)
                 self._copied[name] = there[name] = here[name]
-        self._prune(run, {folder for name in here if (folder := _checkpoint(name))}, whole, there)
+        self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there)
         if f"{run}/{CONFIG}" in here:
             self._mark(run, max((each for each in whole if _parent(each) == run), default=""))
 
-    def _prune(self, run: str, present: set[str], whole: set[str], there: dict[str, Stamp]) -> None:
+    def _prune(self, present: set[str], whole: set[str], there: dict[str, Stamp]) -> None:
         """Remove older checkpoints that the run removed; all that is present has arrived."""
         stored = {folder for name in there if (folder := _checkpoint(name))}
-        for gone in sorted(folder for folder in stored - present if folder.startswith(f"{run}/")):
+        for gone in sorted(stored - present):
             # Others' checkpoints have no manifests.
             known = whole if f"{gone}/{MANIFEST}" in there else present
             beside = [each for each in known if _parent(each) == _parent(gone)]
@@ -289,6 +289,14 @@ class Replica:
             self._marks[run] = mark
 
 
+def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:
+    """Files by the first part of their names."""
+    found: dict[str, dict[str, Stamp]] = {}
+    for name, stamp in listed.items():
+        found.setdefault(name.split("/")[0], {})[name] = stamp
+    return found
+
+
 def _base(name: str) -> str:
     return name.rpartition("/")[2]
 
@@ -313,7 +321,7 @@ def _whole(name: str) -> str:
 
 
 def _order(name: str) -> tuple[int, str, bool, str]:
-    """What tells whose the run is, then checkpoints with their manifests last, then the rest."""
+    """Starts first, which tell two runs of one name apart; then checkpoints, manifests last."""
     folder = _checkpoint(name)
     rank = 0 if _base(name) == STARTS else 1 if folder else 2
     return rank, folder, _base(name) == MANIFEST, name

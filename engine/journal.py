@@ -51,7 +51,7 @@ class Journal:
             return next(living, None)
 
     def subject(self, entry: Entry) -> Entry | None:
-        """The old entry that an operation was about; of a replacement's halves the one it was."""
+        """The old entry that an operation acted on: of a replacement, the half that has its id."""
         with self.lock:
             same = (
                 e for e in self._olds if (e["urn"], e.get("id")) == (entry["urn"], entry.get("id"))

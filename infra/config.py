@@ -245,7 +245,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     if of_services[grafana.ANONYMOUS] and not of_services["grafana"]:
         bound = "does nothing with grafana = 'false'"
         reader.fault(grafana.ANONYMOUS, "true", bound, "set it to false, or grafana to true")
-    if values["accelerator"] != "none":
+    if values["accelerator"] in ACCELERATORS and values["accelerator"] != "none":
         node_settings.check_accelerator(reader, values["accelerator"], head, groups)
     values["require_digests"] = container_settings.require_digests(
         reader, values["images"], values["build_args"], _programs(values)

@@ -89,7 +89,7 @@ def _warn_of_missing(settings: Settings, running: Sequence[Descriptor]) -> None:
         if asked and service not in running:
             keys = ", ".join(service.settings)
             pulumi.log.warn(
-                f"{keys} is set, and no {' or '.join(service.commands)} is on the machine's PATH: "
+                f"{keys} is set, and no {' or '.join(service.names)} is on the machine's PATH: "
                 f"{service.program} does not run. Install it, then run `up` again; or remove {keys}"
             )
 

@@ -57,7 +57,7 @@ def find(setting: str, data: Path) -> Tools:
             case Source.ENVIRONMENT | Source.MODULE:
                 paths[service.program] = local.environment_program(service.program)
             case Source.MACHINE:
-                for command in service.commands or (service.program,):
+                for command in service.names:
                     if found := shutil.which(command):
                         paths.setdefault(service.program, found)
             case Source.CHECKOUT:

@@ -9,6 +9,7 @@ from client.store import Store
 
 MARK = "pulled.json"
 REPLICATED = "replicated.json"  # by the service that copies (cluster/replicate.py)
+ALL = (MARK, REPLICATED)
 
 
 @dataclass(frozen=True)

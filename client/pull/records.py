@@ -54,7 +54,7 @@ def _is_record(name: str) -> bool:
     Whoever can write the bucket names its objects.
     """
     parts = name.split("/")
-    return name not in (marks.MARK, marks.REPLICATED) and all(
+    return name not in marks.ALL and all(
         part and "\0" not in part and not part.startswith((".", PREFIX)) for part in parts
     )
 

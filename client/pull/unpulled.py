@@ -67,7 +67,7 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
     stored = sorted(name for name in store.folders(run.name) if name.startswith(PREFIX))
     whole = (name for name in reversed(stored) if store.get(f"{run.name}/{name}/{MANIFEST}"))
     mark = marks.Mark(next(whole, ""), len(run.metrics))
-    return any(marks.read(store, run.name, name) == mark for name in (marks.MARK, marks.REPLICATED))
+    return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 
 def _of_stack(stack: str) -> list[str]:

@@ -16,11 +16,7 @@ ENVIRONMENT_MIB = 14 * 1024
 LEAST_MIB = 1024  # for sockets, logs and Ray's session
 
 # Names on a machine's PATH, by the program of a service.
-COMMANDS = {
-    each.program: each.commands or (each.program,)
-    for each in services.ALL
-    if each.source is Source.MACHINE
-}
+COMMANDS = {each.program: each.names for each in services.ALL if each.source is Source.MACHINE}
 NAMES = " ".join(["python3", *(name for names in COMMANDS.values() for name in names)])
 # POSIX shell: the machine may have nothing else. One line `name value` for each fact.
 SCRIPT = rf"""
@@ -98,8 +94,9 @@ def parse(printed: str, name: str) -> Facts:
     """
     lines = [line.partition(" ") for line in printed.splitlines()]
     addresses = [value.split() for key, _, value in lines if key == "address"]
-    paths = dict(value.split() for key, _, value in lines if key == "program" and "/" in value)
-    found = {key: value.strip() for key, _, value in lines}
+    programs = [value.partition(" ") for key, _, value in lines if key == "program"]
+    paths = {name: path for name, _, path in programs if path}
+    found = {key: value.strip() for key, _, value in lines if key not in ("address", "program")}
     try:
         return Facts(
             cpus=int(found["cpus"]),

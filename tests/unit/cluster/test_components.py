@@ -168,6 +168,14 @@ def kind(request: pytest.FixtureRequest) -> StoreKind:
     return object_store.STORES[request.param]
 
 
+def test_who_reads_the_store_can_wait_for_it_and_end_before_it(
+    runtime: Any, deploy: Deploy, kind: StoreKind
+) -> None:
+    made: list[Storage] = []
+    deploy(lambda: made.append(_store(runtime, kind).storage))
+    assert [type(each).__name__ for each in made[0].needs] == ["ComponentResource", "Bucket"]
+
+
 def test_root_credentials_reach_the_store_as_files_only(  # F35
     runtime: Any, deploy: Deploy, recorded: Any, kind: StoreKind
 ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from client.pull import marks
 from client.store import FolderStore
@@ -257,3 +258,43 @@ def test_checkpoints_of_other_programs_are_copied_as_they_change(
     weights.parent.rename(weights.parent.with_name("checkpoint_000002"))
     replica.copy()
     assert names(there) == {"plain/checkpoint_000002/model.pt"}
+
+
+def test_what_is_written_or_removed_meanwhile_is_no_fault(
+    replica: Replica, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(here, 1)
+    a_run(here, 1, "second")
+    (here / "second" / ".weights.pt.part").write_bytes(b"half")
+    listed, source = Folder.listed, replica._source
+
+    def stale(self: Folder) -> dict[str, replicate.Stamp]:
+        return (
+            listed(self) | {"first/removed.txt": replicate.Stamp(1, "")} if self is source else {}
+        )
+
+    monkeypatch.setattr(Folder, "listed", stale)
+    assert replica.copy() == []
+    assert (there / "second" / "metrics.jsonl").exists()
+    assert not (there / "second" / ".weights.pt.part").exists()
+    assert not (here / "first" / "replicated.json").exists()
+
+
+def test_what_was_pulled_is_this_stores_own_business(
+    replica: Replica, here: Path, there: Path
+) -> None:
+    a_run(here, 1)
+    (here / "first" / marks.MARK).write_bytes(b"{}")
+    replica.copy()
+    assert not {Path(name).name for name in names(there)} & set(marks.ALL)
+
+
+@pytest.mark.parametrize(("status", "ends"), [(403, True), (404, True), (503, False)])
+def test_only_what_the_settings_can_mend_ends_it(status: int, ends: bool) -> None:  # F2
+    answer = {"Error": {"Code": "No"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = ClientError(answer, "PutObject")  # type: ignore[arg-type]
+    if ends:
+        with pytest.raises(SystemExit, match=r"s3://there.*check keys, bucket, endpoint"):
+            replicate._refuse(error, "s3://there")
+    else:
+        replicate._refuse(error, "s3://there")

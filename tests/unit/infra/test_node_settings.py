@@ -72,3 +72,9 @@ def test_a_bad_group_is_named_with_value_bound_and_action(  # F2
         config.parse(settings(**changes), HOST, "dev")
     (line,) = (line for line in str(raised.value).splitlines() if said in line)
     assert "; " in line, "no next action"
+
+
+def test_an_accelerator_that_is_none_is_the_only_fault(settings: Settings) -> None:  # F2
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings(accelerator="tpu", head={"gpus": 1}), HOST, "dev")
+    assert "have 1 fault (" in str(raised.value)

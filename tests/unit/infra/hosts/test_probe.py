@@ -24,7 +24,7 @@ home /home/ada
 program python3 /usr/bin/python3
 program prometheus 
 program alertmanager 
-program prometheus-alertmanager /usr/bin/prometheus-alertmanager
+program prometheus-alertmanager /opt/my tools/prometheus-alertmanager
 gpus 2
 address 127.0.0.1 lo
 address 10.0.0.4 eth1
@@ -39,7 +39,7 @@ FACTS = Facts(
     free_mib=100000,
     free_tmp_mib=50000,
     python3="/usr/bin/python3",
-    programs={"alertmanager": "/usr/bin/prometheus-alertmanager"},
+    programs={"alertmanager": "/opt/my tools/prometheus-alertmanager"},
     interfaces={"127.0.0.1": "lo", "10.0.0.4": "eth1"},
     outward="eth0",
 )
