@@ -181,4 +181,6 @@ lock: setup
 	for name in ray/torch jupyter/requirements mlflow/requirements; do $(COMPILE) -c requirements/base.txt docker/$$name.in -o docker/$$name.txt; done
 	$(COMPILE) -c requirements/base.txt --override requirements/without-torch.in docker/ray/requirements.in -o docker/ray/requirements.txt
 	$(COMPILE) -c requirements/base.txt requirements/host.in -o requirements/host.txt
+	mkdir -p build && grep -E '^[^ #]+==' requirements/base.txt | grep -Ev '^(torch==|torchvision==|triton|nvidia|cuda|setuptools)' | tr -d '\\' >build/constraints.txt
+	$(COMPILE) -c build/constraints.txt requirements/tpu.in -o requirements/tpu.txt
 	for name in ray jupyter mlflow; do cp requirements/setup.txt docker/$$name/; done

@@ -250,10 +250,32 @@ def cluster_file(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Written anew, for you alone (0600).")
     ] = Path("ray_cluster_config.yaml"),
+    provider: Annotated[
+        str | None,
+        typer.Option(help="gcp: machines of Google Cloud that `ray up` starts, without a stack."),
+    ] = None,
+    project: Annotated[str, typer.Option(help="With gcp: id of the project.")] = "",
+    zone: Annotated[str, typer.Option(help="With gcp: zone of all machines.")] = "us-central1-a",
+    cidr: Annotated[str, typer.Option(help="With gcp: addresses that may log in.")] = "",
+    name: Annotated[str, typer.Option(help="With gcp: name of the cluster.")] = "trainyard",
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Write the stack's machines as a cluster file for Ray's own launcher, `ray up`."""
+    """Write the stack's machines as a cluster file for Ray's own launcher, `ray up`.
+
+    With --provider gcp: autoscaled groups of CPU, GPU and TPU machines on Google Cloud.
+    """
+    if provider is not None:
+        if provider != "gcp":
+            raise ClientError(
+                f"--provider {provider[:80]!r} is not known: give gcp, or no provider for the "
+                "machines of a stack"
+            )
+        from quickstart import gcp
+
+        cluster = gcp.GcpCluster(project=project, zone=zone, cidr=cidr, name=name)
+        say(f"wrote {' and '.join(str(path) for path in gcp.write(cluster, output))}")
+        return
     stack_outputs = contract.read(stack, outputs)
     if not stack_outputs.ray_cluster_file:
         raise ClientError(
