@@ -1,4 +1,4 @@
-"""Where the states of stacks are, and how one is read: Pulumi's file backend.
+"""Where the states of stacks are, and how one is read: Pulumi's backends of files.
 
 The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
 on). One key is the embedded engine's, `sha256` over the checkpoint: the CLI ignores and drops it;
@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from access import state_bucket
+from access.state_bucket import BucketPath
+
 URL = "PULUMI_BACKEND_URL"  # goes before what the project names, and that before the login
 ORGANIZATION = "organization"  # what backends without organizations call their only one
 SCHEME = "file://"
+
+Place = Path | BucketPath
+"""A folder, or a prefix of a bucket, and what is below."""
 
 
 class DamagedStateError(ValueError):
@@ -49,31 +55,34 @@ def logged_in() -> str:
     return current or f"{SCHEME}{Path.home()}"
 
 
-def find(url: str, root: Path) -> Path | None:
-    """Return the folder of a backend's states, None for a backend that is no folder.
+def find(url: str, root: Path) -> Place | None:
+    """Return the place of a backend's states, None for one that keeps them behind an API.
 
     Args:
         url: of the backend.
         root: folder that a relative url is relative to.
+
+    Raises:
+        BucketUrlError: it names a bucket, and cannot be used.
     """
     if not url.startswith(SCHEME):
-        return None
+        return state_bucket.find(url)
     return (root / Path(url.removeprefix(SCHEME)).expanduser()).resolve() / ".pulumi"
 
 
-def stack_file(folder: Path, project: str, stack: str) -> Path:
+def stack_file(folder: Place, project: str, stack: str) -> Place:
     """Return the file of a stack's state."""
     return folder / "stacks" / project / f"{stack}.json"
 
 
-def archived(folder: Path, project: str, stack: str) -> list[Path]:
+def archived(folder: Place, project: str, stack: str) -> list[Place]:
     """Return copies of a stack's earlier states, the newest first."""
     found = (folder / "backups" / project / stack).glob(f"{stack}.*.json")
     named = [path for path in found if path.suffixes[-2][1:].isdigit()]
     return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Place) -> Checkpoint:
     """Read the file of a state.
 
     Raises:

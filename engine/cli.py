@@ -15,7 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from access.state_bucket import BucketError
 from engine.crypto import Crypter
+from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
 from engine.passphrase import passphrase
 from engine.project import Project, check_stack_name
@@ -40,7 +42,13 @@ def main(argv: list[str] | None = None) -> int:
         return command(options)
     except EngineError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    except BucketError as error:
+        print(  # noqa: T201
+            f"error: {error.filename}: {error.strerror}; nothing was changed. Look at the address "
+            "and the keys of the state backend (PULUMI_BACKEND_URL, AWS_ACCESS_KEY_ID)",
+            file=sys.stderr,
+        )
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("-d", "--debug", action="store_true", help="show debug messages")
         if name != "preview":
             command.add_argument("-y", "--yes", action="store_true", help="do not ask")
+            command.add_argument(
+                "--wait",
+                type=_seconds,
+                default=0.0,
+                metavar="5m",
+                help="how long to wait for another operation on the stack (not at all)",
+            )
         if name != "refresh":
             command.add_argument("-r", "--refresh", action="store_true", help="refresh first")
         command.add_argument(
@@ -83,6 +98,13 @@ def _parser() -> argparse.ArgumentParser:
     stack.add_argument("action", choices=["ls", "rm"], help="list, or remove")
     stack.add_argument("-y", "--yes", action="store_true", help="rm: do not ask")
     return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text) / SECOND
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _operate(options: argparse.Namespace) -> int:

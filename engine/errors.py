@@ -5,6 +5,10 @@ class EngineError(Exception):
     """A fault with a message that names the value, the bound and the next action."""
 
 
+class LockedError(EngineError):
+    """Another process works on the stack, or may."""
+
+
 class UnsupportedError(EngineError):
     """The program asks for something that only the pulumi CLI can do."""
 

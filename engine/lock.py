@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import files
-from engine.errors import EngineError
+from engine.errors import EngineError, LockedError
 
 BOOT = "bootId"
 NAMESPACE = "pidNamespace"
@@ -32,6 +32,13 @@ LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs"
 FIRST_NAMESPACE = "pid:[4026531836]"
 CLI_NAME = "pulumi"
 ENDED = "ZX"  # states of a process that only its parent still knows
+RUN = "run"
+# Where services that run pipelines tell the address of a run; parts that are joined.
+RUNS: tuple[tuple[str, ...], ...] = (
+    ("GITHUB_SERVER_URL", "/", "GITHUB_REPOSITORY", "/actions/runs/", "GITHUB_RUN_ID"),
+    ("CI_JOB_URL",),  # GitLab
+    ("BUILD_URL",),  # Jenkins
+)
 
 Holder = dict[str, Any]  # what a lock file says
 
@@ -67,7 +74,7 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[list[str]]:
         # Of two engines one always proceeds: only one at a time looks for locks and sets its own.
         with files.exclusive(folder):
             notes = _clear(folder)
-            content = json.dumps(_myself(timestamp)).encode()
+            content = json.dumps(myself(timestamp)).encode()
             stack.callback(mine.unlink, missing_ok=True)
             descriptor = files.begin(mine, content, temporary, locked=True)
             stack.callback(os.close, descriptor)
@@ -94,7 +101,8 @@ def cancel(folder: Path) -> int:
     return removed
 
 
-def _myself(timestamp: str) -> Holder:
+def myself(timestamp: str) -> Holder:
+    """What a lock of this process says."""
     pid = os.getpid()
     return {
         "pid": pid,
@@ -104,7 +112,38 @@ def _myself(timestamp: str) -> Holder:
         BOOT: _boot(),
         NAMESPACE: _namespace(),
         START: _status(pid)[1],
+        **({RUN: run} if (run := _run()) else {}),
     }
+
+
+def _run() -> str:
+    """Address of the pipeline's run that this process is part of, "" for none."""
+    for parts in RUNS:
+        texts = [os.environ.get(part, "") if part.isupper() else part for part in parts]
+        if all(texts):
+            return "".join(texts)
+    return ""
+
+
+def told(holder: Holder) -> str:
+    """Who holds a lock, from which run, since when.
+
+    Raises:
+        LookupError, TypeError: it does not say so.
+    """
+    who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
+    who += f" since {holder['timestamp']}"
+    return f"{who}, in {holder[RUN]}" if holder.get(RUN) else who
+
+
+def refused(verdict: Verdict, who: str, stack: str) -> LockedError:
+    """What to tell whoever wants a stack that another process holds, or may."""
+    if verdict is Verdict.ALIVE:
+        return LockedError(f"the stack is locked by {who}; wait for that process to end")
+    return LockedError(
+        f"the stack is locked by {who}; wait for it to end, or when you are sure that it is dead: "
+        f"python -m engine cancel -s {stack}"
+    )
 
 
 def _clear(folder: Path, but: Path | None = None) -> list[str]:
@@ -121,13 +160,8 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
         if verdict is Verdict.DEAD:
             path.unlink(missing_ok=True)
             notes.append(f"the lock of {who} was removed: that process is dead")
-        elif verdict is Verdict.ALIVE:
-            raise EngineError(f"the stack is locked by {who}; wait for that process to end")
-        elif verdict is Verdict.UNKNOWN:
-            raise EngineError(
-                f"the stack is locked by {who}; wait for it to end, or when you are sure that it "
-                f"is dead: python -m engine cancel -s {folder.name}"
-            )
+        elif verdict is not Verdict.GONE:
+            raise refused(verdict, who, folder.name)
     return notes
 
 
@@ -143,8 +177,7 @@ def _judge(path: Path) -> tuple[Verdict, str]:
     with os.fdopen(descriptor, "rb") as file:
         try:
             holder: Holder = json.loads(file.read())
-            who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
-            who += f" since {holder['timestamp']}"
+            who = told(holder)
             pid, marked = int(holder["pid"]), BOOT in holder
         except (OSError, ValueError, KeyError, TypeError):
             return Verdict.UNKNOWN, f"an unknown process, by the lock {path}"
@@ -156,15 +189,20 @@ def _judge(path: Path) -> tuple[Verdict, str]:
             return Verdict.GONE, who
     local = _is_local(path)
     if marked:
-        dead = local or _has_ended(holder, pid)
+        dead = local or has_ended(holder, pid)
     else:
         dead = local and holder["hostname"] == socket.gethostname() and _no_cli_has(pid)
     return (Verdict.DEAD if dead else Verdict.UNKNOWN), who
 
 
-def _has_ended(holder: Holder, pid: int) -> bool:
+def is_here(holder: Holder) -> bool:
+    """True when the process of an engine would be seen here."""
+    return (holder.get(BOOT), holder.get(NAMESPACE)) == (_boot(), _namespace())
+
+
+def has_ended(holder: Holder, pid: int) -> bool:
     """True when a process of an engine that would be seen here is not there."""
-    if (holder[BOOT], holder.get(NAMESPACE)) != (_boot(), _namespace()):
+    if not is_here(holder):
         return False
     import psutil  # noqa: PLC0415 (not at the top: reading a state needs none)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from engine.command.schema import hidden
@@ -13,13 +15,15 @@ from engine.context import Context
 from engine.crypto import Crypter
 from engine.deletion import delete_rest
 from engine.display import Display
-from engine.errors import EngineError
+from engine.errors import EngineError, LockedError
 from engine.journal import Journal
 from engine.live import recover, refresh
 from engine.passphrase import passphrase
 from engine.program import program_folder, run_program
 from engine.project import Project, Settings, read_settings
 from engine.state import Backend, State
+
+LOOK_SECONDS = 1.0  # between looks at a lock that is waited for
 
 
 class Operation:
@@ -62,8 +66,8 @@ class Operation:
         """
         if self._dry_run:
             return self._run()
-        with self._backend.lock(self._project.name, self._stack) as notes:
-            for note in notes:
+        with ExitStack() as held:
+            for note in self._lock(held):
                 self._display.message("warning", note, "")
             return self._run()
 
@@ -73,6 +77,21 @@ class Operation:
         self._display.message("warning", "stopping: finishing the steps in hand", "")
         if self._context is not None:
             self._context.cancel()
+
+    def _lock(self, held: ExitStack) -> list[str]:
+        """Hold the stack, once whoever holds it has ended; notes on what was found."""
+        until, waits = time.monotonic() + self._options.wait, False
+        while True:
+            try:
+                return held.enter_context(self._backend.lock(self._project.name, self._stack))
+            except LockedError as error:
+                if self._stopped or time.monotonic() >= until:
+                    raise
+                if not waits:
+                    text = f"{error}. Waiting for up to {self._options.wait:g} s"
+                    self._display.message("warning", text, "")
+                waits = True
+            time.sleep(LOOK_SECONDS)
 
     def _run(self) -> bool:
         phrase = passphrase()
@@ -111,7 +130,7 @@ class Operation:
             try:
                 journal.flush()
                 self._backend.archive(self._project.name, self._stack)
-            except EngineError as error:
+            except (EngineError, OSError) as error:
                 context.fail("state", error)
         return self._report(context)
 

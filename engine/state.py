@@ -1,4 +1,4 @@
-"""Pulumi's file backend: stack files, their backups and locks, written so that nothing is lost.
+"""Pulumi's backends of files: states, their backups and locks, written so that nothing is lost.
 
 They are the pulumi CLI's own (`access/state_folder.py`), so either tool can take over the other's
 stack. History files are left out.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from access import state_folder
-from access.state_folder import ORGANIZATION
-from engine import files, lock
+from access.state_bucket import BucketPath, BucketUrlError
+from access.state_folder import ORGANIZATION, Place
+from engine import bucket_lock, files, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.project import Project
@@ -55,30 +55,36 @@ def now() -> str:
 
 
 class Backend:
-    """A folder with the states of stacks.
+    """A folder, or a bucket, with the states of stacks.
 
     Args:
-        url: `file://…` as in PULUMI_BACKEND_URL, or "" for the backend of the logged-in user.
+        url: `file://…` or `s3://…` as in PULUMI_BACKEND_URL, or "" for the backend of the logged-in
+            user.
         root: folder that a relative url is relative to.
 
     Raises:
-        UnsupportedError: the url is not one of a folder.
+        UnsupportedError: the url is of another kind.
+        EngineError: it is the url of a bucket, and cannot be used.
     """
 
     def __init__(self, url: str, root: Path) -> None:
         url = url or state_folder.logged_in()
-        folder = state_folder.find(url, root)
+        try:
+            folder = state_folder.find(url, root)
+        except BucketUrlError as error:
+            raise EngineError(str(error)) from None
         if folder is None:
             raise UnsupportedError(f"the state backend {url!r}")
         self.folder = folder
-        self.url = f"{state_folder.SCHEME}{folder.parent}"
+        scheme = "" if isinstance(folder, BucketPath) else state_folder.SCHEME
+        self.url = f"{scheme}{folder.parent}"
 
     @classmethod
     def of(cls, project: Project) -> Backend:
         """The backend that PULUMI_BACKEND_URL, else the project, else the user's login names."""
         return cls(os.environ.get(state_folder.URL) or project.backend_url, project.root)
 
-    def stack_file(self, project: str, stack: str) -> Path:
+    def stack_file(self, project: str, stack: str) -> Place:
         """The stack's state file."""
         return state_folder.stack_file(self.folder, project, stack)
 
@@ -86,7 +92,7 @@ class Backend:
         """Names of the project's stacks that have a state."""
         return sorted(path.stem for path in (self.folder / "stacks" / project).glob("*.json"))
 
-    def backups(self, project: str, stack: str) -> list[Path]:
+    def backups(self, project: str, stack: str) -> list[Place]:
         """Copies of earlier states, the newest first."""
         beside = self.stack_file(project, stack).with_suffix(".json.bak")
         archived = state_folder.archived(self.folder, project, stack)
@@ -203,7 +209,8 @@ class Backend:
     def remove(self, project: str, stack: str) -> None:
         """Forget the stack: its state and backups."""
         path = self.stack_file(project, stack)
-        shutil.rmtree(self.folder / "backups" / project / stack, ignore_errors=True)
+        for copy in state_folder.archived(self.folder, project, stack):
+            copy.unlink(missing_ok=True)
         path.with_suffix(".json.bak").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
 
@@ -218,10 +225,13 @@ class Backend:
             EngineError: another process holds it.
         """
         folder = self._locks(project, stack)
-        temporary = self._temporary(project, stack, "lock")
         with ExitStack() as held:
             try:
-                notes = held.enter_context(lock.held(folder, temporary, now()))
+                if isinstance(folder, BucketPath):
+                    notes = held.enter_context(bucket_lock.held(folder, now()))
+                else:
+                    beside = temporary(self.folder, project, stack, "lock")
+                    notes = held.enter_context(lock.held(folder, beside, now()))
             except OSError as error:
                 raise EngineError(
                     f"the lock folder {folder} cannot be written ({error.strerror}); make room "
@@ -235,36 +245,46 @@ class Backend:
         Raises:
             EngineError: the process of one is alive.
         """
-        return lock.cancel(self._locks(project, stack))
+        folder = self._locks(project, stack)
+        return bucket_lock.cancel(folder) if isinstance(folder, BucketPath) else lock.cancel(folder)
 
-    def _locks(self, project: str, stack: str) -> Path:
+    def _locks(self, project: str, stack: str) -> Place:
         return self.folder / "locks" / ORGANIZATION / project / stack
 
-    def _temporary(self, project: str, stack: str, use: str) -> Path:
-        # In the backend's top folder, so that a list of stacks never has half a file. One name for
-        # a stack, whose lock is held: the next write takes over the leftover of a kill.
-        return self.folder / f".tmp-{use}-{project}~{stack}"  # no name of a stack holds a ~
-
-    def _write(self, project: str, stack: str, path: Path, content: bytes) -> None:
-        # Secrets inside are encrypted; the rest is nobody else's business either.
-        temporary = self._temporary(project, stack, "state")
+    def _write(self, project: str, stack: str, path: Place, content: bytes) -> None:
         try:
-            files.make_folder(path.parent)
             meta = self.folder / "meta.yaml"
             if not meta.exists():
-                files.replace(meta, b"version: 1\n", temporary)
-            files.replace(path, content, temporary)
+                self._put(project, stack, meta, b"version: 1\n")
+            self._put(project, stack, path, content)
         except OSError as error:
             raise EngineError(
                 f"{path} could not be written ({error.strerror}); the last good state is kept: "
                 "make room for it and run the command again"
             ) from None
 
+    def _put(self, project: str, stack: str, path: Place, content: bytes) -> None:
+        # Secrets inside are encrypted; the rest is nobody else's business either.
+        if isinstance(path, Path):
+            files.make_folder(path.parent)
+            files.replace(path, content, temporary(self.folder, project, stack, "state"))
+        else:
+            path.write_bytes(content)
+
     def _damaged(self, project: str, stack: str, what: str) -> EngineError:
         path = self.stack_file(project, stack)
         backups = self.backups(project, stack)
         action = f"restore it: cp {backups[0]} {path}" if backups else "there is no backup of it"
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
+
+
+def temporary(folder: Place, project: str, stack: str, use: str) -> Path:
+    """A name for a file that is being written for a stack in a folder of states.
+
+    It is in the top folder, so that a list of stacks never has half a file. There is one for a
+    stack, whose lock is held: the next write takes over the leftover of a kill.
+    """
+    return Path(str(folder)) / f".tmp-{use}-{project}~{stack}"  # no name of a stack holds a ~
 
 
 def _check_resources(resources: list[Entry], stack: str, project: str) -> None:

@@ -21,6 +21,7 @@ import pulumi
 import yaml
 
 from access import state_folder
+from access.state_bucket import BucketUrlError
 from access.state_folder import ORGANIZATION
 
 ID_BYTES = 4
@@ -106,7 +107,11 @@ def find(folder: Path) -> Backend:
         BackendError: Pulumi.yaml cannot be read.
     """
     url = os.environ.get(state_folder.URL) or _named(folder) or state_folder.logged_in()
-    return Backend(url=url, folder=state_folder.find(url, folder))
+    try:
+        found = state_folder.find(url, folder)
+    except BucketUrlError as error:
+        raise BackendError(str(error)) from None
+    return Backend(url=url, folder=found if isinstance(found, Path) else None)
 
 
 def project_folder() -> Path:

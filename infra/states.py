@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from access import state_folder
-from access.state_folder import ORGANIZATION, DamagedStateError
+from access import state_bucket, state_folder
+from access.state_bucket import BucketError
+from access.state_folder import ORGANIZATION, DamagedStateError, Place
 from infra import backend
 from infra.backend import Backend
 from infra.hosts.sources import CLOUDS
@@ -67,14 +68,20 @@ def read(folder: Path, place: Backend) -> list[Stack]:
     Raises:
         StateError: one of them cannot be read.
     """
-    if place.folder is not None:
-        return [_stack(*found) for found in _states(place.folder)]
+    if (where := place.folder or state_bucket.find(place.url)) is not None:
+        try:
+            return [_stack(*found) for found in _states(where)]
+        except BucketError as error:
+            raise StateError(
+                f"{error.filename}: {error.strerror}; look at the address and the keys of the "
+                "state backend. Nothing was ended"
+            ) from None
     return [_stack(*found) for found in _exports(folder, place.url)]
 
 
-def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
-    """Yield project, stack and deployment of each state in a folder."""
-    for backup in sorted((place / "backups").glob("*/*")):
+def _states(place: Place) -> Iterator[tuple[str, str, Any]]:
+    """Yield project, stack and deployment of each state in a folder or bucket."""
+    for backup in _sorted(place / "backups", "*/*"):
         names = backup.parent.name, backup.name
         state = state_folder.stack_file(place, *names)
         if state_folder.archived(place, *names) and not state.exists():
@@ -82,12 +89,12 @@ def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
                 f"the state {state} is missing, but there are copies of it; restore it, or remove "
                 f"{backup} if the stack was removed on purpose. Nothing was ended"
             )
-    if old := sorted((place / "stacks").glob("*.json*")):
+    if old := _sorted(place / "stacks", "*.json*"):
         raise StateError(
             f"{old[0]} is a state of no project, as old versions of the pulumi CLI wrote them: run "
             "pulumi state upgrade. Nothing was ended"
         )
-    for path in sorted((place / "stacks").glob("*/*.json*")):
+    for path in _sorted(place / "stacks", "*/*.json*"):
         if path.name.endswith((".bak", ".attrs")):
             continue
         try:
@@ -97,6 +104,10 @@ def _states(place: Path) -> Iterator[tuple[str, str, Any]]:
             raise StateError(
                 f"the state {path} cannot be read ({error}); restore it first. Nothing was ended"
             ) from error
+
+
+def _sorted(folder: Place, pattern: str) -> list[Place]:
+    return sorted(folder.glob(pattern), key=str)
 
 
 def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any, str]]:

@@ -15,7 +15,7 @@ from access.state_folder import DamagedStateError
         ("file://states", "/project/states/.pulumi"),
         ("file:///states", "/states/.pulumi"),
         ("file://~", "/home-of-ada/.pulumi"),
-        ("s3://states", None),
+        ("gs://states", None),
         ("https://api.example.com", None),
     ],
 )

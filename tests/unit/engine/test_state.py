@@ -3,15 +3,16 @@
 import json
 import os
 import random
+import re
 import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError, UnsupportedError
+from engine.errors import EngineError
 from engine.project import Project
-from engine.state import BACKUPS_KEPT, Backend
+from engine.state import BACKUPS_KEPT, Backend, temporary
 
 SHARED_SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
 
@@ -382,7 +383,7 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(stack):  # F38
 def test_two_stacks_never_share_a_temporary_file(tmp_path):
     backend = Backend(f"file://{tmp_path}", Path())
     names = [("a", "b-c"), ("a-b", "c"), ("a", "b.c"), ("a.b", "c")]
-    found = {backend._temporary(*name, use) for name in names for use in ("state", "lock")}
+    found = {temporary(backend.folder, *name, use) for name in names for use in ("state", "lock")}
     assert len(found) == 2 * len(names)
 
 
@@ -428,9 +429,17 @@ def test_a_removed_stack_leaves_nothing(stack):
     stack.up()
 
 
-@pytest.mark.parametrize("url", ["s3://bucket", "https://api.example"])
-def test_other_backends_are_refused(url):
-    with pytest.raises(UnsupportedError, match="the state backend"):
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://api.example", "does not know the state backend 'https://api.example'"),
+        ("gs://states", "does not know the state backend"),
+        ("s3://", "names no bucket: write s3://BUCKET"),
+        ("s3://states?end=x", "unknown parameters end; known are endpoint, region"),
+    ],
+)
+def test_other_backends_are_refused(url, said):
+    with pytest.raises(EngineError, match=re.escape(said)):
         Backend(url, Path())
 
 

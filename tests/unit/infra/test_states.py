@@ -169,7 +169,7 @@ def test_other_backends_are_read_by_the_cli(project, monkeypatch):
     export = project.parent / "export.json"
     export.write_text(json.dumps({"version": 3, "deployment": DEPLOYMENT}))
     monkeypatch.setenv("EXPORT", str(export))
-    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "gs://states")
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     assert _read(project) == [EXPECTED]
     monkeypatch.setenv("PULUMI_BACKEND_URL", "https://api.example.com")

@@ -1,0 +1,228 @@
+"""Pulumi's S3 backend: what a folder of states holds, as objects of a bucket.
+
+`s3://states/team?endpoint=http://127.0.0.1:9000&region=us-east-1&s3ForcePathStyle=true`, as the
+pulumi CLI has it: the path is a prefix, the query says how to reach the store. Keys are those of
+the AWS environment (AWS_ACCESS_KEY_ID, a profile, a role).
+
+Boto3 itself, and no library that looks like a file system: those keep copies on disk, and a state
+must never come from a copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+SCHEME = "s3://"
+# Parameters of the URL, and what they are for boto3.
+PATH_STYLE = ("s3ForcePathStyle", "use_path_style")
+PLAIN_HTTP = ("disableSSL", "disable_https")
+IGNORED = ("awssdk",)  # which of the CLI's two SDKs for AWS
+KNOWN = ("endpoint", "region", "profile", *PATH_STYLE, *PLAIN_HTTP, *IGNORED)
+TRUE = ("true", "1", "t")
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
+MISSING = ("404", "NoSuchKey", "NotFound")
+CONFLICT = ("412", "PreconditionFailed", "ConditionalRequestConflict")
+
+
+class BucketUrlError(ValueError):
+    """The URL of a bucket cannot be used; the message says why and what to do."""
+
+
+class BucketError(OSError):
+    """The store refuses, or does not answer; the message says what it was asked for."""
+
+
+@dataclass(frozen=True)
+class BucketPath:
+    """A name in a bucket, with those methods of `pathlib.Path` that states need.
+
+    They raise FileNotFoundError and FileExistsError as those of a path do, else BucketError.
+
+    Attributes:
+        url: how the bucket is reached, as PULUMI_BACKEND_URL has it.
+        key: the name.
+    """
+
+    url: str
+    key: PurePosixPath
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{urlsplit(self.url).netloc}/{self.key}"
+
+    def __truediv__(self, name: str) -> BucketPath:
+        return BucketPath(self.url, self.key / name)
+
+    def __lt__(self, other: BucketPath) -> bool:
+        return self.key < other.key
+
+    @property
+    def parent(self) -> BucketPath:
+        """The name without its last part."""
+        return BucketPath(self.url, self.key.parent)
+
+    @property
+    def name(self) -> str:
+        """Last part of the name."""
+        return self.key.name
+
+    @property
+    def stem(self) -> str:
+        """Last part without its last suffix."""
+        return self.key.stem
+
+    @property
+    def suffixes(self) -> list[str]:
+        """Suffixes of the last part."""
+        return self.key.suffixes
+
+    def with_suffix(self, suffix: str) -> BucketPath:
+        """The name with another suffix."""
+        return BucketPath(self.url, self.key.with_suffix(suffix))
+
+    def exists(self) -> bool:
+        """True when there is such an object."""
+        try:
+            self._call("head_object")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read_bytes(self) -> bytes:
+        """What the object holds."""
+        return self.read_tagged()[0]
+
+    def read_tagged(self) -> tuple[bytes, str]:
+        """What the object holds, and a tag of just this content."""
+        answer = self._call("get_object")
+        with _told(self):
+            return answer["Body"].read(), str(answer["ETag"])
+
+    def write_bytes(self, content: bytes) -> None:
+        """Put an object in place of another: all of it, or nothing."""
+        self._call("put_object", Body=content)
+
+    def create(self, content: bytes) -> None:
+        """Put an object where there is none.
+
+        Raises:
+            FileExistsError: there is one. Of those who create at the same time one succeeds.
+        """
+        self._call("put_object", Body=content, IfNoneMatch="*")
+
+    def replace(self, content: bytes, tag: str) -> None:
+        """Put an object in place of the one with a tag.
+
+        Raises:
+            FileExistsError: there is another by now, or none.
+        """
+        try:
+            self._call("put_object", Body=content, IfMatch=tag)
+        except FileNotFoundError:
+            raise FileExistsError(errno.EEXIST, "it is gone", str(self)) from None
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        """Delete the object."""
+        if not missing_ok and not self.exists():
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
+        self._call("delete_object")
+
+    def glob(self, pattern: str) -> Iterator[BucketPath]:
+        """Names below this one, each once; those that others have as a prefix are among them."""
+        parts = pattern.split("/")
+        start = f"{self.key}/"
+        seen: set[PurePosixPath] = set()
+        with _told(self):
+            pages = _client(self.url).get_paginator("list_objects_v2")
+            bucket = urlsplit(self.url).netloc
+            for page in pages.paginate(Bucket=bucket, Prefix=start):
+                for each in page.get("Contents", ()):
+                    found = each["Key"].removeprefix(start).split("/")[: len(parts)]
+                    key = self.key.joinpath(*found)
+                    fits = len(found) == len(parts) and all(map(fnmatchcase, found, parts))
+                    if fits and key not in seen:
+                        seen.add(key)
+                        yield BucketPath(self.url, key)
+
+    def _call(self, name: str, **more: Any) -> Any:
+        with _told(self):
+            bucket = urlsplit(self.url).netloc
+            return getattr(_client(self.url), name)(Bucket=bucket, Key=str(self.key), **more)
+
+
+def find(url: str) -> BucketPath | None:
+    """Return the place of a backend's states in a bucket, None for a backend that is none.
+
+    Args:
+        url: of the backend.
+
+    Raises:
+        BucketUrlError: it names a bucket, and something that is not known.
+    """
+    if not url.startswith(SCHEME):
+        return None
+    parts = urlsplit(url)
+    if not parts.netloc:
+        raise BucketUrlError(f"the state backend {url!r} names no bucket: write s3://BUCKET")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(given.keys() - set(KNOWN)):
+        raise BucketUrlError(
+            f"the state backend {url!r} has the unknown parameters {', '.join(unknown)}; known "
+            f"are {', '.join(KNOWN)}"
+        )
+    return BucketPath(url, PurePosixPath(parts.path.strip("/")) / ".pulumi")
+
+
+@functools.cache
+def _client(url: str) -> Any:
+    import boto3  # noqa: PLC0415 (slow, and states in a folder need none)
+    from botocore.config import Config  # noqa: PLC0415
+
+    given = dict(parse_qsl(urlsplit(url).query))
+    endpoint = given.get("endpoint")
+    plain = any(given.get(name) in TRUE for name in PLAIN_HTTP)
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{'http' if plain else 'https'}://{endpoint}"
+    path_style = any(given.get(name) in TRUE for name in PATH_STYLE)
+    session = boto3.Session(profile_name=given.get("profile"), region_name=given.get("region"))
+    return session.client(
+        "s3",
+        endpoint_url=endpoint,
+        use_ssl=not plain,
+        config=Config(
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+            s3={"addressing_style": "path" if path_style else "auto"},
+            # Stores that are not Amazon's know no newer checksums.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+@contextmanager
+def _told(path: BucketPath) -> Iterator[None]:
+    """Raise what a store answers as a file system would."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 (as above)
+
+    try:
+        yield
+    except ClientError as error:
+        answer = error.response.get("Error", {})
+        code = str(answer.get("Code", ""))
+        text = f"the store answers {code}: {answer.get('Message', '')}"
+        if code in MISSING:
+            raise FileNotFoundError(errno.ENOENT, text, str(path)) from None
+        if code in CONFLICT:
+            raise FileExistsError(errno.EEXIST, text, str(path)) from None
+        raise BucketError(errno.EIO, text, str(path)) from None
+    except BotoCoreError as error:
+        raise BucketError(errno.EIO, " ".join(str(error).split()), str(path)) from None

@@ -1,0 +1,96 @@
+"""The lock of a stack whose state is in a bucket: an object that one process at a time can make.
+
+The pulumi CLI writes an object of its own and looks for others; what it finds here is one. Between
+engines the store decides: of several that create the same object one succeeds (If-None-Match).
+No flock reaches another machine, so only a process of this one can be told to be dead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from access.state_bucket import BucketPath
+from engine import lock
+from engine.errors import EngineError
+from engine.lock import Verdict
+
+NAME = "engine.json"
+
+
+@contextmanager
+def held(folder: BucketPath, timestamp: str) -> Iterator[list[str]]:
+    """Hold a stack for one operation, like `lock.held`.
+
+    Raises:
+        LockedError: another process holds the stack.
+        OSError: the lock cannot be written.
+    """
+    mine, content = folder / NAME, json.dumps(lock.myself(timestamp)).encode()
+    notes = []
+    try:
+        mine.create(content)
+    except FileExistsError:
+        notes += _taken_over(mine, content)
+    try:
+        for path in folder.glob("*.json"):
+            if path != mine:
+                _, verdict, who = _judge(path)
+                if verdict is not Verdict.GONE:
+                    raise lock.refused(verdict, who, folder.name)
+        yield notes
+    finally:
+        # One that was cancelled meanwhile may be another's by now. One that a store that is gone
+        # keeps is taken over by the next operation from here.
+        with suppress(OSError):
+            if mine.read_bytes() == content:
+                mine.unlink(missing_ok=True)
+
+
+def cancel(folder: BucketPath) -> int:
+    """Remove a stack's locks, like `lock.cancel`."""
+    removed = 0
+    for path in folder.glob("*.json"):
+        _, verdict, who = _judge(path)
+        if verdict is Verdict.ALIVE:
+            raise EngineError(
+                f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
+                "process to end, or end it"
+            )
+        path.unlink(missing_ok=True)
+        removed += verdict is not Verdict.GONE
+    return removed
+
+
+def _taken_over(path: BucketPath, content: bytes) -> list[str]:
+    """Put a lock in place of a dead process's; the notes that say so.
+
+    Raises:
+        LockedError: its process is alive, or may be.
+    """
+    tag, verdict, who = _judge(path)
+    if verdict not in (Verdict.DEAD, Verdict.GONE):
+        raise lock.refused(verdict, who, path.parent.name)
+    try:
+        path.replace(content, tag) if tag else path.create(content)
+    except FileExistsError:  # another was quicker
+        _, verdict, who = _judge(path)
+        raise lock.refused(verdict, who, path.parent.name) from None
+    return [f"the lock of {who} was removed: that process is dead"] if tag else []
+
+
+def _judge(path: BucketPath) -> tuple[str, Verdict, str]:
+    """Tag of a lock, what is known of its process, and who that is."""
+    try:
+        content, tag = path.read_tagged()
+    except FileNotFoundError:
+        return "", Verdict.GONE, "another process"
+    try:
+        holder: lock.Holder = json.loads(content)
+        who, pid = lock.told(holder), int(holder["pid"])
+    except (ValueError, LookupError, TypeError):
+        return tag, Verdict.UNKNOWN, f"an unknown process, by the lock {path}"
+    if not lock.is_here(holder):
+        return tag, Verdict.UNKNOWN, who
+    return tag, Verdict.DEAD if lock.has_ended(holder, pid) else Verdict.ALIVE, who

@@ -1,0 +1,195 @@
+"""States in a bucket of a real object store: as in a folder, and safe between machines."""
+
+import json
+import os
+import signal
+import socket
+
+import pytest
+from botocore.exceptions import ClientError
+
+from access import state_bucket
+from cluster import versitygw_store
+from engine.state import Backend
+from infra import backend, states
+from tests import stores
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+LOCK = "team/.pulumi/locks/organization/files/dev/{}.json"
+
+
+@pytest.fixture(scope="module")
+def store(store_program, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    with stores.bare(versitygw_store.KIND, store_program, folder) as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(store, engine, monkeypatch):
+    """A stack whose state is in an empty bucket; a client of that."""
+    keys = {"AWS_ACCESS_KEY_ID": store.root.access, "AWS_SECRET_ACCESS_KEY": store.root.secret}
+    endpoint = f"endpoint={store.endpoint}&region={stores.REGION}&s3ForcePathStyle=true"
+    engine.environment |= keys | {
+        "PULUMI_BACKEND_URL": f"s3://{stores.BUCKET}/team?{endpoint}",
+        "GITHUB_SERVER_URL": "https://git.example",
+        "GITHUB_REPOSITORY": "team/cluster",
+        "GITHUB_RUN_ID": "7",
+    }
+    for key, value in keys.items():
+        monkeypatch.setenv(key, value)
+    yield store.s3
+    for name in names(store.s3):
+        store.s3.delete_object(Bucket=stores.BUCKET, Key=name)
+
+
+def names(s3):
+    found = s3.list_objects_v2(Bucket=stores.BUCKET).get("Contents", ())
+    return {each["Key"] for each in found}
+
+
+def put(s3, name, **fields):
+    body = json.dumps({"username": "ada", "timestamp": "2001-01-01T00:00:00Z"} | fields)
+    s3.put_object(Bucket=stores.BUCKET, Key=LOCK.format(name), Body=body)
+
+
+def test_a_stack_lives_in_a_bucket(engine, bucket):
+    engine.declare(a={"text": "1"})
+    code, output = engine.run("up", "--yes")
+    assert code == 0, output
+    assert engine.run("up", "--yes", "--expect-no-changes")[0] == 0
+    engine.declare(a={"text": "2"})
+    assert engine.run("up", "--yes", "--refresh")[0] == 0
+    assert engine.files() == {"a": "2"}
+    # By the names that the CLI gives them, and with the former state beside.
+    found = names(bucket)
+    assert {"team/.pulumi/meta.yaml", "team/.pulumi/stacks/files/dev.json"} <= found
+    assert "team/.pulumi/stacks/files/dev.json.bak" in found
+    assert sum(name.startswith("team/.pulumi/backups/files/dev/dev.") for name in found) == 2
+    assert not any("locks" in name for name in found)
+    assert engine.run("stack", "ls") == (0, "dev\n")
+    # The reaper of instances that no stack knows reads them too.
+    place = backend.Backend(url=engine.environment["PULUMI_BACKEND_URL"], folder=None)
+    assert [(each.project, each.name) for each in states.read(engine.project, place)] == [
+        ("files", "dev")
+    ]
+    assert engine.run("destroy", "--yes")[0] == 0
+    assert engine.run("stack", "rm", "--yes")[0] == 0
+    assert names(bucket) == {"team/.pulumi/meta.yaml"}
+
+
+@pytest.mark.timeout(120)
+def test_of_two_at_once_one_waits_or_is_refused(engine, bucket):
+    engine.declare(a={"text": "1"})
+    first = engine.start("up", "--yes", delay=3)
+    wait_for("its lock", lambda: LOCK.format("engine") in names(bucket), 20)
+    code, output = engine.run("up", "--yes")
+    assert code == 1
+    assert "the stack is locked by" in output
+    assert "in https://git.example/team/cluster/actions/runs/7; wait for that process" in output
+    code, output = engine.run("cancel")
+    assert code == 1
+    assert "is alive and works on the stack" in output
+    engine.declare(a={"text": "2"})
+    code, output = engine.run("up", "--yes", "--wait", "1m")
+    assert code == 0, output
+    assert "Waiting for up to 60 s" in output
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert engine.files() == {"a": "2"}
+    # Of many that begin at once one at least proceeds, and no two do so together.
+    many = [engine.start("up", "--yes", delay=0.2) for _ in range(6)]
+    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in many]
+    assert all("the stack is locked by" in output for output, code in ended if code != 0)
+    assert any(code == 0 for _, code in ended)
+    assert engine.files() == {"a": "2"}
+    assert not any("locks" in name for name in names(bucket))
+
+
+def test_the_lock_of_a_killed_engine_is_taken_over(engine, bucket):
+    engine.declare(a={"text": "1"})
+    process = engine.start("up", "--yes", delay=5)
+    wait_for("a file, whose create has not returned", engine.files, 20)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert LOCK.format("engine") in names(bucket)
+    code, output = engine.run("up", "--yes")
+    assert code == 0, output
+    assert "was removed: that process is dead" in output
+    assert engine.files() == {"a": "1"}
+
+
+def test_a_lock_of_another_machine_or_of_the_cli_is_respected(engine, bucket):
+    engine.declare(a={"text": "1"})
+    elsewhere = {"hostname": "runner-3", "pid": 1, "bootId": "x", "pidNamespace": "y"}
+    cli = {"hostname": socket.gethostname(), "pid": 1}
+    for name, fields in (("engine", elsewhere), ("3f1c", cli)):
+        put(bucket, name, **fields)
+        code, output = engine.run("up", "--yes")
+        assert code == 1
+        assert f"locked by ada@{fields['hostname']} (pid 1) since 2001" in output
+        assert "python -m engine cancel -s dev" in output
+        assert engine.files() == {}
+        assert engine.run("cancel") == (0, "1 lock(s) removed\n")
+    bucket.put_object(Bucket=stores.BUCKET, Key=LOCK.format("engine"), Body=b"[]")
+    assert "an unknown process" in engine.run("up", "--yes")[1]
+    assert engine.run("cancel")[0] == 0
+    assert engine.run("up", "--yes")[0] == 0
+
+
+def test_a_store_that_refuses_or_is_gone_is_one_message(engine, bucket, store, tmp_path):
+    engine.declare(a={"text": "1"})
+    url = engine.environment["PULUMI_BACKEND_URL"]
+    for changed, said in (
+        ({"PULUMI_BACKEND_URL": url.replace(stores.BUCKET, "none")}, "NoSuchBucket"),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"),
+    ):
+        kept = dict(engine.environment)
+        engine.environment |= changed
+        code, output = engine.run("up", "--yes")
+        engine.environment = kept
+        assert code == 1
+        assert said in output
+        assert "Traceback" not in output
+        assert engine.files() == {}
+    # In the middle: what was made is recorded, or is found again.
+    process = engine.start("up", "--yes", delay=2)
+    wait_for("a file, whose create has not returned", engine.files, 20)
+    store.kill()
+    try:
+        output, _ = process.communicate(timeout=100)
+        assert process.returncode == 1
+        assert "could not be written" in output
+        assert "Traceback" not in output
+    finally:
+        store.start()
+    code, output = engine.run("up", "--yes")
+    assert code == 0, output
+    assert engine.files() == {"a": "1"}
+
+
+def test_what_a_name_in_a_bucket_answers(bucket, store, engine):
+    place = Backend(engine.environment["PULUMI_BACKEND_URL"], engine.project)
+    assert place.url == f"s3://{stores.BUCKET}/team"
+    path = place.folder / "a" / "b.json"
+    assert not path.exists()
+    for call in (path.read_bytes, path.unlink, lambda: path.replace(b"", '"0"')):
+        with pytest.raises((FileNotFoundError, FileExistsError)):
+            call()
+    path.create(b"1")
+    with pytest.raises(FileExistsError):
+        path.create(b"2")
+    content, tag = path.read_tagged()
+    path.write_bytes(b"3")
+    with pytest.raises(FileExistsError):
+        path.replace(b"4", tag)
+    assert (content, path.read_bytes()) == (b"1", b"3")
+    (path.parent / "c.txt").write_bytes(b"")
+    assert [str(each) for each in place.folder.glob("*")] == [str(path.parent)]
+    assert list(place.folder.glob("*/*.json")) == [path]
+    with pytest.raises(state_bucket.BucketUrlError):
+        state_bucket.find("s3:///team")
+    with pytest.raises(ClientError):
+        store.s3.head_object(Bucket=stores.BUCKET, Key="a/b.json")
