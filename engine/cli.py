@@ -16,10 +16,11 @@ from types import FrameType
 from typing import Any
 
 from access.state_bucket import BucketError
+from engine import history, rotate
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
-from engine.passphrase import passphrase
+from engine.passphrase import passphrase, read
 from engine.project import Project, check_stack_name
 from engine.state import Backend
 from engine.values import decrypt, is_secret, mask, reveal
@@ -95,8 +96,19 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--show-secrets", action="store_true", help="print secrets in the clear")
     add("cancel", _cancel, "remove the lock that a dead process left on a stack")
     stack = add("stack", _stack, "list the stacks that have a state; or remove one")
-    stack.add_argument("action", choices=["ls", "rm"], help="list, or remove")
+    stack.add_argument(
+        "action", choices=["ls", "rm", "history"], help="list, remove, or show what was done to one"
+    )
+    stack.add_argument("-j", "--json", action="store_true", help="history: print JSON")
     stack.add_argument("-y", "--yes", action="store_true", help="rm: do not ask")
+    keys = add("secrets", _secrets, "encrypt a stack's secrets with a new key")
+    keys.add_argument("action", choices=["rotate"], help="with a new key")
+    keys.add_argument(
+        "--new-passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help="of the passphrase from now on (the same one as before)",
+    )
     return parser
 
 
@@ -171,6 +183,11 @@ def _stack(options: argparse.Namespace) -> int:
         for name in backend.stacks(project.name):
             print(name)  # noqa: T201
         return 0
+    if options.action == "history":
+        found = backend.history(project.name, stack)
+        lines = [json.dumps(found, indent=2)] if options.json else map(history.line, found)
+        print("\n".join(lines))  # noqa: T201
+        return 0
     resources = _raw_state(project, stack, backend).get("resources") or []
     if resources:
         raise EngineError(f"stack {stack} still has {len(resources)} resources; run destroy first")
@@ -179,6 +196,22 @@ def _stack(options: argparse.Namespace) -> int:
         _confirm(f"remove the stack {stack} with its backups?")
     with backend.lock(project.name, stack):
         backend.remove(project.name, stack)
+    return 0
+
+
+def _secrets(options: argparse.Namespace) -> int:
+    project, stack, backend = _place(options)
+    _raw_state(project, stack, backend)
+    old = passphrase()
+    file = options.new_passphrase_file
+    done = rotate.rotate(project, stack, backend, old, read(file) if file else old)
+    print(  # noqa: T201
+        f"{stack}: {done.resources} resources and {done.settings} settings are encrypted anew. "
+        f"{done.backups} copies of earlier states, and earlier commits of Pulumi.{stack}.yaml, "
+        "still open with the former key: change what must not be read"
+    )
+    if file:
+        print(f"from now on: PULUMI_CONFIG_PASSPHRASE_FILE={file}")  # noqa: T201
     return 0
 
 

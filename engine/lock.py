@@ -112,11 +112,11 @@ def myself(timestamp: str) -> Holder:
         BOOT: _boot(),
         NAMESPACE: _namespace(),
         START: _status(pid)[1],
-        **({RUN: run} if (run := _run()) else {}),
+        **({RUN: where} if (where := run()) else {}),
     }
 
 
-def _run() -> str:
+def run() -> str:
     """Address of the pipeline's run that this process is part of, "" for none."""
     for parts in RUNS:
         texts = [os.environ.get(part, "") if part.isupper() else part for part in parts]

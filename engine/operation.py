@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from engine import history
 from engine.command.schema import hidden
 from engine.context import Context
 from engine.crypto import Crypter
@@ -94,7 +95,7 @@ class Operation:
             time.sleep(LOOK_SECONDS)
 
     def _run(self) -> bool:
-        phrase = passphrase()
+        started, phrase = time.time(), passphrase()
         state = self._backend.load(self._project.name, self._stack, phrase)
         settings = read_settings(self._project, self._stack, state.salt)
         self._display.hide(settings.config[key] for key in settings.secret_keys)
@@ -132,7 +133,22 @@ class Operation:
                 self._backend.archive(self._project.name, self._stack)
             except (EngineError, OSError) as error:
                 context.fail("state", error)
+            self._note(context, started)
         return self._report(context)
+
+    def _note(self, context: Context, started: float) -> None:
+        update = history.Update(
+            kind=self._options.name,
+            started=started,
+            ended=time.time(),
+            succeeded=not context.failures and not context.stopping.is_set(),
+            changes=self._display.counts,
+        )
+        document = history.document(update, self._project.root)
+        try:
+            self._backend.note(self._project.name, self._stack, document)
+        except EngineError as error:  # what was done is done
+            self._display.message("warning", str(error), "")
 
     def _steps(
         self, context: Context, settings: Settings, interrupted: list[dict[str, Any]]

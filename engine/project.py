@@ -118,7 +118,9 @@ def check_stack_name(stack: str) -> str:
     return stack
 
 
-def read_settings(project: Project, stack: str, state_salt: str = "") -> Settings:
+def read_settings(
+    project: Project, stack: str, state_salt: str = "", *, phrase: str | None = None
+) -> Settings:
     """The stack's config over the schema's defaults.
 
     Args:
@@ -126,6 +128,7 @@ def read_settings(project: Project, stack: str, state_salt: str = "") -> Setting
         stack: the stack's name.
         state_salt: the encryption salt of the stack's state, for secrets of a settings file that
             has none.
+        phrase: passphrase of its secrets; this user's by default.
 
     Raises:
         EngineError: the file is no YAML, a value has the wrong type, or a secret cannot be read.
@@ -138,7 +141,7 @@ def read_settings(project: Project, stack: str, state_salt: str = "") -> Setting
 
     @functools.cache  # the key takes a moment to make, and few settings are encrypted
     def crypter() -> Crypter:
-        return Crypter(passphrase(), salt or state_salt)
+        return Crypter(passphrase() if phrase is None else phrase, salt or state_salt)
 
     secret_keys = {key for key, declared in project.schema.items() if declared.get("secret")}
 

@@ -1,7 +1,7 @@
 """Pulumi's backends of files: states, their backups and locks, written so that nothing is lost.
 
 They are the pulumi CLI's own (`access/state_folder.py`), so either tool can take over the other's
-stack. History files are left out.
+stack.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from access import state_folder
 from access.state_bucket import BucketPath, BucketUrlError
 from access.state_folder import ORGANIZATION, Place
-from engine import bucket_lock, files, lock
+from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.project import Project
@@ -206,9 +206,23 @@ class Backend:
             with suppress(OSError):  # the next operation tries again
                 old.unlink()
 
+    def note(self, project: str, stack: str, document: bytes) -> None:
+        """Keep what an operation did; `document` is what `history.document` returns."""
+        place = history.folder(self.folder, project, stack)
+        self._write(project, stack, place / history.name(stack), document)
+        for old in history.files(place)[history.KEPT :]:
+            with suppress(OSError):  # the next operation tries again
+                old.unlink()
+
+    def history(self, project: str, stack: str) -> list[dict[str, Any]]:
+        """The stack's operations, the newest first."""
+        return history.listed(history.folder(self.folder, project, stack))
+
     def remove(self, project: str, stack: str) -> None:
-        """Forget the stack: its state and backups."""
+        """Forget the stack: its state, backups and history."""
         path = self.stack_file(project, stack)
+        for noted in history.files(history.folder(self.folder, project, stack)):
+            noted.unlink(missing_ok=True)
         for copy in state_folder.archived(self.folder, project, stack):
             copy.unlink(missing_ok=True)
         path.with_suffix(".json.bak").unlink(missing_ok=True)

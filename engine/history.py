@@ -1,0 +1,137 @@
+"""What was done to a stack, when, from which commit and by whom: files as the pulumi CLI's.
+
+They are beside the states, `history/<project>/<stack>/<stack>-<ns>.history.json`, so both
+tools show each other's operations. Left out are copies of the state, since there are backups, and
+the values of settings, since the commit has them and one may be a secret that nobody declared.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from access.state_folder import Place
+from engine import lock
+
+KINDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
+KEPT = 200  # of a stack
+HEAD, DIRTY, USER, RUN = "git.head", "git.dirty", "exec.user", "ci.build.url"
+GIT_SECONDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """One operation on a stack.
+
+    Attributes:
+        kind: up, refresh or destroy.
+        started: when it began, in seconds since 1970.
+        ended: when it ended.
+        succeeded: whether all of it was done.
+        changes: number of steps by kind.
+    """
+
+    kind: str
+    started: float
+    ended: float
+    succeeded: bool
+    changes: Mapping[str, int]
+
+
+def folder(base: Place, project: str, stack: str) -> Place:
+    """Where the operations on a stack are noted, below the states of a backend."""
+    return base / "history" / project / stack
+
+
+def document(update: Update, root: Path) -> bytes:
+    """What the file of an operation holds.
+
+    Args:
+        update: the operation.
+        root: folder of the project, whose commit is noted.
+    """
+    head = _git(root, "rev-parse", "HEAD")
+    environment = {USER: getpass.getuser(), "exec.kind": "trainyard"}
+    if head:
+        environment |= {HEAD: head, DIRTY: str(bool(_git(root, "status", "--porcelain"))).lower()}
+    if run := lock.run():
+        environment[RUN] = run
+    return json.dumps(
+        {
+            "kind": KINDS[update.kind],
+            "startTime": int(update.started),
+            "message": _git(root, "log", "-1", "--format=%s"),
+            "environment": environment,
+            "config": {},
+            "result": "succeeded" if update.succeeded else "failed",
+            "endTime": int(update.ended),
+            "resourceChanges": {kind: count for kind, count in update.changes.items() if count},
+        },
+        indent=4,
+    ).encode()
+
+
+def name(stack: str) -> str:
+    """A name for the file of an operation that ends now."""
+    return f"{stack}-{time.time_ns()}.history.json"
+
+
+def files(place: Place) -> list[Place]:
+    """The files of a stack's operations, the newest first."""
+    found: list[Place] = list(place.glob("*.history.json"))
+    return sorted(found, key=lambda path: path.name, reverse=True)
+
+
+def listed(place: Place) -> list[dict[str, Any]]:
+    """A stack's operations, the newest first, with the names of `pulumi stack history --json`."""
+    shown = []
+    for path in files(place):
+        with suppress(ValueError, LookupError, TypeError):  # of another version
+            found = json.loads(path.read_bytes())
+            times = {key: _time(found[key]) for key in ("startTime", "endTime")}
+            shown.append({**found, **times})
+    return shown
+
+
+def line(update: Mapping[str, Any]) -> str:
+    """One operation, as a line for people."""
+    of = update.get("environment") or {}
+    changes = ", ".join(f"{n} {kind}" for kind, n in (update.get("resourceChanges") or {}).items())
+    dirty = "+" if of.get(DIRTY) == "true" else ""  # with changes that were in no commit
+    told = [
+        update["startTime"],
+        f"{update['kind']:8}",
+        f"{update['result']:9}",
+        f"{of.get(HEAD, '')[:10]}{dirty}",
+        of.get(RUN) or of.get(USER, ""),
+        changes,
+    ]
+    return "  ".join(part for part in told if part)
+
+
+def _time(seconds: Any) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git says of the project, "" where there is none."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""

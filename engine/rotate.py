@@ -1,0 +1,111 @@
+"""`secrets rotate`: a stack's state and settings encrypted anew.
+
+The two are two files, and a kill may come between them. So each is opened with whichever of the two
+passphrases opens it, and the same command again ends what was begun.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import files
+from engine.crypto import Crypter
+from engine.errors import EngineError
+from engine.project import Project, read_settings
+from engine.state import Backend
+
+# As Pulumi writes them into the settings file; a ciphertext is base64, so nothing is quoted.
+SALT = re.compile(r"^(encryptionsalt:\s*)(\S+)\s*$", re.MULTILINE)
+SECURE = re.compile(r"(\bsecure:\s*)(v1:[\w+/=]+:[\w+/=]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotated:
+    """What was encrypted anew.
+
+    Attributes:
+        settings: number of secrets in the settings file.
+        resources: number of resources in the state.
+        backups: copies of earlier states, which are as they were.
+    """
+
+    settings: int
+    resources: int
+    backups: int
+
+
+def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -> Rotated:
+    """Encrypt a stack's secrets with a new key.
+
+    Args:
+        project: the project.
+        stack: the stack's name.
+        backend: where its state is.
+        old: passphrase that the stack was made with.
+        new: passphrase from now on; the same one gives another key too.
+
+    Raises:
+        EngineError: it could not begin, or a file could not be written; each is old or new as a
+            whole, and the same call goes on.
+    """
+    with backend.lock(project.name, stack):
+        latest = backend.read_raw(project.name, stack)
+        salt = ((latest.get("secrets_providers") or {}).get("state") or {}).get("salt", "")
+        state = backend.load(project.name, stack, _opening(salt, old, new) if salt else new)
+        path = project.root / f"Pulumi.{stack}.yaml"
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        crypter = Crypter.fresh(new)
+        found = SALT.search(text)
+        own = found[2] if found else salt
+        if own:
+            # Said of each value that cannot be read, before anything is written.
+            phrase = _opening(own, old, new)
+            read_settings(project, stack, own, phrase=phrase)
+            former = Crypter(phrase, own)
+            text, count = SECURE.subn(
+                lambda match: match[1] + crypter.encrypt(former.decrypt(match[2])), text
+            )
+            text = SALT.sub(lambda match: match[1] + crypter.salt, text)
+            if count and not found:
+                text = f"encryptionsalt: {crypter.salt}\n{text}"
+        else:
+            count = 0
+        backend.back_up(project.name, stack)
+        if text:
+            _replace(path, text)
+        backend.save(project.name, stack, state, crypter)
+        return Rotated(
+            settings=count,
+            resources=len(state.resources),
+            backups=len(backend.backups(project.name, stack)),
+        )
+
+
+def _opening(salt: str, *phrases: str) -> str:
+    """The passphrase that a salt was made with.
+
+    Raises:
+        EngineError: it is none of these.
+    """
+    for phrase in phrases[:-1]:
+        try:
+            Crypter(phrase, salt)
+        except EngineError:
+            continue
+        return phrase
+    Crypter(phrases[-1], salt)
+    return phrases[-1]
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        mode = path.stat().st_mode
+        files.replace(path, text.encode(), path.with_name(f".{path.name}.new"))
+        path.chmod(mode)
+    except OSError as error:
+        raise EngineError(
+            f"{path} could not be written ({error.strerror}); nothing was changed: make room for "
+            "it and run the command again"
+        ) from None

@@ -1,0 +1,70 @@
+"""What was done to a stack: each operation is noted, with its commit and its run."""
+
+import json
+import subprocess
+
+import pytest
+
+from engine import history
+
+
+def git(stack, *arguments):
+    command = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.com", *arguments]
+    subprocess.run(command, cwd=stack.project, check=True, capture_output=True)
+
+
+@pytest.fixture
+def noted(stack):
+    def read():
+        return json.loads(stack.run("stack", "history", "--json").out)
+
+    return read
+
+
+def test_each_operation_is_noted_with_its_commit_and_run(stack, noted, monkeypatch):
+    for name in ("GITHUB_SERVER_URL", "CI_JOB_URL", "BUILD_URL"):
+        monkeypatch.delenv(name, raising=False)
+    git(stack, "init", "--quiet")
+    git(stack, "add", "-A")
+    git(stack, "commit", "--quiet", "-m", "A cluster for the course")
+    stack.declare(a={"text": "1"})
+    stack.up()
+    monkeypatch.setenv("BUILD_URL", "https://ci.example/7")
+    git(stack, "commit", "--quiet", "-am", "Another file")
+    stack.run("preview")
+    stack.declare(a={"text": "1"}, b={"text": "fail"})
+    assert stack.run("up").code == 1
+    stack.run("destroy")
+    done = noted()
+    assert [(each["kind"], each["result"]) for each in done] == [
+        ("destroy", "succeeded"),
+        ("update", "failed"),
+        ("update", "succeeded"),
+    ]
+    assert done[2]["resourceChanges"]["create"] >= 1
+    first, last = done[2]["environment"], done[0]["environment"]
+    assert (done[2]["message"], first["git.dirty"]) == ("A cluster for the course", "true")
+    assert "ci.build.url" not in first
+    assert last["ci.build.url"] == "https://ci.example/7"
+    assert first["git.head"] != last["git.head"]
+    assert done[0]["startTime"] <= done[0]["endTime"]
+    lines = stack.run("stack", "history").out.splitlines()
+    assert last["git.head"][:10] in lines[0]
+    assert "https://ci.example/7" in lines[0]
+    assert "failed" in lines[1]
+
+
+def test_a_project_without_git_and_files_of_others_are_no_fault(stack, noted, tmp_path):
+    stack.up()
+    folder = history.folder(tmp_path / "backend" / ".pulumi", "files", "dev")
+    (folder / "dev-1.history.json").write_text("[")
+    (folder / "dev-2.checkpoint.json").write_text("{}")
+    assert len(noted()) == 1
+    assert noted()[0]["environment"].keys() & {"git.head", "git.dirty"} == set()
+
+
+def test_only_the_newest_are_kept(stack, monkeypatch):
+    monkeypatch.setattr(history, "KEPT", 2)
+    for _ in range(3):
+        stack.up()
+    assert len(stack.run("stack", "history").out.splitlines()) == 2

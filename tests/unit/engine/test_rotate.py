@@ -1,0 +1,87 @@
+"""`secrets rotate`: state and settings open with the new passphrase only, also after a kill."""
+
+import pytest
+import yaml
+
+from engine import passphrase, rotate
+from engine.crypto import Crypter
+from engine.errors import EngineError
+
+NEW = "a new phrase"
+
+
+@pytest.fixture
+def secret(stack):
+    """A stack with a secret in its state and one in its settings."""
+    stack.declare(a={"text": "1", "token": "canary-of-the-state"})
+    stack.up()
+    crypter = Crypter.fresh(passphrase.passphrase())
+    document = yaml.safe_load(stack.settings.read_text())
+    document["config"]["files:password"] = {"secure": crypter.encrypt("canary-of-the-settings")}
+    document = {"encryptionsalt": crypter.salt, **document}
+    stack.settings.write_text("# ours\n" + yaml.safe_dump(document, sort_keys=False))
+    stack.settings.chmod(0o644)
+    stack.up()
+    return stack
+
+
+@pytest.fixture
+def new_file(tmp_path):
+    path = tmp_path / "new"
+    path.write_text(f"{NEW}\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_state_and_settings_open_with_the_new_passphrase_only(secret, new_file, monkeypatch):
+    before = secret.settings.read_text(), secret.state_file.read_text()
+    done = secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file))
+    assert done.code == 0, done.err
+    assert "1 settings are encrypted anew" in done.out
+    assert f"PULUMI_CONFIG_PASSPHRASE_FILE={new_file}" in done.out
+    assert secret.run("up").code == 1
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", NEW)
+    secret.up("--expect-no-changes")
+    text = secret.settings.read_text()
+    assert text.startswith("# ours\n")
+    assert secret.settings.stat().st_mode & 0o777 == 0o644
+    after = text, secret.state_file.read_text()
+    kept = {word for old in before for word in old.split() if word.strip('",').startswith("v1:")}
+    assert kept
+    assert not any(word in new for word in kept for new in after)
+
+
+def test_the_same_passphrase_gives_another_key(secret):
+    before = secret.settings.read_text()
+    assert secret.run("secrets", "rotate").code == 0
+    assert secret.settings.read_text() != before
+    secret.up("--expect-no-changes")
+
+
+def test_a_kill_between_the_two_files_is_mended_by_the_same_command(secret, new_file, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rotate.Backend, "save", fail)
+        with pytest.raises(KeyboardInterrupt):
+            secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file))
+    assert secret.run("up").code == 1  # the settings are new, the state is old
+    assert secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file)).code == 0
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", NEW)
+    secret.up("--expect-no-changes")
+
+
+def test_what_cannot_be_is_one_message_and_changes_nothing(secret, new_file, monkeypatch):
+    before = secret.settings.read_text(), secret.state_file.read_text()
+    new_file.chmod(0o644)
+    assert (
+        "others may read"
+        in secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file)).err
+    )
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
+    assert "incorrect passphrase" in secret.run("secrets", "rotate").err
+    assert secret.run("secrets", "rotate", stack="none").code == 1
+    assert (secret.settings.read_text(), secret.state_file.read_text()) == before
+    with pytest.raises(EngineError, match="could not be written"):
+        rotate._replace(secret.settings / "none", "text")
