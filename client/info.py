@@ -19,6 +19,7 @@ def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
         f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
         f"{node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
         + "".join(f" {amount:g} {name}" for name, amount in node.resources.items())
+        + (" on demand" if node.on_demand else "")
         for node in outputs.nodes
     )
     rows = [

@@ -65,6 +65,7 @@ class Node:
     memory_mib: float
     object_store_mib: float
     resources: dict[str, float]
+    on_demand: bool = False  # Ray's autoscaler starts and ends it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +297,7 @@ def _node(value: dict[str, Any]) -> Node:
         memory_mib=float(value["memoryMib"]),
         object_store_mib=float(value["objectStoreMib"]),
         resources={str(k): float(v) for k, v in value["resources"].items()},
+        on_demand=bool(value.get("onDemand", False)),
     )
 
 

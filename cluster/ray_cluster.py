@@ -8,7 +8,8 @@ from typing import Any
 import pulumi
 
 from access import outputs
-from cluster import ray_head, ray_worker
+from cluster import autoscaling, ray_head, ray_worker
+from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import lift
 from cluster.ray_head import RayHead, RayHeadArgs
@@ -35,6 +36,7 @@ class RayClusterArgs:
         storage: where jobs keep their results.
         additions: what other services add to the nodes.
         gpus: indexes of the host's accelerators that each worker may use.
+        node_provider: what starts and stops workers of groups that grow; None where none does.
     """
 
     runtime: Runtime
@@ -46,6 +48,7 @@ class RayClusterArgs:
     storage: Storage
     additions: Sequence[NodeAddition]
     gpus: Sequence[Sequence[int]]
+    node_provider: NodeProvider | None = None
 
     def __post_init__(self) -> None:
         if len(self.gpus) != len(self.workers):
@@ -71,6 +74,7 @@ class RayCluster(pulumi.ComponentResource):
         self, name: str, args: RayClusterArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("trainyard:cluster:RayCluster", name, None, opts)
+        autoscaler = _autoscaler(args)
         head = RayHead(
             f"{name}-head",
             RayHeadArgs(
@@ -81,6 +85,7 @@ class RayCluster(pulumi.ComponentResource):
                 serve_token=args.serve_token,
                 storage=args.storage,
                 additions=args.additions,
+                autoscaling=autoscaler,
             ),
             pulumi.ResourceOptions(parent=self),
         )
@@ -98,6 +103,7 @@ class RayCluster(pulumi.ComponentResource):
                     storage=args.storage,
                     additions=on_workers,
                     gpus=args.gpus[index],
+                    autoscaled=bool(autoscaler),
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
@@ -115,6 +121,21 @@ class RayCluster(pulumi.ComponentResource):
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 
 
+def _autoscaler(args: RayClusterArgs) -> dict[str, str]:
+    """Return the files of the head's autoscaler, none where no group of nodes grows."""
+    if args.node_provider is None or not autoscaling.grows(args.workers):
+        return {}
+    workers = {
+        ray_worker.service(index): node
+        for index, node in enumerate(args.workers)
+        if isinstance(node, NodeResources)
+    }
+    return {
+        autoscaling.CONFIG_FILE: autoscaling.config(args.head, workers, args.node_provider),
+        autoscaling.PROVIDER_FILE: args.node_provider.text,
+    }
+
+
 def described(name: str, node: NodeResources) -> dict[str, Any]:
     """Return a node as the stack's output nodes has it."""
     return {
@@ -125,6 +146,7 @@ def described(name: str, node: NodeResources) -> dict[str, Any]:
         "memoryMib": node.memory_mib,
         "objectStoreMib": node.object_store_mib,
         "resources": dict(node.resources),
+        "onDemand": node.growth is not None,
     }
 
 
@@ -142,6 +164,7 @@ def declare(stack: Stack) -> None:
             storage=stack.storage,
             additions=stack.additions,
             gpus=stack.gpus,
+            node_provider=stack.node_provider,
         ),
     )
     stack.outputs |= {

@@ -1,11 +1,11 @@
 """The head of a Ray cluster: global control service, dashboard and job server."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pulumi
 
-from cluster import ray_node, ray_start
+from cluster import autoscaling, ray_node, ray_start
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service
@@ -30,6 +30,7 @@ class RayHeadArgs:
         serve_token: bearer token of every served model.
         storage: where jobs keep their results.
         additions: what other services add to it.
+        autoscaling: files of its autoscaler by name, none without one.
     """
 
     runtime: Runtime
@@ -39,6 +40,7 @@ class RayHeadArgs:
     serve_token: pulumi.Input[str]
     storage: Storage
     additions: Sequence[NodeAddition]
+    autoscaling: Mapping[str, str] = field(default_factory=dict)
 
 
 class RayHead(pulumi.ComponentResource):
@@ -62,16 +64,19 @@ class RayHead(pulumi.ComponentResource):
             **ray_node.environment(SERVICE, runtime, ports, args.storage, on_workers),
             **head_environment(SERVICE, runtime, ports, args.additions),
             **ray_start.environment(runtime.file(SERVICE, ray_start.FILE)),
+            **(autoscaling.head_environment() if args.autoscaling else {}),
         }
+        path = runtime.file(SERVICE, autoscaling.CONFIG_FILE)
         service = Service(
             name=SERVICE,
             program="ray",
             arguments=[
                 *head_flags(runtime, ports),
                 *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
+                *(autoscaling.flags(path) if args.autoscaling else []),
             ],
             environment=environment,
-            files={ray_start.FILE: ray_start.text()},
+            files={ray_start.FILE: ray_start.text(), **args.autoscaling},
             secrets=ray_node.secret_files(
                 args.token, args.storage, args.additions, serve_token=args.serve_token
             ),

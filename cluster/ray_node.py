@@ -41,6 +41,19 @@ HEAD_LOST_SECONDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
+class Growth:
+    """How a group of nodes grows and shrinks; its most is what is declared of it.
+
+    Attributes:
+        least: nodes that are kept.
+        idle_seconds: how long a node beyond these may be idle before it ends.
+    """
+
+    least: int
+    idle_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeResources:
     """What a Ray node offers to jobs.
 
@@ -53,6 +66,7 @@ class NodeResources:
         threads: of PyTorch in one process, where the node offers more CPUs than it has; None leaves
             them to Ray, which takes the CPUs that the process asked for.
         group: name of the node's group, "" for none.
+        growth: of its group, where Ray's autoscaler starts and ends its nodes; else None.
     """
 
     cpus: float
@@ -62,6 +76,7 @@ class NodeResources:
     resources: Mapping[str, float] = field(default_factory=dict)
     threads: int | None = None
     group: str = ""
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ This module is a file of every node, wherever that runs, and needs nothing besid
 
 import contextlib
 import os
+import shutil
 import sys
 import sysconfig
 import threading
@@ -27,6 +28,7 @@ import psutil  # Ray brings its own
 HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a node
 FILE = "ray_start.py"
 MODULES = "PYTHONPATH"
+NODE_PROVIDER = "node_provider.py"  # beside this file
 ENVIRONMENT = "python"  # folder of the empty environment, in the node's --temp-dir
 RAYLET = "raylet"
 POLL_SECONDS = 1.0
@@ -64,6 +66,9 @@ def _use_empty_environment(folder: Path) -> None:
     own = sysconfig.get_path("purelib", vars={"base": str(folder)})
     packages = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
     Path(own, "packages.pth").write_text("\n".join([*packages, ""]))
+    # Of a head with an autoscaler, which imports it.
+    if (provider := Path(__file__).with_name(NODE_PROVIDER)).exists():
+        shutil.copy(provider, own)
     programs = folder / "bin"
     sys.executable = str(programs / "python")  # by which Ray starts its processes
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

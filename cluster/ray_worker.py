@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster import ray_head, ray_node, ray_start
+from cluster import autoscaling, ray_head, ray_node, ray_start
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.service import HealthCheck, Port, Runtime, Service
@@ -26,6 +26,7 @@ class RayWorkerArgs:
         storage: where jobs keep their results.
         additions: what other services add to it.
         gpus: indexes of the host's accelerators that it may use.
+        autoscaled: whether the head has an autoscaler, which is to know this node.
     """
 
     runtime: Runtime
@@ -37,6 +38,7 @@ class RayWorkerArgs:
     storage: Storage
     additions: Sequence[NodeAddition]
     gpus: Sequence[int]
+    autoscaled: bool = False
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -56,8 +58,12 @@ class RayWorker(pulumi.ComponentResource):
         self, name: str, args: RayWorkerArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("trainyard:cluster:RayWorker", name, None, opts)
-        runtime = args.runtime
+        runtime, resources = args.runtime, args.resources
         service_name = service(args.index)
+        known, on_demand = {}, False
+        if args.autoscaled and isinstance(resources, NodeResources):
+            on_demand = resources.growth is not None
+            known = autoscaling.node_environment(service_name, autoscaling.node_type(resources))
         node = args.index + 1  # after the head
         agent_port = ray_node.agent_port(args.ports, node)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
@@ -85,6 +91,7 @@ class RayWorker(pulumi.ComponentResource):
                     ),
                     **ray_node.threads(args.resources),
                     **ray_start.environment(runtime.file(service_name, ray_start.FILE)),
+                    **known,
                 },
                 files={ray_start.FILE: ray_start.text()},
                 secrets=ray_node.secret_files(
@@ -95,6 +102,7 @@ class RayWorker(pulumi.ComponentResource):
                 shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
                 memory_mib=lift(ray_node.memory_limit_mib, args.resources),
                 stop_seconds=ray_node.STOP_SECONDS,
+                on_demand=on_demand,
                 ports=[Port(number=agent_port, setting="agentPort")],
                 # The agent asks the head whether this node is alive: 200 means it has joined.
                 health=[HealthCheck(port=agent_port, path="/api/local_raylet_healthz")],

@@ -100,6 +100,7 @@ class Service:
             own bound.
         stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
             once, for what needs no graceful shutdown.
+        on_demand: whether it is declared only, and another service starts and stops it.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Service:
     shared_memory_mib: pulumi.Input[int] = 0
     memory_mib: pulumi.Input[int] = 0
     stop_seconds: int = 20
+    on_demand: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name) or len(self.name) > NAME_LIMIT:

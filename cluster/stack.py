@@ -6,6 +6,7 @@ from typing import Any
 
 import pulumi
 
+from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Settings
 from cluster.ray_node import NodeAddition, NodeResources
 from cluster.service import Runtime
@@ -25,6 +26,7 @@ class Stack:
         gpus: indexes of the host's accelerators that each worker may use.
         token: bearer token of every Ray endpoint.
         serve_token: bearer token of every served model.
+        node_provider: what starts and stops workers of groups that grow; None where none does.
         storage: where jobs keep their results.
         prometheus: URL of Prometheus for other services; None without one.
         additions: what services add to Ray nodes.
@@ -40,6 +42,7 @@ class Stack:
     token: pulumi.Input[str]
     serve_token: pulumi.Input[str]
     storage: Storage
+    node_provider: NodeProvider | None = None
     prometheus: pulumi.Input[str] | None = None
     additions: list[NodeAddition] = field(default_factory=list)
     outputs: dict[str, pulumi.Input[Any]] = field(default_factory=dict)

@@ -25,6 +25,7 @@ stack = Stack(
     token=Secret("ray-token", TOKEN_BYTES).value,
     # Of its own: who may ask a model must not be able to run code on the cluster.
     serve_token=Secret("serve-token", TOKEN_BYTES).value,
+    node_provider=here.node_provider,
     storage=Storage(url=f"file://{here.data}/storage"),
 )
 for service in here.services:

@@ -232,7 +232,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             "startTimeoutSeconds", MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
         ),
     }
-    values["runtime"] = _runtime(reader)
+    values["runtime"] = _runtime(reader, grows=any(group.growth for group in groups))
     machines = values["fleet"].count if values["fleet"] else 0
     data, state = local.data_folder(stack), local.runtime_folder(stack)
     if machines:
@@ -303,8 +303,13 @@ def _keys() -> set[str]:
     return own | {*_of_services(object)} | sources.KEYS | services.PORTS.keys()
 
 
-def _runtime(reader: Reader) -> str:
-    """Return the runtime; of "auto" what the other settings leave of it."""
+def _runtime(reader: Reader, *, grows: bool) -> str:
+    """Return the runtime; of "auto" what the other settings leave of it.
+
+    Args:
+        reader: of the settings.
+        grows: whether a group of nodes does.
+    """
     chosen = reader.choice("runtime", RUNTIMES)
     given = {
         runtime: [key for key, text in neutral.items() if reader.raw.get(key, text).strip() != text]
@@ -312,6 +317,12 @@ def _runtime(reader: Reader) -> str:
     }
     if reader.raw.get("objectStore") == "directory":
         given["process"].append("objectStore")
+    if chosen == "auto" and grows:
+        given["process"].append(node_settings.GROUPS)
+    elif chosen == "docker" and grows:
+        bound = "grows only where nodes are processes, and runtime = 'docker'"
+        action = "set count in place of min and max, or runtime to process"
+        reader.fault(node_settings.GROUPS, "a group with max", bound, action)
     if chosen == "auto" and "volume" in reader.fields("dataset"):
         given["docker"].append("dataset.volume")
     if sources.renting(reader) and "allowedCidrs" in given["docker"]:

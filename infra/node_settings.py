@@ -5,10 +5,10 @@ Deliberately absent: any look at a machine but the size of the one that is given
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, NodeResources
+from cluster.ray_node import OBJECT_STORE_MIN_MIB, RESERVED_RESOURCES, Growth, NodeResources
 from infra.hosts.local import LocalHost
 from infra.reader import Reader
 
@@ -17,7 +17,10 @@ MAX_AMOUNT = 1_000_000  # of CPUs, GPUs or a custom resource
 FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
 ACTION = f"write its fields: {', '.join(FIELDS)}"
 GROUPS = "nodeGroups"
-GROUP_FIELDS = ("name", "count", *FIELDS)
+RANGE = ("min", "max")
+GROUP_FIELDS = ("name", "count", *RANGE, "idleMinutes", *FIELDS)
+IDLE_MINUTES = 5.0
+MAX_IDLE_MINUTES = 24 * 60.0
 GROUP_ACTION = f"write each group's fields: {', '.join(GROUP_FIELDS)}"
 GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 # What the settings of one kind of workers say, and the text that says nothing.
@@ -36,13 +39,15 @@ class NodeGroup:
 
     Attributes:
         name: of the group, "" where all workers are alike.
-        count: how many.
+        count: how many, at most.
         fields: what is set for each, by field.
+        growth: how many at least, and for how long; None where all are always there.
     """
 
     name: str
     count: int
     fields: Mapping[str, Any]
+    growth: Growth | None = None
 
     @property
     def key(self) -> str:
@@ -67,7 +72,7 @@ def workers(
     """Return what each worker of this machine offers, group by group."""
     total = sum(group.count for group in groups)
     return tuple(
-        _worker(group.name, group.fields, host, total, devices)
+        replace(_worker(group.name, group.fields, host, total, devices), growth=group.growth)
         for group in groups
         for _ in range(group.count)
     )
@@ -140,7 +145,8 @@ def _group(reader: Reader, key: str, value: Any) -> NodeGroup | None:
     if not isinstance(value, dict):
         reader.fault(key, value, "must be an object", GROUP_ACTION)
         return None
-    fields = {name: each for name, each in value.items() if name not in ("name", "count")}
+    own = ("name", "count", *RANGE, "idleMinutes")
+    fields = {name: each for name, each in value.items() if name not in own}
     for name, each in fields.items():
         if name in FIELDS:
             _check_field(reader, f"{key}.{name}", name, each)
@@ -151,11 +157,45 @@ def _group(reader: Reader, key: str, value: Any) -> NodeGroup | None:
     if not usable:
         bound = "must be 1 to 32 lowercase letters, digits and hyphens after a letter"
         reader.fault(f"{key}.name", name, bound, "give the group such a name, such as gpu")
-    whole = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= MAX_WORKERS
-    if not whole:
+    grown = any(part in value for part in (*RANGE, "idleMinutes"))
+    if grown and "count" in value:
+        bound = "is for a group of one size, and min or max is set"
+        reader.fault(f"{key}.count", count, bound, "remove count, or min, max and idleMinutes")
+    elif grown:
+        growth = _growth(reader, key, value)
+        found = NodeGroup(name=str(name), count=value.get("max", 0), fields=fields, growth=growth)
+        return found if usable and growth else None
+    elif not _is_count(count, 1):
         bound = f"must be a whole number from 1 to {MAX_WORKERS}"
         reader.fault(f"{key}.count", count, bound, "set it within it")
-    return NodeGroup(name=str(name), count=count, fields=fields) if usable and whole else None
+    elif usable:
+        return NodeGroup(name=str(name), count=count, fields=fields)
+    return None
+
+
+def _growth(reader: Reader, key: str, value: Mapping[str, Any]) -> Growth | None:
+    """Return how a group grows; None after a fault."""
+    least, most = value.get("min", 0), value.get("max", 0)
+    idle = value.get("idleMinutes", IDLE_MINUTES)
+    faults = len(reader.faults)
+    if not _is_count(most, 1):
+        bound = f"must be a whole number from 1 to {MAX_WORKERS}"
+        reader.fault(f"{key}.max", most, bound, "set how many nodes the group has at most")
+    elif not _is_count(least, 0) or least >= most:
+        bound = f"must be a whole number from 0 to {most - 1}, below max"
+        reader.fault(f"{key}.min", least, bound, "lower min, or set count in place of both")
+    number = isinstance(idle, int | float) and not isinstance(idle, bool)
+    if not number or not 0 < idle <= MAX_IDLE_MINUTES:
+        bound = f"must be a number of minutes above 0, at most {MAX_IDLE_MINUTES:g}"
+        reader.fault(f"{key}.idleMinutes", idle, bound, "set it within it")
+    if len(reader.faults) > faults:
+        return None
+    return Growth(least=least, idle_seconds=idle * 60)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole and least <= value <= MAX_WORKERS
 
 
 def check_accelerator(

@@ -11,6 +11,7 @@ from typing import Any
 import pulumi
 
 from cluster import dataset, services
+from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Source
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
@@ -39,6 +40,7 @@ class Target:
         workers: what each worker offers to jobs.
         data: folder of what outlives the stack, where the runtime has one.
         ssh: how users reach the machine that addresses are meant on; {} for this one.
+        node_provider: what starts and stops workers of groups that grow; None where none does.
         expires_at: when the machines end themselves, in ISO 8601; "" for never.
     """
 
@@ -49,6 +51,7 @@ class Target:
     workers: Sequence[pulumi.Input[NodeResources]]
     data: str
     ssh: Mapping[str, pulumi.Input[Any]] = field(default_factory=dict)
+    node_provider: NodeProvider | None = None
     expires_at: pulumi.Input[str] = ""
 
 
@@ -123,6 +126,7 @@ def processes(settings: Settings) -> Target:
         python=PYTHON,
         workers=settings.workers,
         data=str(settings.data_dir),
+        node_provider=runtime.node_provider(),
     )
 
 

@@ -14,6 +14,7 @@ import pulumi
 from pulumi import dynamic
 
 from cluster import ray_head, ray_node
+from cluster.autoscaling import NodeProvider
 from cluster.service import Port, Service, Volume
 from infra.hosts import local
 from infra.runtimes import ray_logs
@@ -22,6 +23,7 @@ from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.once import Once
 
 LOOPBACK = "127.0.0.1"
+NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,12 @@ class ProcessRuntime(pulumi.ComponentResource):
         base = self._args.data if volume.keep else self._args.folder
         return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
 
+    def node_provider(self) -> NodeProvider:
+        """Return what has supervisord start and stop the nodes that are declared on demand."""
+        # Not imported: it imports all of Ray.
+        text = NODE_PROVIDER.read_text(encoding="utf-8")
+        return NodeProvider(text=text, settings={"supervisor": self._args.folder})
+
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """Declare a service; the returned resource exists once it is up, or has ended well."""
         if service.once:
@@ -145,6 +153,7 @@ class ProcessRuntime(pulumi.ComponentResource):
             "health": [f"http://{LOOPBACK}:{check.port}{check.path}" for check in service.health],
             "startTimeout": self._args.start_timeout,
             "mark": self._mark.props,
+            **({"onDemand": True} if service.on_demand else {}),
         }
         fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
         after = pulumi.ResourceOptions(depends_on=[self._data, *fillers])

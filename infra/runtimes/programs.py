@@ -146,7 +146,7 @@ class Program:
         """Start the program and wait until it answers; leave nothing of one that does not."""
         daemon, definition = _daemon(props), _definition(props)
         try:
-            if not (daemon.matches(definition) and daemon.running(definition.name)):
+            if not (daemon.matches(definition) and _stands(daemon, definition)):
                 _begin(daemon, definition, props)
             _await(daemon, props)
         except Exception:
@@ -154,20 +154,20 @@ class Program:
             raise
         return definition.name, {**props, "healthy": True}
 
-    def read(self, id_: str, props: Props) -> Props | None:
+    def read(self, _id: str, props: Props) -> Props | None:
         """Ask supervisord; a program that does not run is gone, and the next up remakes it.
 
         So is one whose files somebody changed or removed: it could not be started again.
         """
-        daemon = _daemon(props)
-        whole = daemon.running(id_) and daemon.matches(_definition(props))
+        daemon, definition = _daemon(props), _definition(props)
+        whole = _stands(daemon, definition) and daemon.matches(definition)
         return props if whole else None
 
     def update(self, olds: Props, news: Props) -> Props:
         """Restart the program if it differs, and wait until it answers."""
         daemon, definition = _daemon(news), _definition(news)
         differs = any(olds.get(key) != news.get(key) for key in RESTARTING)
-        if differs or not daemon.running(definition.name):
+        if differs or not _stands(daemon, definition):
             _begin(daemon, definition, news)
         # A program that fails its update stays as it is: the old state has no other to go back to.
         _await(daemon, news)
@@ -271,7 +271,18 @@ def _definition(props: Props) -> Definition:
         files={**props["files"], **props["secrets"]},
         folders=props["folders"],
         stop_seconds=int(props["stopSeconds"]),
+        always=not props.get("onDemand", False),
     )
+
+
+def _stands(daemon: Supervisor, definition: Definition) -> bool:
+    """Return whether a program runs; of one on demand, whether it could be started."""
+    if definition.always:
+        return daemon.running(definition.name)
+    try:
+        return daemon.state(definition.name) is not None
+    except OSError:
+        return False
 
 
 def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
@@ -301,6 +312,8 @@ def _await(daemon: Supervisor, props: Props) -> None:
         ProgramError: the program keeps ending, or the time is over.
     """
     name, urls = props["name"], list(props["health"])
+    if props.get("onDemand"):
+        return  # whoever starts it waits for it
     deadline = time.monotonic() + float(props["startTimeout"])
     starts: set[int] = set()
     while urls:

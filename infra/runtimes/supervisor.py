@@ -114,8 +114,8 @@ SECTION = """\
 [program:{name}]
 command=/bin/sh {folder}/{name}/run
 directory={folder}/{name}
-autostart=true
-autorestart=true
+autostart={always}
+autorestart={always}
 startsecs=1
 startretries={retries}
 stopasgroup=false
@@ -155,6 +155,7 @@ class Definition:
         files: content by file name, each written at mode 0600.
         folders: absolute folders that must exist.
         stop_seconds: how long it may take to end before it is killed; 0 kills it at once.
+        always: whether it runs for as long as the stack is up; else others start and stop it.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Definition:
     files: Mapping[str, str]
     folders: Sequence[str]
     stop_seconds: int
+    always: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +306,9 @@ class Supervisor:
             return False
 
     def add(self, definition: Definition) -> None:
-        """Write a program's files and start it; one of that name is stopped and removed first.
+        """Write a program's files and start it, unless others do so.
+
+        One of that name is stopped and removed first.
 
         A changed program goes the same way: supervisord takes a changed section no other way.
 
@@ -448,6 +452,7 @@ def _files(folder: Path, definition: Definition) -> dict[Path, str]:
     section = SECTION.format(
         name=definition.name,
         folder=folder,
+        always=str(definition.always).lower(),
         retries=RETRIES,
         stop_signal="TERM" if definition.stop_seconds else "KILL",
         stop_seconds=max(1, definition.stop_seconds),

@@ -58,6 +58,7 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
     assert nodes[1] == {
         "name": "ray-worker-0",
         "group": "",
+        "onDemand": False,
         "cpus": 2,
         "gpus": 1,
         "memoryMib": 2048,

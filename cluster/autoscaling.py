@@ -1,0 +1,147 @@
+"""Ray's autoscaler on the head: what it may start, and what starts it.
+
+Every node that it may start is declared in the stack, so a preview shows it, its ports are kept for
+it, and a destroy ends it, also when the head is gone. Ray's v2 autoscaler decides; the runtime's
+node provider starts and stops what is declared, and keeps no list of its own.
+
+Nodes that are always there are in the configuration too: otherwise the autoscaler would not see
+what they have room for, and start others.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster import ray_node
+from cluster.ray_node import MIB, NodeResources
+
+CONFIG_FILE = "autoscaling.json"  # JSON is YAML
+PROVIDER_FILE = "node_provider.py"  # ray_start.py puts it where the autoscaler finds it
+# No name of a group begins so.
+HEAD_TYPE, WORKER_TYPE = "_head", "_worker"
+UPDATE_SECONDS = 1  # between two looks of the autoscaler; Ray's default is 5
+# How many nodes may start at once beside those that are there: as many as there are.
+UPSCALING_SPEED = 1000
+# Keys that Ray's loader asks for, and that mean something only where it starts machines itself.
+UNUSED: dict[str, Any] = {
+    "auth": {},
+    "docker": {},
+    "file_mounts": {},
+    "file_mounts_sync_continuously": False,
+    "rsync_exclude": [],
+    "rsync_filter": [],
+    "cluster_synced_files": [],
+    "initialization_commands": [],
+    "setup_commands": [],
+    "head_setup_commands": [],
+    "worker_setup_commands": [],
+    "head_start_ray_commands": [],
+    "worker_start_ray_commands": [],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeProvider:
+    """What starts and stops services on demand, for Ray's autoscaler.
+
+    Attributes:
+        text: of a Python module with a class `Provider`, a node provider of Ray's; it needs Ray
+            and what Ray nodes have, and nothing else of this project.
+        settings: of the provider; the autoscaler's configuration has them under `provider`.
+    """
+
+    text: str
+    settings: Mapping[str, str]
+
+
+def grows(workers: Sequence[Any]) -> bool:
+    """Return whether any worker is there on demand; of other machines none is."""
+    return any(isinstance(each, NodeResources) and each.growth is not None for each in workers)
+
+
+def flags(path: str) -> list[str]:
+    """Return the flags of a head with an autoscaler.
+
+    Args:
+        path: of its configuration.
+    """
+    return [f"--autoscaling-config={path}"]
+
+
+def head_environment() -> dict[str, str]:
+    """Return the variables of a head with an autoscaler."""
+    return {
+        "RAY_enable_autoscaler_v2": "1",
+        "AUTOSCALER_UPDATE_INTERVAL_S": str(UPDATE_SECONDS),
+        **node_environment(ray_node.HEAD, HEAD_TYPE),
+    }
+
+
+def node_environment(service: str, node_type: str) -> dict[str, str]:
+    """Return the variables by which the autoscaler knows a node."""
+    return {"RAY_CLOUD_INSTANCE_ID": service, "RAY_NODE_TYPE_NAME": node_type}
+
+
+def node_type(node: NodeResources) -> str:
+    """Return the name of a worker's type."""
+    return node.group or WORKER_TYPE
+
+
+def config(
+    head: NodeResources, workers: Mapping[str, NodeResources], provider: NodeProvider
+) -> str:
+    """Return the autoscaler's configuration.
+
+    Args:
+        head: what the head offers.
+        workers: what each worker offers, by the name of its service.
+        provider: what starts and stops them.
+    """
+    count = Counter(node_type(node) for node in workers.values())
+    types = {HEAD_TYPE: _type(head, 0, 0)}
+    for node in workers.values():
+        name = node_type(node)
+        types[name] = _type(node, node.growth.least if node.growth else count[name], count[name])
+    return json.dumps(
+        {
+            **UNUSED,
+            "cluster_name": "trainyard",
+            "max_workers": len(workers),
+            "idle_timeout_minutes": 5,  # each type has its own
+            "upscaling_speed": UPSCALING_SPEED,
+            "provider": {
+                "type": "external",
+                "module": f"{PROVIDER_FILE.removesuffix('.py')}.Provider",
+                "disable_node_updaters": True,  # a node starts Ray itself
+                "head": [ray_node.HEAD, HEAD_TYPE],
+                "nodes": {name: node_type(node) for name, node in workers.items()},
+                **provider.settings,
+            },
+            "head_node_type": HEAD_TYPE,
+            "available_node_types": types,
+        },
+        indent=2,
+        sort_keys=True,
+    )
+
+
+def _type(node: NodeResources, least: int, most: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "node_config": {},
+        "min_workers": least,
+        "max_workers": most,
+        "resources": {
+            "CPU": node.cpus,
+            "GPU": node.gpus,
+            "memory": node.memory_mib * MIB,
+            "object_store_memory": node.object_store_mib * MIB,
+            **node.resources,
+        },
+    }
+    if node.group:
+        found["labels"] = {ray_node.GROUP_LABEL: node.group}
+    if node.growth is not None:
+        found["idle_timeout_s"] = node.growth.idle_seconds
+    return found

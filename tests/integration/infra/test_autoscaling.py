@@ -1,0 +1,209 @@
+"""Groups of nodes that grow and shrink: real Ray nodes come with the queue and go with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ray.job_submission import JobSubmissionClient
+
+from client import feasibility, outputs
+from infra.runtimes.supervisor import Supervisor
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+IDLE_SECONDS = 6
+GROUPS = [
+    {"name": "cpu", "max": 2, "cpus": 3, "idleMinutes": IDLE_SECONDS / 60},
+    {"name": "tpu", "max": 1, "cpus": 1, "resources": {"TPU": 4}, "idleMinutes": 0.1},
+]
+HELD_SECONDS = 60  # longer than any test waits for a node
+SECONDS = 60
+# What the autoscaler may take beyond the idle time: Ray measures it from the raylets' reports.
+PATIENCE_SECONDS = 10
+CPUS = ["ray-worker-0", "ray-worker-1"]
+TPU = ["ray-worker-2"]
+
+
+class Cluster:
+    """A stack with groups that grow, and what its supervisord says of them."""
+
+    def __init__(self, stack: Any, folder: Path) -> None:
+        self.stack = stack
+        self.outputs = stack.outputs()
+        self._folder = folder
+        self._supervisor = Supervisor(folder=stack.folder)
+        headers = {"Authorization": f"Bearer {self.outputs['rayToken']}"}
+        self.jobs = JobSubmissionClient(self.outputs["dashboardUrl"], headers=headers)
+
+    def running(self) -> list[str]:
+        return [name for name in (*CPUS, *TPU) if self._supervisor.running(name)]
+
+    def pid(self, name: str) -> int:
+        state = self._supervisor.state(name)
+        return int(state["pid"]) if state else 0
+
+    def submit(self, body: str) -> str:
+        text = "import os, ray, time\nray.init()\n" + textwrap.dedent(body)
+        (self._folder / "job.py").write_text(text)
+        environment = {"working_dir": str(self._folder)}
+        return self.jobs.submit_job(entrypoint="python job.py", runtime_env=environment)
+
+    def ended(self, job: str) -> str:
+        wait_for("the job's end", lambda: self.jobs.get_job_status(job).is_terminal(), SECONDS)
+        return self.jobs.get_job_logs(job)
+
+    def rest(self) -> None:
+        """End all jobs, and wait until all nodes are gone."""
+        for job in self.jobs.list_jobs():
+            if job.submission_id and not job.status.is_terminal():
+                self.jobs.stop_job(job.submission_id)
+        wait_for("idle nodes to go", lambda: not self.running(), SECONDS)
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    declare: Callable[..., Any], store_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    stack = declare(base, nodeGroups=GROUPS)
+    try:
+        stack.engine("up", "--yes")
+        yield Cluster(stack, tmp_path_factory.mktemp("jobs"))
+    finally:
+        stack.kill()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+TASKS = """
+@ray.remote(num_cpus=3)
+def work():
+    time.sleep({seconds})
+    return ray.get_runtime_context().get_node_id()
+print("on", len(set(ray.get([work.remote() for _ in range(2)]))), "nodes")
+"""
+
+
+def test_nodes_come_with_the_queue_and_go_with_it(cluster: Cluster) -> None:  # B1
+    assert cluster.running() == []  # declared, and none started
+    assert [node["onDemand"] for node in cluster.outputs["nodes"]] == [False, True, True, True]
+    job = cluster.submit(TASKS.format(seconds=2))
+    wait_for("both nodes", lambda: cluster.running() == CPUS, SECONDS)
+    # What the autoscaler has started is no drift, and nothing for an `up` to do.
+    cluster.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+    assert cluster.running() == CPUS
+    assert "on 2 nodes" in cluster.ended(job)
+    begun = time.monotonic()
+    wait_for("idle nodes to go", lambda: not cluster.running(), SECONDS)
+    assert time.monotonic() - begun < IDLE_SECONDS + PATIENCE_SECONDS
+    left = [p for p in psutil.process_iter() if _is_raylet_of(p, cluster.stack.folder)]
+    assert len(left) == 1  # the head's
+
+
+def _is_raylet_of(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.name() == "raylet" and str(folder) in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_a_job_starts_the_group_that_it_asks_for_and_no_other(cluster: Cluster) -> None:  # B1 B24
+    for options in ('resources={"TPU": 4}', 'label_selector={"group": "tpu"}'):
+        job = cluster.submit(f"""
+            @ray.remote(num_cpus=0, {options})
+            def where():
+                return os.getppid()
+            print("ran", ray.get(where.remote()) > 0)
+            """)
+        assert "ran True" in cluster.ended(job)
+        assert cluster.running() == TPU
+    cluster.rest()
+
+
+def test_what_no_group_can_hold_starts_none(cluster: Cluster) -> None:
+    job = cluster.submit("""
+        @ray.remote(num_cpus=4)
+        def work(): pass
+        print("ready", ray.wait([work.remote()], timeout=8)[0])
+        """)
+    assert "ready []" in cluster.ended(job)
+    assert cluster.running() == []
+    nodes = tuple(outputs._node(node) for node in cluster.outputs["nodes"])
+    assert feasibility.shortfall([{"CPU": 3.0}, {"CPU": 3.0}], nodes) is None  # the groups' maximum
+    assert feasibility.shortfall([{"CPU": 4.0}], nodes)
+
+
+def test_a_node_that_dies_during_a_job_is_replaced(cluster: Cluster) -> None:  # F1
+    job = cluster.submit("""
+        @ray.remote(num_cpus=3, max_retries=3)
+        def work():
+            time.sleep(6)
+            return "done"
+        print(ray.get(work.remote()))
+        """)
+    wait_for("a node", cluster.running, SECONDS)
+    [name] = cluster.running()
+    wait_for("its raylet", lambda: _raylets(cluster.pid(name)), SECONDS)
+    for process in _raylets(cluster.pid(name)):
+        process.send_signal(signal.SIGKILL)
+    assert "done" in cluster.ended(job)
+    assert len(cluster.running()) <= len(CPUS)
+    cluster.rest()
+
+
+def _raylets(pid: int) -> list[psutil.Process]:
+    try:
+        family = psutil.Process(pid).children(recursive=True)
+        return [process for process in family if process.name() == "raylet"]
+    except psutil.Error:
+        return []
+
+
+def test_a_killed_head_or_monitor_loses_and_doubles_no_node(cluster: Cluster) -> None:  # F2
+    for victim in ("monitor", "head"):
+        cluster.submit(TASKS.format(seconds=HELD_SECONDS))
+        wait_for("a node", cluster.running, SECONDS)
+        pid = cluster.pid("ray-head")
+        target = _monitor(pid) if victim == "monitor" else pid
+        os.kill(target, signal.SIGKILL)
+        wait_for("another head", lambda before=pid: cluster.pid("ray-head") != before, SECONDS)
+        wait_for("its dashboard", lambda: _answers(cluster), SECONDS)
+        # Nodes of the dead head end; those that its jobs asked for are asked for no more.
+        wait_for("no node", lambda: not cluster.running(), SECONDS)
+    job = cluster.submit(TASKS.format(seconds=0))
+    assert "on 2 nodes" in cluster.ended(job) or "on 1 nodes" in cluster.ended(job)
+
+
+def _monitor(head: int) -> int:
+    for process in psutil.Process(head).children(recursive=True):
+        if any("monitor.py" in word for word in process.cmdline()):
+            return process.pid
+    raise AssertionError("the head has no monitor")
+
+
+def _answers(cluster: Cluster) -> bool:
+    try:
+        cluster.jobs.list_jobs()
+    except Exception:
+        return False
+    return True
+
+
+def test_destroy_ends_nodes_whose_head_is_gone(cluster: Cluster) -> None:
+    cluster.submit(TASKS.format(seconds=HELD_SECONDS))
+    wait_for("nodes", lambda: cluster.running() == CPUS, SECONDS)
+    os.kill(cluster.pid("ray-head"), signal.SIGKILL)
+    cluster.stack.engine("destroy", "--yes")
+    assert not cluster.stack.folder.exists()
+    left = [p for p in psutil.process_iter() if _is_raylet_of(p, cluster.stack.folder)]
+    assert left == []
