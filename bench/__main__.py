@@ -27,6 +27,7 @@ MODULES = (
     "p9_stall",
     "p10_resume",
     "p11_data_feeding",
+    "p16_autoscaling",
     "p17_dev",
     "p19_pull",
     "p20_chargpt",

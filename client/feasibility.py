@@ -59,6 +59,23 @@ def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
     )
 
 
+def started(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> list[str]:
+    """Names the groups of nodes that a request which fits has to have started.
+
+    Args:
+        bundles: see `shortfall`.
+        nodes: the declared nodes.
+    """
+    if shortfall(bundles, [node for node in nodes if not node.on_demand]) is None:
+        return []
+    fitting = [
+        node.group
+        for node in nodes
+        if node.on_demand and any(_fits(bundle, capacity(node)) for bundle in bundles)
+    ]
+    return list(dict.fromkeys(fitting))
+
+
 def remedy(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
     """Says what to change of a stack so that bundles with a shortfall can be placed."""
     for bundle in bundles:

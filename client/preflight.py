@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client import feasibility, package, parallel
+from client.console import say
 from client.errors import ClientError
 from client.feasibility import Bundle
 from client.outputs import StackOutputs
@@ -22,7 +23,7 @@ BUCKET_DEADLINE_S = 4.5
 
 
 def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
-    """Refuses a request that the declared nodes can never hold.
+    """Refuses a request that the declared nodes can never hold; says which are to be started.
 
     Raises:
         ClientError: naming the largest node.
@@ -32,6 +33,11 @@ def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
         raise ClientError(
             f"the job {why}: ask for less, declare a larger node in the settings of stack "
             f"{outputs.stack!r} and run `make up`, or queue it all the same with --force"
+        )
+    if groups := feasibility.started(bundles, outputs.nodes):
+        say(
+            f"needs nodes on demand, of {' or '.join(groups)}: those that do not run yet are "
+            "started, and end when they are idle"
         )
 
 

@@ -109,8 +109,12 @@ def _not_now(
         for who, bundle in held.items()
         if (part := {name: amount for name, amount in bundle.items() if name in wanted})
     ]
+    # Those on demand come with what waits, which takes some seconds.
+    always = sum(not node.on_demand for node in nodes)
     lost = (
         f"only {alive} of {len(nodes)} nodes are alive (`make up` starts what has ended); "
+        if alive < always
+        else f"{len(nodes) - alive} nodes on demand are not started, or start now; "
         if alive < len(nodes)
         else ""
     )

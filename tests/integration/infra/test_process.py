@@ -471,3 +471,27 @@ def test_empty_data_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "data" / "minio").mkdir()
     DataProvider().delete("x", props)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_program_on_demand_is_declared_and_others_start_it(
+    program: Callable[..., dict[str, Any]],
+) -> None:
+    props = program(onDemand=True)
+    id_, made = ProgramProvider().create(props).id, props
+    supervisor = Supervisor(folder=Path(props["folder"]), mark=Mark.of(MARK))
+    state = supervisor.state("web")
+    assert state is not None
+    assert state["statename"] == "STOPPED"
+    # Whether it runs is no drift, and an update without a change does not stop it.
+    assert ProgramProvider().read(id_, made).outs
+    with supervisor._rpc() as rpc:
+        rpc.startProcess("web", True)
+    assert supervisor.running("web")
+    assert ProgramProvider().read(id_, made).outs
+    ProgramProvider().update(id_, made, made)
+    assert supervisor.running("web")
+    # A change is applied: it is then again to be started by others.
+    ProgramProvider().update(id_, made, {**made, "environment": {"A": "b"}})
+    assert not supervisor.running("web")
+    ProgramProvider().delete(id_, made)
+    assert supervisor.state("web") is None

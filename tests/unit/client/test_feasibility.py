@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.feasibility import MIB, Bundle, remedy, shortfall
+from client.feasibility import MIB, Bundle, remedy, shortfall, started
 from client.outputs import Node, StackOutputs
 
 
@@ -24,6 +25,21 @@ def node(name: str, cpus: float, gpus: float = 0, memory_mib: float = 1024) -> N
         object_store_mib=256,
         resources={},
     )
+
+
+def test_the_groups_that_have_to_be_started_are_named() -> None:
+    always = node("always", 2)
+    cpu = replace(node("a", 4), group="cpu", on_demand=True)
+    gpu = replace(node("b", 8, gpus=1), group="gpu", on_demand=True)
+    nodes = (always, cpu, cpu, gpu)
+    for bundles, groups in (
+        ([{"CPU": 2.0}], []),
+        ([{"CPU": 3.0}], ["cpu", "gpu"]),
+        ([{"CPU": 2.0}, {"CPU": 2.0}], ["cpu", "gpu"]),
+        ([{"GPU": 1.0}], ["gpu"]),
+    ):
+        assert shortfall(bundles, nodes) is None
+        assert started(bundles, nodes) == groups
 
 
 @pytest.mark.parametrize(

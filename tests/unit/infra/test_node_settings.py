@@ -6,6 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from cluster.ray_node import Growth
 from infra import config
 from infra.hosts.local import LocalHost
 
@@ -28,6 +29,18 @@ def test_each_group_has_workers_of_its_own(settings: Settings) -> None:
     assert (first.threads, third.threads) == (2, None)
 
 
+def test_a_group_that_grows_has_all_its_nodes_declared(settings: Settings) -> None:
+    groups = [
+        {"name": "cpu", "min": 1, "max": 3, "cpus": 2, "idleMinutes": 0.5},
+        {"name": "tpu", "cpus": 1},
+    ]
+    found = config.parse(settings(nodeGroups=groups), HOST, "dev")
+    assert [node.group for node in found.workers] == ["cpu", "cpu", "cpu", "tpu"]
+    assert found.workers[0].growth == Growth(least=1, idle_seconds=30)
+    assert found.workers[3].growth is None
+    assert found.runtime == "process"  # nothing starts and ends containers on demand
+
+
 def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> None:
     groups = [{"name": "cpu", "gpus": 0}, {"name": "gpu", "count": 2}]
     raw = settings(nodeGroups=groups, runtime="docker", accelerator="nvidia")
@@ -42,6 +55,33 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
         ({"nodeGroups": [{"cpus": 1}]}, "nodeGroups[0].name = 'null': must be 1 to 32 lowercase"),
         ({"nodeGroups": [{"name": "a b"}]}, "nodeGroups[0].name = 'a b': must be 1 to 32"),
         ({"nodeGroups": [{"name": "a", "count": 0}]}, "nodeGroups[0].count = '0': must be a whole"),
+        ({"nodeGroups": [{"name": "a", "min": 1}]}, "nodeGroups[0].max = '0': must be a whole"),
+        ({"nodeGroups": [{"name": "a", "max": 65}]}, "nodeGroups[0].max = '65': must be a whole"),
+        (
+            {"nodeGroups": [{"name": "a", "min": 2, "max": 2}]},
+            "nodeGroups[0].min = '2': must be a whole number from 0 to 1, below max; lower min, or",
+        ),
+        ({"nodeGroups": [{"name": "a", "min": -1, "max": 2}]}, "nodeGroups[0].min = '-1': must"),
+        (
+            {"nodeGroups": [{"name": "a", "max": 2, "count": 2}]},
+            "nodeGroups[0].count = '2': is for a group of one size, and min or max is set",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "max": 2, "idleMinutes": 0}]},
+            "nodeGroups[0].idleMinutes = '0': must be a number of minutes above 0, at most 1440",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "idleMinutes": 5}]},
+            "nodeGroups[0].max = '0': must be a whole number from 1",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "max": 40}, {"name": "b", "max": 40}]},
+            "nodeGroups = '80 workers': must have 64 workers at most",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "max": 2}], "runtime": "docker"},
+            "nodeGroups = 'a group with max': grows only where nodes are processes",
+        ),
         ({"nodeGroups": [{"name": "a", "cpu": 1}]}, "nodeGroups[0].cpu = '1': no such setting"),
         ({"nodeGroups": [{"name": "a", "cpus": -1}]}, "nodeGroups[0].cpus = '-1': must be from 0"),
         ({"nodeGroups": [{"name": "a"}, {"name": "a"}]}, "nodeGroups[1].name = 'a': is the name"),
