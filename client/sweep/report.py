@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,11 @@ VALUE = "value"  # the column of a function that returns one number
 WIDTH_INCHES, ROW_INCHES, LEAST_ROWS = 8, 0.35, 4
 
 Ended = tuple[Point, Outcome]
+
+
+def prepare() -> None:
+    """Imports what draws the picture, half a second's work, while the points run."""
+    threading.Thread(target=_pyplot, name="pyplot", daemon=True).start()
 
 
 def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool) -> None:
@@ -92,12 +98,17 @@ def _short(value: Any) -> Any:
     return f"{value:.5g}" if isinstance(value, float) else value
 
 
-def _picture(bars: Sequence[tuple[str, float]], by: str) -> bytes:
+def _pyplot() -> Any:
     import matplotlib as mpl  # noqa: PLC0415 - slow
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot  # noqa: PLC0415
 
+    return pyplot
+
+
+def _picture(bars: Sequence[tuple[str, float]], by: str) -> bytes:
+    plt = _pyplot()
     height = 1 + ROW_INCHES * max(len(bars), LEAST_ROWS)
     figure, axes = plt.subplots(figsize=(WIDTH_INCHES, height), layout="constrained")
     names, values = zip(*reversed(bars), strict=True)

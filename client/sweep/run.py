@@ -10,7 +10,7 @@ from client.console import LogWriter, clean, say, warn
 from client.errors import ClientError
 from client.job_server import ACTIVE, Job, JobServer
 from client.outputs import StackOutputs
-from client.sweep import collect, upload
+from client.sweep import collect, report, upload
 from client.sweep.log import Prefixed
 from client.sweep.point import Outcome, Point
 from client.sweep.queueing import LetGoError, Queue
@@ -151,6 +151,7 @@ class Sweep:
             for point in todo:
                 self.records.put(point.identity, Record(job=job_id, overrides=point.overrides))
             self.sent.send_tasks(todo, job_id)
+            report.prepare()
             say(f"points: {len(todo)} tasks of job {job_id}, as many at once as there is room for")
         for job_id, points in groups.items():
             try:

@@ -15,8 +15,6 @@ from typing import Any, TextIO, cast
 
 import ray
 
-from training.sweep import point, points
-
 RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # Ray's other names
 
 
@@ -48,6 +46,9 @@ class Numbered(io.TextIOBase):
 @ray.remote(max_retries=0)
 def run_point(number: int, job: str) -> bool:
     """Runs a point on whatever node has room; tells whether it was completed."""
+    # Not at the top: the driver needs no Hydra, and all points wait for it.
+    from training.sweep import point, points  # noqa: PLC0415
+
     out, errors = (cast(TextIO, Numbered(each, number)) for each in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(errors):
         return point.run(points.load(), number, job).completed
