@@ -25,7 +25,7 @@ TRAINING := tests/integration/training
 INFRA := tests/integration/infra
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud
 REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) tests/integration/machines
-REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
+REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
 REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
 REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
@@ -41,6 +41,7 @@ make up         bring the stack dev up or change it; STACK=lab means another one
 make down       end everything of the stack; results stay
 make preview    show what `make up` would change
 make refresh    compare the stack's state with what runs
+make drift      report what is not as the state says; changes nothing
 make tunnel     bring the pages of a stack on other machines to this one
 make course     walk the Food-11 course, in the stack course
 make setup      make the environment in .venv, from the hash-pinned requirements
@@ -58,7 +59,7 @@ endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store setup demo course up down preview refresh tunnel lint bench lock docs digests audit
+.PHONY: help python store setup demo course up down preview refresh drift tunnel lint bench lock docs digests audit
 .PHONY: test test-all test-rest test-unit
 
 help:
@@ -86,6 +87,9 @@ store: python
 
 up preview refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
+
+drift: setup
+	$(BIN)/python -m infra.drift -s $(STACK)
 
 down: setup
 	@$(BIN)/python -m client.pull.unpulled -s $(STACK)

@@ -63,6 +63,11 @@ def cancel(folder: BucketPath) -> int:
     return removed
 
 
+def in_use_by(folder: BucketPath) -> str:
+    """Who may be working on a stack, like `lock.in_use_by`."""
+    return lock.first_at_work(_judge(path)[1:] for path in folder.glob("*.json"))
+
+
 def _taken_over(path: BucketPath, content: bytes) -> list[str]:
     """Put a lock in place of a dead process's; the notes that say so.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import Any
 
 from engine.context import PARALLEL, Context, is_managed
 from engine.state import Entry, now
-from engine.values import mark_like, reveal, secret_keys
+from engine.values import Properties, mark_like, reveal, secret_keys
 
 
 def refresh(context: Context) -> None:
@@ -51,27 +52,44 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
         context.journal.settle(operation)
 
 
-def _refresh_one(context: Context, entry: Entry) -> None:
-    if context.stopping.is_set():
-        return
-    provider = context.provider(entry["type"])
-    live = provider.read(entry["id"], reveal(entry.get("outputs", {})))
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A resource as its provider reads it, secrets marked as in the state."""
+
+    id: str
+    inputs: Properties
+    outputs: Properties
+    drifted: bool
+
+
+def compare(context: Context, entry: Entry) -> Found | None:
+    """Ask the provider what is there of an entry; None when it is gone."""
+    live = context.provider(entry["type"]).read(entry["id"], reveal(entry.get("outputs", {})))
     if live is None:
-        context.display.done("gone", entry["urn"])
-        context.journal.drop(entry)
-        return
+        return None
     old_inputs, old_outputs = entry.get("inputs", {}), entry.get("outputs", {})
     outputs = mark_like(live.outputs, old_outputs)
     outputs = secret_keys(outputs, entry.get("additionalSecretOutputs", []))
     inputs = old_inputs if live.inputs is None else mark_like(live.inputs, old_inputs)
-    if outputs == old_outputs and inputs == old_inputs:
-        context.display.done("same", entry["urn"])
+    drifted = live.drifted and (outputs != old_outputs or inputs != old_inputs)
+    return Found(id=live.id, inputs=inputs, outputs=outputs, drifted=drifted)
+
+
+def _refresh_one(context: Context, entry: Entry) -> None:
+    if context.stopping.is_set():
         return
-    if live.drifted:
-        context.display.changes(old_outputs, outputs)
-    context.journal.mark(entry, id=live.id, inputs=inputs, outputs=outputs, modified=now())
-    context.journal.flush()
-    context.display.done("drift" if live.drifted else "same", entry["urn"])
+    found = compare(context, entry)
+    if found is None:
+        context.display.done("gone", entry["urn"])
+        context.journal.drop(entry)
+        return
+    if found.drifted:
+        context.display.changes(entry.get("outputs", {}), found.outputs)
+    news = {"inputs": found.inputs, "outputs": found.outputs}
+    if any(entry.get(name, {}) != value for name, value in news.items()):
+        context.journal.mark(entry, id=found.id, **news, modified=now())
+        context.journal.flush()
+    context.display.done("drift" if found.drifted else "same", entry["urn"])
 
 
 def _recover_create(context: Context, entry: Entry) -> None:

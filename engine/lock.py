@@ -14,7 +14,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -99,6 +99,16 @@ def cancel(folder: Path) -> int:
         path.unlink(missing_ok=True)
         removed += verdict is not Verdict.GONE
     return removed
+
+
+def in_use_by(folder: Path) -> str:
+    """Who may be working on a stack, "" for nobody; no lock is removed."""
+    return first_at_work(map(_judge, sorted(folder.glob("*.json"))))
+
+
+def first_at_work(judged: Iterable[tuple[Verdict, str]]) -> str:
+    """The first process that is alive, or may be; "" for none."""
+    return next((who for verdict, who in judged if verdict in (Verdict.ALIVE, Verdict.UNKNOWN)), "")
 
 
 def myself(timestamp: str) -> Holder:

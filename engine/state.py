@@ -253,6 +253,13 @@ class Backend:
                 ) from None
             yield notes
 
+    def in_use_by(self, project: str, stack: str) -> str:
+        """Who may be working on the stack, "" for nobody."""
+        folder = self._locks(project, stack)
+        if isinstance(folder, BucketPath):
+            return bucket_lock.in_use_by(folder)
+        return lock.in_use_by(folder)
+
     def unlock(self, project: str, stack: str) -> int:
         """Remove all locks of the stack; how many there were.
 

@@ -146,7 +146,7 @@ def _run(options: argparse.Namespace) -> int:
     accounts = [cloud.account() for cloud in sources.CLOUDS]
     held = {account: account.holdings() for account in accounts}
     stacks = states.read(folder, place)
-    backends = _ids(place, stacks)
+    backends = ids(place, stacks)
     findings = judge(itertools.chain(*held.values()), stacks, owner, backends)
     now = datetime.now(UTC)
     expired = [stack for stack in stacks if stack.expires is not None and stack.expires <= now]
@@ -171,7 +171,7 @@ def _run(options: argparse.Namespace) -> int:
     return int(failed)
 
 
-def _ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
+def ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
     """Return the ids of a backend; where states are in no folder, each organization has one."""
     if place.folder is not None:
         return {place.id()} - {""}

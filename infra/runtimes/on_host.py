@@ -66,6 +66,16 @@ class OnHostProvider(HostProvider):
         return None if found is None else dynamic.CreateResult(*found)
 
 
+def fault(kind: str, id_: str, props: Props) -> str:
+    """Return why a resource is not as it was made, "" if it is; its kind has a method for it.
+
+    Raises:
+        SshError: its machine cannot be reached.
+        ProgramError: our code there is older than this, and has no such method.
+    """
+    return str(_do(kind, "fault", id_, props))
+
+
 def _do(kind: str, method: str, *arguments: Any) -> Any:
     """Call a method of a kind where its last argument, the properties, says."""
     props: Props = arguments[-1]

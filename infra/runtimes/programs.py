@@ -159,9 +159,16 @@ class Program:
 
         So is one whose files somebody changed or removed: it could not be started again.
         """
+        return None if self.fault(id_, props) else props
+
+    def fault(self, _id: str, props: Props) -> str:
+        """Return why it is not as it was made, "" if it is."""
         daemon, definition = _daemon(props), _definition(props)
-        whole = _stands(daemon, definition) and daemon.matches(definition)
-        return props if whole else None
+        if not daemon.alive():
+            return daemon.distrust() or "its supervisord is gone"
+        if not _stands(daemon, definition):
+            return "it is stopped"
+        return "" if daemon.matches(definition) else "its files were changed by hand"
 
     def update(self, olds: Props, news: Props) -> Props:
         """Restart the program if it differs, and wait until it answers."""

@@ -109,6 +109,9 @@ class Stack:
         """As under the CLI: see tests/fakes/pulumi_cli."""
         return self._run("tests.fakes.pulumi_cli", ROOT, *arguments, check=check)
 
+    def drift(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self._run("infra.drift", self.project, *arguments, check=False)
+
     def _run(
         self, module: str, folder: Path, *arguments: str, check: bool
     ) -> subprocess.CompletedProcess[str]:

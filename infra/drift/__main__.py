@@ -1,0 +1,83 @@
+"""`python -m infra.drift -s STACK`: one report over all layers of a stack; nothing is changed.
+
+Exit codes: 0 no drift, 2 drift, 1 when the stack, or a part of it, could not be looked at.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pulumi
+
+from access import outputs
+from access.ssh import Connection
+from infra.drift import expected, machines, ray_nodes, rented, resources
+from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Report
+from infra.drift.look import Looked, LookError, look
+from infra.drift.ray_nodes import AskError
+from infra.states import StateError
+
+ROOT = Path(__file__).parents[2]
+BELOW_RAY = (INSTANCES, HOSTS, SERVICES)
+HEAD = "process:Supervisor"  # of other machines: its property `host` says how they are reached
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    options = _parser().parse_args(argv)
+    folder = options.cwd.resolve()
+    try:
+        report = examine(folder, options.stack, look(folder, options.stack))
+    except LookError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(report.json() if options.json else report.text())  # noqa: T201
+    return report.code
+
+
+def examine(folder: Path, stack: str, looked: Looked) -> Report:
+    """Return what a look at a stack comes to, with what lies beside its resources."""
+    different, failures = resources.different(looked, stack)
+    findings = [*resources.interrupted(looked, stack), *different]
+    findings += machines.full(looked.seen)
+    findings += expected.differing(stack, looked.outputs, datetime.now(UTC))
+    try:
+        findings += rented.unknown(folder, looked.seen)
+    except (pulumi.RunError, StateError) as error:
+        failures.append(str(error))
+    try:
+        findings += ray_nodes.differing(stack, looked.outputs, _way(looked))
+    except AskError as error:
+        # A head that is known to be down has no nodes to tell of.
+        if not any(finding.layer in BELOW_RAY for finding in findings):
+            failures.append(str(error))
+    return Report(
+        stack=stack,
+        looked=len(looked.seen),
+        findings=findings,
+        failures=list(dict.fromkeys(failures)),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra.drift", description=__doc__)
+    parser.add_argument(
+        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+    )
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+    parser.add_argument("-j", "--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _way(looked: Looked) -> Connection | None:
+    """Return the way to the machine that the outputs' addresses are meant on, None for this one."""
+    if not (ssh := looked.outputs.get(outputs.SSH)):
+        return None
+    hosts = (each.props["host"] for each in looked.seen if each.type == HEAD)
+    return next((Connection.of(host) for host in hosts if host["host"] == ssh["host"]), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

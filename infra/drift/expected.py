@@ -1,0 +1,48 @@
+"""Outputs that a stack must have, and what they say of its time."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from access import outputs
+from cluster import services
+from infra.drift.findings import OUTPUTS, TIMERS, Finding
+
+# Of each stack; those of services come on top.
+NAMES = {
+    value for name, value in vars(outputs).items() if name.isupper() and isinstance(value, str)
+}
+
+
+def differing(stack: str, known: Mapping[str, Any], now: datetime) -> list[Finding]:
+    """Return outputs that are missing, and an end of its machines that is past.
+
+    Args:
+        stack: its name.
+        known: its outputs.
+        now: with a time zone.
+    """
+    names = NAMES | {name for endpoint in services.ENDPOINTS for name in endpoint.outputs}
+    findings = [
+        Finding(
+            layer=OUTPUTS,
+            name=name,
+            expected="an output of the stack",
+            found="the state has none: the last up did not end, or was an older version's",
+            action=f"make up STACK={stack}",
+        )
+        for name in names - known.keys()
+    ]
+    ends = str(known.get(outputs.EXPIRES_AT) or "")
+    if ends and datetime.fromisoformat(ends) <= now:
+        findings.append(
+            Finding(
+                layer=TIMERS,
+                name=outputs.EXPIRES_AT,
+                expected=f"machines that end at {ends}",
+                found=f"it is {now.astimezone(UTC).isoformat(timespec='seconds')}, and the stack "
+                "has a state",
+                action=f"make down STACK={stack}, or raise ttlHours and make up STACK={stack}",
+            )
+        )
+    return findings

@@ -1,0 +1,173 @@
+"""Asks the provider of each resource in a state what is there; the state is only read.
+
+The one module of this package that imports the embedded engine: it reads states and calls
+providers, whichever engine has written the state. No lock is taken, so that the report can run at
+any time; while an operation runs there is none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from engine.context import PARALLEL, Context, is_managed
+from engine.display import Display
+from engine.errors import EngineError
+from engine.goal import STACK_TYPE
+from engine.journal import Journal
+from engine.live import Found, compare
+from engine.passphrase import passphrase
+from engine.program import program_folder
+from engine.project import Project, check_stack_name, read_settings
+from engine.state import Backend, Entry
+from engine.values import mask, reveal
+
+# Properties that say how a resource is made, not how it is.
+HIDDEN = "__"
+LONGEST = 120  # characters of a value that a report shows
+
+
+class LookError(pulumi.RunError):
+    """The stack cannot be looked at; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One resource, as the state has it and as it is.
+
+    Attributes:
+        id: what its provider calls it.
+        type: its last part, such as `process:Program`.
+        name: of the resource in the program.
+        props: recorded outputs, secrets in the clear: never to be shown.
+        needs: URNs of what it depends on.
+        gone: whether it is no longer there.
+        changes: expected and found value of each property that differs, secrets hidden.
+        error: why it could not be looked at, None if it could.
+    """
+
+    urn: str
+    id: str
+    type: str
+    name: str
+    props: Mapping[str, Any] = field(repr=False)
+    needs: frozenset[str] = frozenset()
+    gone: bool = False
+    changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    error: Exception | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is not as recorded, as far as is known."""
+        return self.gone or bool(self.changes) or self.error is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """A stack, as its state has it and as it is.
+
+    Attributes:
+        outputs: of the stack, secrets in the clear: never to be shown.
+        pending: what an interrupted operation was doing: its kind and the resource's name.
+    """
+
+    seen: Sequence[Seen]
+    outputs: Mapping[str, Any] = field(repr=False)
+    pending: Sequence[tuple[str, str]]
+
+
+def look(folder: Path, stack: str) -> Looked:
+    """Look at all resources of a stack.
+
+    Args:
+        folder: of the project.
+        stack: its name.
+
+    Raises:
+        LookError: there is no such stack, its state cannot be read, or it is being changed.
+    """
+    try:
+        project = Project.find(folder)
+        backend = Backend.of(project)
+        if not backend.exists(project.name, check_stack_name(stack)):
+            known = ", ".join(backend.stacks(project.name)) or "none"
+            raise LookError(f"no stack named {stack!r} in {backend.url} (there: {known})")
+        if who := backend.in_use_by(project.name, stack):
+            raise LookError(f"the stack is locked by {who}: look again when that has ended")
+        state = backend.load(project.name, stack, passphrase())
+        config = read_settings(project, stack, state.salt).config
+    except EngineError as error:
+        raise LookError(str(error)) from None
+    context = Context(
+        project=project,
+        stack=stack,
+        config=config,
+        journal=Journal(state, None),
+        display=Display(dry_run=True, diff=False, debug=False),
+        dry_run=True,
+    )
+    entries = [each for each in state.resources if is_managed(each) and not _going(each)]
+    # What providers say is no part of the report.
+    with program_folder(project), redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
+        jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
+        seen = [job.result() for job in jobs]
+    pending = [(each["type"], _name(each["resource"])) for each in state.pending]
+    return Looked(seen=seen, outputs=_outputs(state.resources), pending=pending)
+
+
+def _look_at(context: Context, entry: Entry) -> Seen:
+    known: dict[str, Any] = {
+        "urn": entry["urn"],
+        "id": entry["id"],
+        "type": entry["type"].rpartition("/")[2],
+        "name": _name(entry),
+        "props": reveal(entry.get("outputs", {})),
+        "needs": frozenset(_needs(entry)),
+    }
+    try:
+        found = compare(context, entry)
+    except Exception as error:  # whatever a provider raises is one line of the report
+        return Seen(**known, error=error)
+    if found is None:
+        return Seen(**known, gone=True)
+    return Seen(**known, changes=_changes(entry, found))
+
+
+def _changes(entry: Entry, found: Found) -> dict[str, tuple[str, str]]:
+    if not found.drifted:
+        return {}
+    olds, news = entry.get("outputs", {}), found.outputs
+    return {
+        name: (_shown(olds.get(name)), _shown(news.get(name)))
+        for name in sorted(olds.keys() | news.keys())
+        if olds.get(name) != news.get(name) and not name.startswith(HIDDEN)
+    }
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(mask(value))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _going(entry: Entry) -> bool:
+    return bool(entry.get("delete") or entry.get("pendingReplacement"))
+
+
+def _name(entry: Entry) -> str:
+    return str(entry["urn"].rpartition("::")[2])
+
+
+def _needs(entry: Entry) -> Iterable[str]:
+    yield from entry.get("dependencies", ())
+    for urns in entry.get("propertyDependencies", {}).values():
+        yield from urns
+
+
+def _outputs(resources: Iterable[Entry]) -> dict[str, Any]:
+    stacks = (entry for entry in resources if entry["type"] == STACK_TYPE)
+    return dict(reveal(next(stacks, {}).get("outputs", {})))

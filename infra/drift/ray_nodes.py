@@ -1,0 +1,141 @@
+"""The nodes that a stack declares beside those that Ray has, asked of the dashboard."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+from access import outputs
+from access.ssh import Connection, SshError
+from cluster.ssh import forwarded
+from infra.drift.findings import RAY, Finding, listed, mend
+
+PATH = "/nodes?view=summary"
+SECONDS = 10.0
+ALIVE = "ALIVE"
+
+HTTP = 80  # its own port
+Amounts = tuple[tuple[str, float], ...]  # of CPU, GPU and custom resources, by name
+
+
+class AskError(Exception):
+    """The dashboard gave no list of nodes; the message says why."""
+
+
+def differing(stack: str, known: Mapping[str, Any], way: Connection | None) -> list[Finding]:
+    """Return declared nodes that are not alive, and alive ones that nobody declares.
+
+    Args:
+        stack: its name.
+        known: its outputs, secrets in the clear.
+        way: to the machine that its addresses are meant on, None for this one.
+
+    Raises:
+        AskError: the dashboard cannot be asked.
+    """
+    nodes: Sequence[Mapping[str, Any]] = known.get(outputs.NODES) or []
+    if not nodes:
+        return []
+    # Ray gives nodes more resources than these, such as one for the type of an accelerator.
+    names = {"CPU", "GPU", *(name for node in nodes for name in node["resources"])}
+    declared = {
+        str(node["name"]): _amounts(
+            {"CPU": node["cpus"], "GPU": node["gpus"], **node["resources"]}, names
+        )
+        for node in nodes
+    }
+    alive = [(address, _amounts(has, names)) for address, has in _alive(known, way)]
+    return compare(stack, declared, alive)
+
+
+def compare(
+    stack: str, declared: Mapping[str, Amounts], alive: Sequence[tuple[str, Amounts]]
+) -> list[Finding]:
+    """Match declared nodes with alive ones that have as much: Ray does not know our names.
+
+    Args:
+        stack: its name.
+        declared: by name.
+        alive: address and amounts of each.
+    """
+    left = Counter(amounts for _, amounts in alive)
+    findings = []
+    for name, amounts in declared.items():
+        if left[amounts] > 0:
+            left[amounts] -= 1
+            continue
+        findings.append(
+            Finding(
+                layer=RAY,
+                name=name,
+                expected=f"alive with {_words(amounts)}",
+                found="alive are: "
+                + listed(f"{address} ({_words(amounts)})" for address, amounts in alive),
+                action=mend(stack),
+            )
+        )
+    for amounts, count in left.items():
+        addresses = listed(address for address, each in alive if each == amounts)
+        findings += [
+            Finding(
+                layer=RAY,
+                name=f"node at {addresses}",
+                expected="no node beside those of the stack",
+                found=f"{count} more with {_words(amounts)}",
+                action="end it where it was started, or add it to the settings",
+            )
+        ] * bool(count)
+    return findings
+
+
+def _alive(known: Mapping[str, Any], way: Connection | None) -> list[tuple[str, Mapping[str, Any]]]:
+    with _reached(str(known[outputs.DASHBOARD_URL]), way) as url:
+        try:
+            reply = urllib3.PoolManager(retries=False).request(
+                "GET",
+                f"{url}{PATH}",
+                headers={"Authorization": f"Bearer {known.get(outputs.RAY_TOKEN, '')}"},
+                timeout=urllib3.Timeout(SECONDS),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise AskError(
+                f"Ray's dashboard {known[outputs.DASHBOARD_URL]} does not answer "
+                f"({type(error).__name__})"
+            ) from None
+    if reply.status != 200:
+        raise AskError(f"Ray's dashboard answers with status {reply.status}")
+    try:
+        raylets = [node["raylet"] for node in reply.json()["data"]["summary"]]
+        return [
+            (str(raylet["nodeManagerAddress"]), dict(raylet["resourcesTotal"]))
+            for raylet in raylets
+            if raylet.get("state") == ALIVE
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise AskError(f"Ray's dashboard gives no list of nodes ({error!r})") from None
+
+
+@contextmanager
+def _reached(dashboard: str, way: Connection | None) -> Iterator[str]:
+    """Yield a URL of the dashboard that this machine reaches."""
+    place = urlsplit(dashboard)
+    if way is None:
+        yield f"{place.scheme}://{place.netloc}"
+        return
+    try:
+        with forwarded(way, str(place.hostname), place.port or HTTP) as here:
+            yield f"{place.scheme}://{here}"
+    except SshError as error:
+        raise AskError(f"Ray's dashboard cannot be reached: {error}") from None
+
+
+def _amounts(values: Mapping[str, Any], names: Iterable[str]) -> Amounts:
+    found = {name: float(values.get(name, 0)) for name in names}
+    return tuple(sorted((name, amount) for name, amount in found.items() if amount))
+
+
+def _words(amounts: Amounts) -> str:
+    return listed(f"{name} {amount:g}" for name, amount in amounts)

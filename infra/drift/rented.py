@@ -1,0 +1,43 @@
+"""Instances that the account has and no state knows: billed, and of no use to anybody."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from infra import backend, reap, states
+from infra.drift.findings import INSTANCES, Finding
+from infra.drift.look import Seen
+from infra.hosts import local, sources
+from infra.hosts.holdings import INSTANCE
+
+ACCOUNT = "lambda:Account"
+
+
+def unknown(folder: Path, seen: Iterable[Seen]) -> list[Finding]:
+    """Return instances of this owner and state backend that are in no state.
+
+    Args:
+        folder: of the project.
+        seen: resources of the stack; one that rents nothing has no account to ask.
+
+    Raises:
+        pulumi.RunError: an account does not answer.
+        StateError: a state cannot be read.
+    """
+    if all(each.type != ACCOUNT for each in seen):
+        return []
+    # The accounts first: what is launched in between is then in a state or under way.
+    held = [holding for cloud in sources.CLOUDS for holding in cloud.account().holdings()]
+    place = backend.find(folder)
+    stacks = states.read(folder, place)
+    judged = reap.judge(held, stacks, local.owner(""), reap.ids(place, stacks))
+    return [
+        Finding(
+            layer=INSTANCES,
+            name=f"{each.name} ({each.id})",
+            expected="in the state of a stack",
+            found=f"{each.type} in {each.region}, {each.price:.2f} $/h, in no state",
+            action=f"python -m infra.reap --end {each.id}",
+        )
+        for each in judged
+        if each.kind == INSTANCE and each.verdict == reap.ORPHAN
+    ]

@@ -1,0 +1,110 @@
+"""What a look at the resources of a stack means, by layer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from access.ssh import Connection, HostKeyError, LoginRefusedError, SshError, UnreachableError
+from infra.drift.findings import HOSTS, INSTANCES, SERVICES, STATE, STORE, TIMERS, Finding, mend
+from infra.drift.look import Looked, Seen
+from infra.runtimes import on_host
+from infra.runtimes.programs import ProgramError
+
+PROGRAM = "process:Program"
+INSTANCE = "lambda:Instance"
+LAYERS = {
+    "lambda:Deadline": TIMERS,
+    "minio:Bucket": STORE,
+    "minio:User": STORE,
+    "host:Reachable": HOSTS,
+    "host:Executable": HOSTS,
+}
+RENTED = "lambda:"
+# Resources that cannot be there without what they need: of both, the latter is enough.
+FOLLOWING = ("minio:Bucket", "minio:User", "docker:Ready", "lambda:Active")
+# What failures to reach a machine mean. Any other SshError says nothing of the machine.
+UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
+# Properties whose change has a word of its own: what was expected, and what is found.
+STOPPED = {"mustRun": ("running", "stopped"), "ready": ("running", "stopped")}
+
+
+def interrupted(looked: Looked, stack: str) -> Iterator[Finding]:
+    """Yield what an operation that was killed left under way."""
+    for kind, name in looked.pending:
+        yield Finding(
+            layer=STATE,
+            name=name,
+            expected="no operation under way",
+            found=f"an interrupted operation was {kind} it",
+            action=f"make up STACK={stack}",
+        )
+
+
+def different(looked: Looked, stack: str) -> tuple[list[Finding], list[str]]:
+    """Return resources that are not as recorded, and why others could not be looked at."""
+    urns = {each.urn for each in looked.seen if each.differs}
+    ended = {each.id for each in looked.seen if each.type == INSTANCE and each.gone}
+    findings: dict[tuple[str, str], Finding] = {}
+    failures: dict[str, None] = {}
+    for each in looked.seen:
+        follows = each.type in FOLLOWING and each.needs & urns
+        if not each.differs or follows or each.props.get("machine") in ended:
+            continue
+        # One fault, as a daemon that does not answer, meets many resources at a time.
+        if each.error is not None and not isinstance(each.error, UNREACHED):
+            text = str(each.error) or repr(each.error)
+            failures[text] = None
+        else:
+            finding = _finding(each, stack)
+            findings[finding.layer, finding.name] = finding
+    return list(findings.values()), list(failures)
+
+
+def _finding(each: Seen, stack: str) -> Finding:
+    if each.error is not None:
+        return Finding(
+            layer=HOSTS,
+            name=_machine(each),
+            expected="answers, and proves to be the machine of the state",
+            found=str(each.error),
+            action="mend the way to it, or the machine; if it was set up anew, write its new host "
+            f"key into the settings, then {mend(stack)}",
+        )
+    expected, found = _words(each)
+    rented = INSTANCES if each.type.startswith(RENTED) else SERVICES
+    return Finding(
+        layer=LAYERS.get(each.type, rented),
+        name=each.name,
+        expected=expected,
+        found=found,
+        action=mend(stack),
+    )
+
+
+def _machine(each: Seen) -> str:
+    host: Any = each.props.get("host") or each.props.get("via")
+    return Connection.of(host).name if isinstance(host, dict) else each.name
+
+
+def _words(each: Seen) -> tuple[str, str]:
+    """Return what was expected of a resource, and what is found."""
+    if each.type == PROGRAM:
+        return "running as it was started", _fault(each)
+    if each.gone:
+        return f"{each.type} {each.id}", "it is gone"
+    if each.type == INSTANCE and "healthy" in each.changes:
+        return "a healthy instance", f"instance {each.id} is unhealthy"
+    for name, words in STOPPED.items():
+        if name in each.changes:
+            return words
+    return (
+        "; ".join(f"{name} {expected}" for name, (expected, _) in each.changes.items()),
+        "; ".join(f"{name} {found}" for name, (_, found) in each.changes.items()),
+    )
+
+
+def _fault(each: Seen) -> str:
+    """Return why a program is not as it was started; it may have come back since the look."""
+    try:
+        return on_host.fault("program", each.id, dict(each.props)) or "it was stopped, and is back"
+    except (SshError, ProgramError):
+        return "it is stopped, or its files were changed by hand"
