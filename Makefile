@@ -39,7 +39,7 @@ define HELP
 make demo       bring the stack up, train, show the results and the addresses
 make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
 make down       end everything of the stack; results stay
-make preview    show what `make up` would change
+make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
 make refresh    compare the stack's state with what runs
 make drift      report what is not as the state says; changes nothing
 make tunnel     bring the pages of a stack on other machines to this one
@@ -85,7 +85,10 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 store: python
 	@$(PYTHON) -m infra.hosts.go_build
 
-up preview refresh: setup
+up preview: setup
+	$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)')
+
+refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
 
 drift: setup
@@ -98,16 +101,16 @@ down: setup
 tunnel: setup
 	$(BIN)/train tunnel -s $(STACK)
 
-define PLAN
+define AGENDA
 make demo: a Ray cluster on this machine, and a training on it
   1  packages into .venv (6 GB), beside it the object store, by Go    once: some minutes
   2  stack $(STACK): object store, Ray head, two workers                   15 s
   3  ResNet-18 learns scanned digits, a worker on each node           30 s
 endef
-export PLAN
+export AGENDA
 
 demo: python
-	@echo "$$PLAN"
+	@echo "$$AGENDA"
 	@$(together) setup store
 	$(BIN)/python -m engine.launch up -s $(STACK)
 	$(BIN)/train submit pytorch_distributed_training -s $(STACK) -- $(DEMO)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from engine import plan
 from engine.command.provider import CommandProvider
 from engine.display import Display
 from engine.docker.provider import DockerProvider
 from engine.errors import UnsupportedError
 from engine.goal import PROVIDER_TYPE
 from engine.journal import Journal
+from engine.plan import Step
 from engine.project import Project
 from engine.providers import WORK, DynamicProvider, Provider
 from engine.state import Entry, now
+from engine.values import Properties
 
 DYNAMIC_PACKAGE = "pulumi-python"
 DOCKER_PACKAGE = "docker"
@@ -36,6 +41,8 @@ class Context:
         stopping: set when no further step may begin.
         failures: labels of what failed.
         unsettled: URNs whose creation was interrupted, and of which nothing was found.
+        planned: what may be done, None for anything.
+        steps: what was begun so far; in a preview, planned.
     """
 
     def __init__(
@@ -56,6 +63,8 @@ class Context:
         self.stopping = threading.Event()
         self.failures: list[str] = []
         self.unsettled: set[str] = set()
+        self.planned: list[Step] | None = None
+        self.steps: list[Step] = []
         self._config = config
         self._providers: dict[str, Provider] = {}
         self._told: set[str] = set()
@@ -72,6 +81,22 @@ class Context:
         if not told:
             self.display.message("error", f"{label}: {error}", "")
         self.display.trace(error)
+
+    @contextmanager
+    def step(
+        self, operation: str, urn: str, olds: Properties | None, inputs: Properties
+    ) -> Iterator[None]:
+        """Show one step from its begin to its end.
+
+        Raises:
+            EngineError: the plan does not hold it.
+        """
+        step = (operation, urn, inputs)
+        if self.planned is not None and not self.dry_run:  # a preview tells all at its end
+            plan.refuse(self.planned, [step])
+        self.steps.append(step)
+        with self.display.step(operation, urn, olds, inputs):
+            yield
 
     def cancel(self) -> None:
         """Begin no further step, and end the waits of those under way where that is possible.

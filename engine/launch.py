@@ -19,6 +19,7 @@ from engine.passphrase import FILE, PHRASE, make, read
 
 # Where the settings have lost the salt of their secrets, the CLI takes that of the state.
 SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
+PLANS = {"PULUMI_EXPERIMENTAL": "true"}  # without it the CLI has no plans
 
 
 def main() -> None:
@@ -26,7 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m engine.launch", description=__doc__)
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
+    parser.add_argument("--plan", default="", help="a file: preview writes it, up does no more")
     options = parser.parse_args()
+    if options.plan and options.command not in ("up", "preview"):
+        parser.error(f"{options.command} takes no --plan")
     try:
         environment = SALT_OF_STATE | os.environ | _passphrase() | _backend()
     except EngineError as error:
@@ -34,6 +38,8 @@ def main() -> None:
     arguments = [options.command, "--stack", options.stack]
     if options.command != "preview":
         arguments.append("--yes")
+    if options.plan:
+        arguments += ["--save-plan" if options.command == "preview" else "--plan", options.plan]
     if shutil.which("pulumi") is None:
         print("pulumi is not on PATH: running the embedded engine", flush=True)  # noqa: T201
         # The engine of this environment, and not a folder of that name in the project's (-P).
@@ -45,6 +51,7 @@ def main() -> None:
             if (code := subprocess.run(select, env=environment, check=False).returncode) != 0:
                 sys.exit(code)
         command = ["pulumi", *arguments]
+        environment |= PLANS if options.plan else {}
     # In place of this process: signals go straight to the engine.
     os.execvpe(command[0], command, environment)  # noqa: S606
 

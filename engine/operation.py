@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from engine import history
+from engine import history, plan
 from engine.command.schema import hidden
 from engine.context import Context
 from engine.crypto import Crypter
@@ -95,7 +95,7 @@ class Operation:
             time.sleep(LOOK_SECONDS)
 
     def _run(self) -> bool:
-        started, phrase = time.time(), passphrase()
+        options, started, phrase = self._options, time.time(), passphrase()
         state = self._backend.load(self._project.name, self._stack, phrase)
         settings = read_settings(self._project, self._stack, state.salt)
         self._display.hide(settings.config[key] for key in settings.secret_keys)
@@ -122,11 +122,20 @@ class Operation:
             display=self._display,
             dry_run=self._dry_run,
         )
+        here: plan.Place = {}
+        if options.plan or options.save_plan:
+            if state.pending:
+                raise EngineError("a plan cannot hold what was interrupted: run refresh first")
+            here = plan.place(self._project, self._stack, settings, self._backend)
+        if options.plan:
+            context.planned = plan.read(options.plan, here, functools.partial(Crypter, phrase))
         if self._stopped:
             context.stopping.set()
         if not self._dry_run:
             self._backend.back_up(self._project.name, self._stack)
         self._steps(context, settings, state.pending)
+        if context.planned is not None and self._dry_run:
+            plan.refuse(context.planned, context.steps)
         if not self._dry_run:
             try:
                 journal.flush()
@@ -134,7 +143,10 @@ class Operation:
             except (EngineError, OSError) as error:
                 context.fail("state", error)
             self._note(context, started)
-        return self._report(context)
+        done = self._report(context)
+        if done and options.save_plan:
+            plan.write(options.save_plan, context.steps, here, crypter())
+        return done
 
     def _note(self, context: Context, started: float) -> None:
         update = history.Update(

@@ -108,7 +108,7 @@ def _create(
     operation: str = "create",
 ) -> tuple[Entry, Properties]:
     """Create; `old` is an entry that the new one takes the place of."""
-    with context.display.step(operation, goal.urn, inputs=entry["inputs"]):
+    with context.step(operation, goal.urn, None, entry["inputs"]):
         if context.dry_run:
             context.journal.record(entry, old)
             return entry, entry["inputs"]
@@ -136,7 +136,7 @@ def _update(
     context: Context, provider: Provider, goal: Goal, entry: Entry, old: Entry
 ) -> tuple[Entry, Properties]:
     entry["id"] = old["id"]
-    with context.display.step("update", goal.urn, old.get("inputs", {}), entry["inputs"]):
+    with context.step("update", goal.urn, old.get("inputs", {}), entry["inputs"]):
         if context.dry_run:
             context.journal.record(entry, old)
             return entry, entry["inputs"]

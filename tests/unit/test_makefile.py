@@ -98,3 +98,9 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
 def test_packages_that_are_not_whole_are_installed_again(run, tmp_path: Path) -> None:
     assert run("setup", "store", "-j2", packages=1)[0] == 2
     assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()
+
+
+def test_a_plan_is_passed_on(run) -> None:
+    planned = run("--dry-run", "preview", "PLAN=a b.json")[1]
+    assert "engine.launch preview -s dev --plan 'a b.json'\n" in planned
+    assert re.search(r"engine\.launch up -s lab *\n", run("--dry-run", "up", "STACK=lab")[1])

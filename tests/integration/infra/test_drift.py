@@ -41,7 +41,7 @@ def _report(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
 
 
 def test_what_was_changed_by_hand_is_found_and_mended(
-    stack: Any, wait_for: Callable[..., Any]
+    stack: Any, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     assert _report(stack) == (0, {})
     daemon = Supervisor(folder=stack.folder, mark=folders.read(stack.folder))
@@ -64,5 +64,8 @@ def test_what_was_changed_by_hand_is_found_and_mended(
     shown = "".join(stack.said[-3:])
     assert secrets["rayToken"] not in shown
     assert secrets["secretKey"] not in shown
-    stack.engine("up", "--yes", "--refresh")
+    # What was reviewed is what is done, on real services too.
+    plan = str(tmp_path / "plan.json")
+    stack.engine("preview", "--refresh", "--save-plan", plan)
+    stack.engine("up", "--yes", "--refresh", "--plan", plan)
     wait_for(lambda: _report(stack) == (0, {}), 60)

@@ -1,0 +1,149 @@
+"""Plans: what a preview announced, in a file, so that an `up` does that and nothing else.
+
+A plan holds for one commit, one set of settings and one state. Secrets in it are encrypted as in
+the state, and a seal that needs the passphrase tells a torn or changed file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from engine import files
+from engine.crypto import Crypter
+from engine.errors import EngineError
+from engine.project import Project, Settings
+from engine.state import Backend
+from engine.values import UNKNOWN, Properties, decrypt, encrypt, reveal, secret
+
+Step = tuple[str, str, Properties]  # operation, URN and inputs
+Place = dict[str, Any]  # what a plan is bound to
+
+VERSION = 1
+# An operation may turn out to be less than was planned, where a value was not known yet.
+LESS = {"replace": ("replace", "update"), "update": ("update",)}
+AGAIN = "look at a new one: preview --save-plan"
+
+
+def place(project: Project, stack: str, settings: Settings, backend: Backend) -> Place:
+    """What an operation works on now."""
+    state = backend.stack_file(project.name, stack)
+    config = json.dumps([settings.config, settings.secret_keys], sort_keys=True)
+    return {
+        "stack": f"{project.name}/{stack}",
+        "commit": _commit(project.root),
+        "settings": secret(_digest(config.encode())),  # of few words, a digest could be guessed
+        "state": _digest(state.read_bytes()) if state.exists() else "",
+    }
+
+
+def write(path: Path, steps: Iterable[Step], here: Place, crypter: Crypter) -> None:
+    """Write a plan.
+
+    Raises:
+        EngineError: the file cannot be written.
+    """
+    body = encrypt({"version": VERSION, **here, "steps": list(map(list, steps))}, crypter.encrypt)
+    document = {"plan": body, "salt": crypter.salt, "seal": crypter.encrypt(_digest_of(body))}
+    try:
+        files.replace(path, json.dumps(document, indent=2).encode(), Path(f"{path}.new"))
+    except OSError as error:
+        raise EngineError(f"the plan {path} cannot be written ({error.strerror})") from None
+
+
+def read(path: Path, here: Place, crypter: Callable[[str], Crypter]) -> list[Step]:
+    """The steps of a plan that holds here.
+
+    Args:
+        path: its file.
+        here: what is worked on now.
+        crypter: of a salt.
+
+    Raises:
+        EngineError: it cannot be read, or was made for something else.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        body, seal = document["plan"], document["seal"]
+        cipher = crypter(document["salt"])
+        if cipher.decrypt(seal) != _digest_of(body) or body["version"] != VERSION:
+            raise ValueError
+    except OSError as error:
+        raise EngineError(f"the plan {path} cannot be read ({error.strerror})") from None
+    except (ValueError, LookupError, TypeError, AttributeError, EngineError):
+        raise EngineError(
+            f"{path} is no whole plan of this engine and passphrase: it was cut off, changed, or "
+            f"made by the pulumi CLI; {AGAIN}"
+        ) from None
+    plan = decrypt(body, cipher.decrypt)
+    for what, now in here.items():
+        if reveal(plan[what]) != reveal(now):
+            shown = "" if what in ("settings", "state") else f": {plan[what]}, and here {now}"
+            raise EngineError(f"the plan {path} was made for another {what}{shown}; {AGAIN}")
+    return [(operation, urn, inputs) for operation, urn, inputs in plan["steps"]]
+
+
+def refuse(planned: Iterable[Step], steps: Iterable[Step]) -> None:
+    """Raise for steps that are not planned.
+
+    Raises:
+        EngineError: names all of them.
+    """
+    held: dict[str, list[Step]] = {}
+    for step in planned:
+        held.setdefault(step[1], []).append(step)
+    if faults := [fault for step in steps if (fault := _fault(held.get(step[1], []), step))]:
+        raise EngineError(f"the plan does not hold: {'; '.join(faults)}; {AGAIN}")
+
+
+def _fault(planned: list[Step], step: Step) -> str:
+    """What of a step is not planned, "" for nothing."""
+    operation, urn, inputs = step
+    what = f"{operation} of {urn.rpartition('::')[2]}"
+    for as_planned, _, expected in planned:
+        if operation in LESS.get(as_planned, (as_planned,)):
+            names = sorted(
+                name
+                for name in expected.keys() | inputs.keys()
+                if not _is_as_planned(reveal(expected.get(name)), reveal(inputs.get(name)))
+            )
+            return f"{what} with another {', '.join(names)}" if names else ""
+    return what
+
+
+def _is_as_planned(expected: Any, value: Any) -> bool:
+    if expected == UNKNOWN:
+        return True
+    if isinstance(expected, dict) and isinstance(value, dict):
+        return expected.keys() == value.keys() and all(
+            _is_as_planned(item, value[key]) for key, item in expected.items()
+        )
+    if isinstance(expected, list) and isinstance(value, list):
+        return len(expected) == len(value) and all(map(_is_as_planned, expected, value))
+    return bool(expected == value)
+
+
+def _commit(folder: Path) -> str:
+    """The commit of a checkout, with a digest of what differs from it; "" outside of one."""
+
+    def git(*arguments: str) -> bytes:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
+        return done.stdout if done.returncode == 0 else b""
+
+    try:
+        commit, changes = git("rev-parse", "HEAD").decode().strip(), git("diff", "HEAD")
+    except OSError:  # no git
+        return ""
+    return f"{commit} with changes {_digest(changes)[:8]}" if changes else commit
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(body: Any) -> str:
+    return _digest(json.dumps(body, sort_keys=True).encode())

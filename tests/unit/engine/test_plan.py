@@ -1,0 +1,214 @@
+"""A plan: what was announced is what is done, or nothing is."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from engine import launch
+from engine.context import Context
+
+
+@pytest.fixture
+def planned(stack, tmp_path):
+    """Save a plan of what is declared, and return its file."""
+
+    def save(*arguments):
+        path = tmp_path / "plan.json"
+        result = stack.run("preview", "--save-plan", str(path), *arguments)
+        assert result.code == 0, result.out + result.err
+        return path
+
+    return save
+
+
+def _refused(stack, path, *told, stack_name="dev"):
+    """Nothing is touched, and the message says why."""
+    before = stack.journal(), stack.files(), stack.state_file.exists()
+    result = stack.run("up", "--plan", str(path), stack=stack_name)
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    for text in told:
+        assert text in result.err
+    assert (stack.journal(), stack.files(), stack.state_file.exists()) == before
+    return result
+
+
+def test_what_was_planned_is_done(stack, planned):
+    stack.declare(a={"text": "one"}, b={"text_of": "a"}, c={}, d={})
+    assert stack.run("up", "--plan", str(planned())).code == 0
+    stack.declare(a={"text": "two"}, b={"text_of": "a"}, c={"kind": "other"}, e={})
+    path = planned()
+    assert stack.summary("up", "--plan", str(path)) == {
+        "create": 1,
+        "update": 1,
+        "replace": 1,
+        "delete": 1,
+        "delete-replaced": 1,
+    }
+    # It was for the state of then.
+    _refused(stack, path, "made for another state; look at a new one: preview --save-plan")
+
+
+def test_what_is_not_planned_is_refused_by_name_before_anything_is_touched(
+    stack, planned, monkeypatch
+):
+    stack.declare(a={"text": "one"}, b={}, c={})
+    stack.up()
+    stack.declare(a={"text": "two"}, b={})
+    path = planned()
+    # As if the program asked the world, and got another answer than in the preview.
+    monkeypatch.setattr("engine.plan.place", lambda *_: _place_of(path, stack))
+    stack.declare(a={"text": "three"}, b={"kind": "other"}, d={})
+    _refused(
+        stack,
+        path,
+        "the plan does not hold: ",
+        "update of a with another text",
+        "replace of b",
+        "delete-replaced of b",
+        "create of d",
+    )
+    stack.declare(a={"text": "two"}, b={}, c={})
+    assert stack.run("up", "--plan", str(path)).code == 0  # less than was planned
+
+
+def _place_of(path, stack):
+    from engine import plan
+    from engine.crypto import Crypter
+    from engine.values import decrypt
+
+    document = json.loads(path.read_text())
+    cipher = Crypter("correct horse", document["salt"])
+    body = decrypt(document["plan"], cipher.decrypt)
+    assert body["version"] == plan.VERSION
+    return {key: body[key] for key in ("stack", "commit", "settings", "state")}
+
+
+def test_what_comes_up_only_while_it_is_done_is_refused_too(stack, planned, monkeypatch):
+    stack.declare(a={"text": "one"})
+    path = planned()
+    begun = Context.step
+
+    def other(self, operation, urn, olds, inputs):
+        return begun(self, operation, urn, olds, inputs | ({} if self.dry_run else {"text": "x"}))
+
+    monkeypatch.setattr(Context, "step", other)
+    result = stack.run("up", "--plan", str(path))
+    assert result.code == 1
+    assert "the plan does not hold: create of a with another text" in result.out
+    assert stack.files() == {}
+
+
+def test_a_plan_holds_no_secret_in_clear(stack, planned):
+    stack.declare(a={"token": "canary-token"})
+    path = planned()
+    assert "canary" not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+    settings = stack.settings.read_text()
+    stack.declare(a={"token": "canary-other"})
+    _refused(stack, path, "made for another settings")
+    stack.settings.write_text(settings)
+    assert stack.run("up", "--plan", str(path)).code == 0
+
+
+def test_a_plan_of_another_stack(stack, planned):
+    stack.declare(a={})
+    path = planned()
+    shutil.copy(stack.settings, stack.settings.with_name("Pulumi.other.yaml"))
+    _refused(stack, path, "another stack: files/dev, and here files/other", stack_name="other")
+
+
+def test_a_plan_of_another_commit(stack, planned):
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *arguments], cwd=stack.project, check=True)
+
+    stack.declare(a={})
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "one")
+    path = planned()
+    program = stack.project / "__main__.py"
+    program.write_text(f"{program.read_text()}# slipped in\n")
+    _refused(stack, path, "the plan", "made for another commit", "with changes")
+    git("commit", "--quiet", "--all", "--message", "two")
+    _refused(stack, path, "made for another commit")
+    git("checkout", "--quiet", "HEAD~1")
+    assert stack.run("up", "--plan", str(path)).code == 0
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: text.replace('"create"', '"delete"'),
+        lambda text: json.dumps({"manifest": {}, "resourcePlans": {}}),  # as the CLI's
+        lambda text: json.dumps(json.loads(text) | {"salt": "v1:x"}),
+    ],
+)
+def test_a_torn_changed_or_foreign_plan(stack, planned, spoil):
+    stack.declare(a={})
+    path = planned()
+    path.write_text(spoil(path.read_text()))
+    _refused(stack, path, "is no whole plan of this engine and passphrase")
+
+
+def test_a_plan_of_another_passphrase(stack, planned, monkeypatch):
+    stack.declare(a={})
+    path = planned()
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "other")
+    _refused(stack, path, "is no whole plan of this engine and passphrase")
+
+
+def test_no_plan_where_there_is_none_to_make_or_to_read(stack, tmp_path):
+    stack.declare(a={})
+    _refused(stack, tmp_path / "none.json", "none.json cannot be read (No such file or directory)")
+    result = stack.run("preview", "--save-plan", str(tmp_path / "no" / "plan.json"))
+    assert result.code == 1
+    assert "plan.json cannot be written (No such file or directory)" in result.err
+    stack.declare(a={"text": "bad"})
+    result = stack.run("preview", "--save-plan", str(tmp_path / "plan.json"))
+    assert result.code == 1
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_plan_is_not_made_of_what_was_interrupted(stack, tmp_path):
+    stack.declare(a={})
+    stack.up()
+    document = json.loads(stack.state_file.read_text())
+    del document["sha256"]
+    latest = document["checkpoint"]["latest"]
+    latest["pending_operations"] = [{"resource": latest["resources"][-1], "type": "updating"}]
+    stack.state_file.write_text(json.dumps(document))
+    result = stack.run("preview", "--save-plan", str(tmp_path / "plan.json"))
+    assert result.code == 1
+    assert "a plan cannot hold what was interrupted: run refresh first" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"), [("preview", "--save-plan"), ("up", "--plan"), ("refresh", "--plan")]
+)
+@pytest.mark.parametrize("cli", [None, "/usr/bin/pulumi"])
+def test_make_passes_a_plan_on_to_either_engine(monkeypatch, command, flag, cli):
+    given = {}
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "x")
+    monkeypatch.setattr("sys.argv", ["launch", command, "--plan", "a plan.json"])
+    monkeypatch.setattr(shutil, "which", lambda _: cli)
+    selected = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: selected)
+    monkeypatch.setattr(
+        os, "execvpe", lambda _file, words, environment: given.update(environment, words=words)
+    )
+    if command == "refresh":
+        with pytest.raises(SystemExit):
+            launch.main()
+        return
+    launch.main()
+    assert given["words"][-2:] == [flag, "a plan.json"]
+    # Without it the CLI has no plans.
+    assert given.get("PULUMI_EXPERIMENTAL") == ("true" if cli else None)
