@@ -15,6 +15,7 @@ from typing import Any
 
 import pulumi
 
+from access.state_bucket import BucketError
 from engine.context import PARALLEL, Context, is_managed
 from engine.display import Display
 from engine.errors import EngineError
@@ -101,7 +102,7 @@ def look(folder: Path, stack: str) -> Looked:
             raise LookError(f"the stack is locked by {who}: look again when that has ended")
         state = backend.load(project.name, stack, passphrase())
         config = read_settings(project, stack, state.salt).config
-    except EngineError as error:
+    except (EngineError, BucketError) as error:
         raise LookError(str(error)) from None
     context = Context(
         project=project,
