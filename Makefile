@@ -1,6 +1,8 @@
 # Aliases: what each target does can be typed as well.
 STACK ?= dev
 PYTHON ?= python3
+# Rules that `up` must keep: POLICY=policy; LEVELS is a JSON file with the levels of rules.
+RULES = $(if $(POLICY),--policy-pack '$(POLICY)') $(if $(LEVELS),--policy-pack-config '$(LEVELS)')
 BIN := .venv/bin
 READY := .venv/.ready
 INSTALLED := .venv/.installed
@@ -40,6 +42,7 @@ make demo       bring the stack up, train, show the results and the addresses
 make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
 make down       end everything of the stack; results stay
 make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
+make policy     make the environment in which the pulumi CLI runs the rules of policy/
 make refresh    compare the stack's state with what runs
 make drift      report what is not as the state says; changes nothing
 make tunnel     bring the pages of a stack on other machines to this one
@@ -59,7 +62,7 @@ endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store setup demo course up down preview refresh drift tunnel lint bench lock docs digests audit
+.PHONY: help python store setup demo course up down preview policy refresh drift tunnel lint bench lock docs digests audit
 .PHONY: test test-all test-rest test-unit
 
 help:
@@ -86,7 +89,7 @@ store: python
 	@$(PYTHON) -m infra.hosts.go_build
 
 up preview: setup
-	$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)')
+	$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 
 refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
@@ -97,6 +100,11 @@ drift: setup
 down: setup
 	@$(BIN)/python -m client.pull.unpulled -s $(STACK)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
+
+# protobuf 5, which the rest does not have.
+policy: setup
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python policy/.venv
+	$(BIN)/uv pip install --quiet --require-hashes --python policy/.venv -r policy/requirements.txt
 
 tunnel: setup
 	$(BIN)/train tunnel -s $(STACK)
@@ -172,7 +180,7 @@ bench: setup
 # Advisories on what the locks hold. It has to reach PyPI's advisories, which a mirror may not have:
 # --strict makes a package that is not known there an error, not a pass.
 audit: setup
-	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt,-r $(lock))
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt policy/requirements.txt,-r $(lock))
 
 digests: setup
 	$(BIN)/python -m infra.images
@@ -190,4 +198,5 @@ lock: setup
 	$(COMPILE) -c requirements/base.txt requirements/host.in -o requirements/host.txt
 	mkdir -p build && grep -E '^[^ #]+==' requirements/base.txt | grep -Ev '^(torch==|torchvision==|triton|nvidia|cuda|setuptools)' | tr -d '\\' >build/constraints.txt
 	$(COMPILE) -c build/constraints.txt requirements/tpu.in -o requirements/tpu.txt
+	$(COMPILE) policy/requirements.in -o policy/requirements.txt
 	for name in ray jupyter mlflow; do cp requirements/setup.txt docker/$$name/; done

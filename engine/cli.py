@@ -76,11 +76,14 @@ def _parser() -> argparse.ArgumentParser:
         command = add(name, _operate, text)
         command.add_argument("--diff", action="store_true", help="show which properties change")
         command.add_argument("-d", "--debug", action="store_true", help="show debug messages")
-        command.set_defaults(plan=None, save_plan=None)
+        command.set_defaults(plan=None, save_plan=None, policy_pack=None)
         if name == "preview":
             command.add_argument("--save-plan", type=Path, help="write what up may do to a file")
         if name == "up":
             command.add_argument("--plan", type=Path, help="do what a plan holds, and nothing else")
+        if name in ("up", "preview"):
+            command.add_argument("--policy-pack", type=Path, help="folder of rules to apply first")
+            command.add_argument("--policy-pack-config", type=Path, help="JSON: levels of rules")
         if name != "preview":
             command.add_argument("-y", "--yes", action="store_true", help="do not ask")
             command.add_argument(
@@ -136,8 +139,8 @@ def _operate(options: argparse.Namespace) -> int:
     is_preview = options.name == "preview"
     if not is_preview and not options.yes:
         _require_somebody()
-    if not is_preview and (options.plan or not options.yes):
-        # What a plan does not hold is refused before anything is touched.
+    if not is_preview and (options.plan or options.policy_pack or not options.yes):
+        # What a plan does not hold, or a policy refuses, is refused before anything is touched.
         if not Operation(project, stack, backend, options, dry_run=True).run():
             return 1
         if not options.yes:

@@ -15,6 +15,7 @@ from engine.errors import UnsupportedError
 from engine.goal import PROVIDER_TYPE
 from engine.journal import Journal
 from engine.plan import Step
+from engine.policy import Policies
 from engine.project import Project
 from engine.providers import WORK, DynamicProvider, Provider
 from engine.state import Entry, now
@@ -43,6 +44,7 @@ class Context:
         unsettled: URNs whose creation was interrupted, and of which nothing was found.
         planned: what may be done, None for anything.
         steps: what was begun so far; in a preview, planned.
+        policies: rules for registrations, None for none.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Context:
         self.unsettled: set[str] = set()
         self.planned: list[Step] | None = None
         self.steps: list[Step] = []
+        self.policies: Policies | None = None
         self._config = config
         self._providers: dict[str, Provider] = {}
         self._told: set[str] = set()
@@ -81,6 +84,17 @@ class Context:
         if not told:
             self.display.message("error", f"{label}: {error}", "")
         self.display.trace(error)
+
+    def registered(self, urn: str, type_: str, inputs: Properties) -> None:
+        """Apply the policies to a registration, before anything is made of it.
+
+        Raises:
+            EngineError: one refuses it; a preview tells of all at its end.
+        """
+        if self.policies is not None:
+            self.policies.check(urn, type_, inputs)
+            if not self.dry_run:
+                self.policies.enforce()
 
     @contextmanager
     def step(

@@ -28,6 +28,8 @@ def main() -> None:
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
     parser.add_argument("--plan", default="", help="a file: preview writes it, up does no more")
+    parser.add_argument("--policy-pack", default="", help="folder of rules that up must keep")
+    parser.add_argument("--policy-pack-config", default="", help="JSON file: levels of the rules")
     options = parser.parse_args()
     if options.plan and options.command not in ("up", "preview"):
         parser.error(f"{options.command} takes no --plan")
@@ -40,6 +42,9 @@ def main() -> None:
         arguments.append("--yes")
     if options.plan:
         arguments += ["--save-plan" if options.command == "preview" else "--plan", options.plan]
+    for name in ("policy_pack", "policy_pack_config"):
+        if value := getattr(options, name):
+            arguments += [f"--{name.replace('_', '-')}", value]
     if shutil.which("pulumi") is None:
         print("pulumi is not on PATH: running the embedded engine", flush=True)  # noqa: T201
         # The engine of this environment, and not a folder of that name in the project's (-P).

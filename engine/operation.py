@@ -20,6 +20,7 @@ from engine.errors import EngineError, LockedError
 from engine.journal import Journal
 from engine.live import recover, refresh
 from engine.passphrase import passphrase
+from engine.policy import Policies
 from engine.program import program_folder, run_program
 from engine.project import Project, Settings, read_settings
 from engine.state import Backend, State
@@ -129,6 +130,9 @@ class Operation:
             here = plan.place(self._project, self._stack, settings, self._backend)
         if options.plan:
             context.planned = plan.read(options.plan, here, functools.partial(Crypter, phrase))
+        if options.policy_pack:
+            pack, levels = options.policy_pack, options.policy_pack_config
+            context.policies = Policies(pack, levels, self._display)
         if self._stopped:
             context.stopping.set()
         if not self._dry_run:
@@ -136,6 +140,8 @@ class Operation:
         self._steps(context, settings, state.pending)
         if context.planned is not None and self._dry_run:
             plan.refuse(context.planned, context.steps)
+        if context.policies is not None and self._dry_run:
+            context.policies.enforce()
         if not self._dry_run:
             try:
                 journal.flush()

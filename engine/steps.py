@@ -41,6 +41,7 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
         return _component(context, goal, old)
     provider = context.provider(goal.type)
     inputs = _checked(context, provider, goal, old)
+    context.registered(goal.urn, goal.type, inputs)
     entry = goal.entry(inputs, context.provider_reference(goal.type, goal.version), old)
     if old is None or old.get("pendingReplacement"):
         return _create(context, provider, goal, entry, old)

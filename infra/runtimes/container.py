@@ -118,7 +118,7 @@ class Node(dynamic.Resource, module="docker", name="Node"):
             props: stack (its name), identity (of its network, and what its volumes' names begin
                 with), names of all containers, ports (numbers by setting), address (that they are
                 opened on beside loopback, or ""), images (references by setting), volumes (other
-                names that stay), store (name of the object store).
+                names that stay), store (name of the object store), keep (whether results stay).
             opts: of the resource.
         """
         super().__init__(NodeProvider(), name, props, opts)

@@ -108,6 +108,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "images": images.sources(args.images, args.build_args, args.programs),
                 "volumes": list(args.volume_names.values()) if args.keep_data else [],
                 "store": args.store,
+                "keep": args.keep_data,
             },
             pulumi.ResourceOptions(parent=self),
         )

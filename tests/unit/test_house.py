@@ -30,6 +30,7 @@ FORBIDDEN = {
     "engine": {"infra", "client", "cluster", "training", "bench"},
     "infra": {"client", "training", "engine", "bench", "quickstart"},
     "quickstart": {"infra", "engine", "bench", "pulumi"},
+    "policy": {"access", "infra", "client", "cluster", "training", "engine", "bench", "pulumi"},
 }
 # Not of the program: looks at states and asks providers, as the embedded engine does.
 ASKS_THE_ENGINE = "infra/drift/look.py"
@@ -111,9 +112,12 @@ def test_jobs_read_the_variables_that_nodes_get():
     assert {name for name in names if f' = "{name}"' not in texts} == set()
 
 
-@pytest.mark.parametrize("name", ["setup", "base", "dev"])
+LOCKS = ["requirements/setup", "requirements/base", "requirements/dev", "policy/requirements"]
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_requirement_is_pinned_with_hashes_and_names_no_index(name):
-    lines = (ROOT / "requirements" / f"{name}.txt").read_text()
+    lines = (ROOT / f"{name}.txt").read_text()
     pins = re.findall(r"^[\w.\[\],-]+==\S+", lines, re.MULTILINE)
     assert pins
     assert lines.count("--hash=sha256:") >= len(pins)

@@ -100,7 +100,12 @@ def test_packages_that_are_not_whole_are_installed_again(run, tmp_path: Path) ->
     assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()
 
 
-def test_a_plan_is_passed_on(run) -> None:
-    planned = run("--dry-run", "preview", "PLAN=a b.json")[1]
-    assert "engine.launch preview -s dev --plan 'a b.json'\n" in planned
-    assert re.search(r"engine\.launch up -s lab *\n", run("--dry-run", "up", "STACK=lab")[1])
+def test_a_plan_and_a_policy_are_passed_on(run) -> None:
+    def launched(*arguments: str) -> str:
+        said = run("--dry-run", *arguments)[1]
+        return re.search(r"engine\.launch (.*?) *$", said, re.MULTILINE)[1]
+
+    assert launched("preview", "PLAN=a b.json") == "preview -s dev --plan 'a b.json'"
+    assert launched("up", "STACK=lab") == "up -s lab"
+    rules = launched("up", "POLICY=policy", "LEVELS=levels.json")
+    assert rules == "up -s dev  --policy-pack 'policy' --policy-pack-config 'levels.json'"

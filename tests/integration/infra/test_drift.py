@@ -13,6 +13,8 @@ from infra.runtimes.supervisor import Supervisor
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 @pytest.fixture(scope="module")
 def stack(stack_with_minio: Any) -> Any:
@@ -66,6 +68,8 @@ def test_what_was_changed_by_hand_is_found_and_mended(
     assert secrets["secretKey"] not in shown
     # What was reviewed is what is done, on real services too.
     plan = str(tmp_path / "plan.json")
-    stack.engine("preview", "--refresh", "--save-plan", plan)
-    stack.engine("up", "--yes", "--refresh", "--plan", plan)
+    rules = str(ROOT / "policy")
+    text = stack.engine("preview", "--refresh", "--save-plan", plan, "--policy-pack", rules).stdout
+    assert "(advisory)" not in text
+    stack.engine("up", "--yes", "--refresh", "--plan", plan, "--policy-pack", rules)
     wait_for(lambda: _report(stack) == (0, {}), 60)

@@ -16,7 +16,7 @@ from engine.command.provider import CommandProvider
 from engine.docker.provider import DockerProvider
 from engine.goal import goal_of
 from engine.values import reveal
-from infra.hosts import bundle
+from infra.hosts import bundle, docker_engine
 from infra.hosts.local import LocalHost
 
 PLUGINS = ("docker:", "command:")
@@ -132,3 +132,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(mocks.MockMonitor, "RegisterResource", record)
     return found
+
+
+@pytest.fixture
+def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a Docker Engine that has NVIDIA's toolkit, and no device."""
+    monkeypatch.setattr(docker_engine, "answers", lambda: True)
+    info = {"ID": "engine", "Runtimes": {"nvidia": {}, "runc": {}}}
+    info |= dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
+    monkeypatch.setattr(docker_engine, "info", lambda: info)
+    return bare

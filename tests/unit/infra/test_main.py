@@ -163,16 +163,6 @@ def test_bad_settings_end_the_program_before_any_resource(run: Any, recorded: An
     assert recorded.created == []
 
 
-@pytest.fixture
-def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with a Docker Engine that has NVIDIA's toolkit, and no device."""
-    monkeypatch.setattr(docker_engine, "answers", lambda: True)
-    info = {"ID": "engine", "Runtimes": {"nvidia": {}, "runc": {}}}
-    info |= dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
-    monkeypatch.setattr(docker_engine, "info", lambda: info)
-    return bare
-
-
 def _containers(recorded: Any) -> dict[str, dict[str, Any]]:
     found = recorded.of_type("docker:index/container:Container")
     return {args.inputs["name"]: args.inputs for args in found.values()}

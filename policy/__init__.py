@@ -1,0 +1,1 @@
+"""Rules that a stack must keep, for both engines."""

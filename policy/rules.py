@@ -1,0 +1,296 @@
+"""What a stack must not be: rules that both engines apply to each resource before it is made.
+
+A rule is a function of a resource's type and inputs that yields a sentence for each violation. It
+gets the inputs as they cross Pulumi's wire: with marks around secrets, and a sentinel for what a
+preview does not know, which violates nothing. It has the standard library only: the pulumi CLI runs
+it in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+ADVISORY = "advisory"
+MANDATORY = "mandatory"
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"  # Pulumi's key of marked values
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # its value for a secret  # noqa: S105
+# Pulumi's sentinels for texts, numbers, booleans, lists and objects that a preview does not know.
+UNKNOWN = {
+    "04da6b54-80e4-46f7-96ec-b56ff0331ba9",
+    "3eeb2bf0-c639-47a8-9e75-3b44932eb421",
+    "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",
+    "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",
+    "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
+}
+
+CONTAINER = "docker:index/container:Container"
+IMAGE = "docker:index/remoteImage:RemoteImage"
+LABELLED = (CONTAINER, "docker:index/network:Network", "docker:index/volume:Volume")
+DYNAMIC = "pulumi-python:dynamic/"
+PROGRAM = f"{DYNAMIC}process:Program"
+NODE = f"{DYNAMIC}docker:Node"
+KEEPING = (f"{DYNAMIC}process:Data", f"{DYNAMIC}lambda:FileSystem", NODE)
+CHOICE = f"{DYNAMIC}lambda:Choice"
+INSTANCE = f"{DYNAMIC}lambda:Instance"
+FIREWALL = f"{DYNAMIC}lambda:FirewallRuleset"
+
+SSH_PORT = 22
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is looked for
+RAY_TOKEN = ("RAY_AUTH_MODE", "token")
+OWNER = "trainyard:owner"
+TAGS = ("trainyard:project", "trainyard:stack", "trainyard:backend")
+LABELS = ("trainyard.project", "trainyard.stack")
+CREDENTIAL = re.compile(
+    r"(password|passwd|passphrase|secret|token|credentials?|(private|api|secret|access)_?key"
+    r"|secret_access_key)",
+    re.IGNORECASE,
+)
+
+Props = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: by which its level is set.
+        description: what it asks for.
+        level: where none is set: ADVISORY or MANDATORY.
+        check: type and inputs of a resource to a sentence for each violation.
+    """
+
+    name: str
+    description: str
+    level: str
+    check: Callable[[str, Props], Iterable[str]]
+
+
+def control_ports(type_: str, props: Props) -> Iterator[str]:
+    """A port that others reach has a service behind it that asks for a token or password."""
+    if type_ == CONTAINER:
+        heard = [plain(port.get("ip")) or EVERYWHERE for port in _list(props, "ports")]
+    elif type_ == PROGRAM:
+        heard = [urlsplit(url).hostname or "" for url in _list(props, "health")]
+        heard += [EVERYWHERE for word in _command(props) if EVERYWHERE in word]
+    else:
+        return
+    beyond = ", ".join(sorted(filter(_is_beyond_loopback, set(heard))))
+    if not beyond:
+        return
+    if _is_ray(props) and _variables(props).get(RAY_TOKEN[0]) != RAY_TOKEN[1]:
+        yield f"Ray listens on {beyond} without a token: set {'='.join(RAY_TOKEN)}"
+    elif not _has_credential(props):
+        yield (
+            f"listens on {beyond} and gets no secret, so it can ask nobody for a token: keep it "
+            "on loopback, or behind the gateway"
+        )
+
+
+def images_by_digest(type_: str, props: Props) -> Iterator[str]:
+    """An image is named by its digest, or built from bases that are."""
+    key = {IMAGE: "name", CONTAINER: "image"}.get(type_)
+    if key is None or key not in props:
+        return
+    if build := _mapping(props, "build"):
+        names = [str(plain(value)) for value in _mapping(build, "buildArgs").values()]
+    else:
+        names = [str(plain(props[key]))]
+    # A container may name an image by its ID, which is a digest.
+    if not any("sha256:" in name or is_unknown(name) for name in names):
+        what = "is built from an image" if build else f"takes {names[0]}"
+        yield f"{what} without a digest: run make digests"
+
+
+def credentials_as_secrets(_type: str, props: Props) -> Iterator[str]:
+    """Passwords, tokens and keys are marked as secrets, so that states hold them encrypted."""
+    for path in _bare_credentials(props, ""):
+        yield f"{path} is in the clear: make it a secret (pulumi.Output.secret, or config --secret)"
+
+
+def end_of_rented(type_: str, props: Props) -> Iterator[str]:
+    """What is rented ends by itself, and has a bound for its price."""
+    if type_ == INSTANCE and not plain(props.get("ttlHours")):
+        yield "has no end: set ttlHours"
+    if type_ == CHOICE and not plain(props.get("maxHourlyCost")):
+        yield "has no bound of $ an hour: set maxHourlyCost"
+
+
+def results_protected(type_: str, props: Props) -> Iterator[str]:
+    """Folders, volumes and file systems with results outlive the stack."""
+    if type_ in KEEPING and plain(props.get("keep")) is False:
+        yield "results go with the stack: set keepData to true"
+
+
+def ssh_not_open(type_: str, props: Props) -> Iterator[str]:
+    """SSH is not open to everybody."""
+    for rule in _list(props, "rules") if type_ == FIREWALL else ():
+        network = str(plain(rule["sourceNetwork"]))
+        if network.endswith("/0") and rule["firstPort"] <= SSH_PORT <= rule["lastPort"]:
+            yield f"SSH is open to {network}: name your networks in allowedCidrs"
+
+
+def tags_present(type_: str, props: Props) -> Iterator[str]:
+    """Who finds a thing can tell which project and stack it is of."""
+    where, names = ("tags", TAGS) if type_ == INSTANCE else ("labels", LABELS)
+    if type_ not in (INSTANCE, *LABELLED) or is_unknown(props.get(where)):
+        return
+    labels = {plain(label.get("label")) for label in _list(props, "labels")}
+    there = labels | _mapping(props, "tags").keys()
+    if missing := [name for name in names if name not in there]:
+        yield f"has no {', '.join(missing)}"
+
+
+def owner_known(type_: str, props: Props) -> Iterator[str]:
+    """No instance is without an owner."""
+    if type_ != INSTANCE or is_unknown(props.get("tags")):
+        return
+    if not plain(_mapping(props, "tags").get(OWNER)):
+        yield f"has no owner (tag {OWNER}): set owner"
+
+
+RULES = (
+    Rule(
+        name="control-ports",
+        description="A port beyond loopback needs a token.",
+        level=MANDATORY,
+        check=control_ports,
+    ),
+    Rule(
+        name="images-by-digest",
+        description="Images are pinned by digest.",
+        level=ADVISORY,
+        check=images_by_digest,
+    ),
+    Rule(
+        name="credentials-as-secrets",
+        description="Credentials are secrets.",
+        level=MANDATORY,
+        check=credentials_as_secrets,
+    ),
+    Rule(
+        name="end-of-rented",
+        description="What is rented has an end time and an hourly bound.",
+        level=MANDATORY,
+        check=end_of_rented,
+    ),
+    Rule(
+        name="results-protected",
+        description="Results outlive the stack.",
+        level=ADVISORY,
+        check=results_protected,
+    ),
+    Rule(
+        name="ssh-not-open",
+        description="SSH is not open to the world.",
+        level=MANDATORY,
+        check=ssh_not_open,
+    ),
+    Rule(
+        name="tags-present",
+        description="Project and stack are marked.",
+        level=ADVISORY,
+        check=tags_present,
+    ),
+    Rule(
+        name="owner-known",
+        description="Each instance has an owner.",
+        level=MANDATORY,
+        check=owner_known,
+    ),
+)
+
+
+def is_secret(value: Any) -> bool:
+    """Whether a value carries the mark of a secret."""
+    return isinstance(value, Mapping) and value.get(SIGNATURE) == SECRET
+
+
+def is_unknown(value: Any) -> bool:
+    """Whether a value is one that a preview does not know."""
+    inside = plain(value)
+    return isinstance(inside, str) and inside in UNKNOWN
+
+
+def plain(value: Any) -> Any:
+    """A value without its mark of a secret."""
+    return value["value"] if is_secret(value) else value
+
+
+def _list(props: Props, name: str) -> list[Any]:
+    """The known items of a list."""
+    value = plain(props.get(name))
+    items = map(plain, value) if isinstance(value, list) else ()
+    return [item for item in items if not is_unknown(item)]
+
+
+def _mapping(props: Props, name: str) -> Props:
+    value = plain(props.get(name))
+    return value if isinstance(value, Mapping) else {}
+
+
+def _holds_secret(value: Any) -> bool:
+    if is_secret(value):
+        return True
+    items = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, (Mapping, list)) and any(map(_holds_secret, items))
+
+
+def _has_credential(props: Props) -> bool:
+    """Whether a container or program is given a secret by file or variable."""
+    # A program without secret files has an empty secret.
+    secrets = plain(props.get("secrets"))
+    return bool(secrets) or _holds_secret([props.get("uploads"), props.get("envs")])
+
+
+def _variables(props: Props) -> dict[str, Any]:
+    """Environment variables of a container or program."""
+    pairs = (str(entry).partition("=") for entry in _list(props, "envs"))
+    return {**_mapping(props, "environment"), **{name: value for name, _, value in pairs}}
+
+
+def _command(props: Props) -> list[str]:
+    return [str(word) for word in _list(props, "command")]
+
+
+def _is_ray(props: Props) -> bool:
+    return any(word.rpartition("/")[2] == "ray" for word in _command(props)[:1])
+
+
+def _is_beyond_loopback(address: str) -> bool:
+    if not address or address == "localhost" or is_unknown(address):
+        return False
+    try:
+        return not ipaddress.ip_address(address).is_loopback
+    except ValueError:  # a name
+        return True
+
+
+def _bare_credentials(value: Any, path: str) -> Iterator[str]:
+    """Paths of credentials that no mark of a secret encloses."""
+    if is_secret(value):
+        return
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            here = f"{path}.{name}" if path else str(name)
+            if isinstance(item, str) and _is_credential(str(name), item):
+                yield here
+            yield from _bare_credentials(item, here)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            # A container's variables are texts `NAME=value`.
+            name, equals, text = item.partition("=") if isinstance(item, str) else ("", "", "")
+            if equals and _is_credential(name, text):
+                yield f"{path}[{index}] {name}"
+            yield from _bare_credentials(item, f"{path}[{index}]")
+
+
+def _is_credential(name: str, value: str) -> bool:
+    ending = re.search(rf"{CREDENTIAL.pattern}$", name, re.IGNORECASE)
+    return bool(ending) and value != "" and value not in UNKNOWN

@@ -1,0 +1,111 @@
+"""The policy pack as the pulumi CLI runs it: a program with packages of its own, asked by gRPC."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
+
+from engine.structs import to_struct
+from policy.rules import ADVISORY, MANDATORY, RULES
+from tests.unit.policy.test_rules import CASES
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+PACK = Path(__file__).resolve().parents[3] / "policy"
+UV = Path(sys.executable).with_name("uv")
+LEVELS = {analyzer_pb2.ADVISORY: ADVISORY, analyzer_pb2.MANDATORY: MANDATORY}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Python with the pack's packages: its protobuf is an older one than ours."""
+    folder = tmp_path_factory.mktemp("packages") / "venv"
+    for command in (
+        ["venv", "--python", sys.executable, folder],
+        ["pip", "install", "--require-hashes", "--python", folder, "-r", PACK / "requirements.txt"],
+    ):
+        done = subprocess.run(
+            [UV, "--quiet", *command], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"pulumi-policy cannot be installed here: {done.stderr[-300:]}")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def analyzer(python):
+    """Start a pack, and return what asks it; it is ended at the end."""
+    started = []
+
+    def start(folder):
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        process = subprocess.Popen(
+            [python, "-u", "-m", "pulumi.policy", "127.0.0.1:1", folder],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+        )
+        started.append(process)
+        port = process.stdout.readline().decode().strip()
+        assert port.isdigit(), port
+        channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        return analyzer_pb2_grpc.AnalyzerStub(channel)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _request(type_, props):
+    urn = f"urn:pulumi:dev::trainyard::{type_}::x"
+    return analyzer_pb2.AnalyzeRequest(
+        type=type_, urn=urn, name="x", properties=to_struct(dict(props))
+    )
+
+
+def test_both_engines_come_to_the_same_verdicts(analyzer):
+    pack = analyzer(PACK)
+    info = pack.GetAnalyzerInfo(empty_pb2.Empty())
+    assert {(each.name, LEVELS[each.enforcementLevel]) for each in info.policies} == {
+        (rule.name, rule.level) for rule in RULES
+    }
+    for _, type_, props, _ in CASES:
+        found = pack.Analyze(_request(type_, props)).diagnostics
+        assert [
+            (each.policyName, LEVELS[each.enforcementLevel], each.message) for each in found
+        ] == [
+            (rule.name, rule.level, f"{rule.description}\n{message}")
+            for rule in RULES
+            for message in rule.check(type_, props)
+        ], (type_, props)
+
+
+def test_levels_are_set_as_for_the_engine(analyzer):
+    pack = analyzer(PACK)
+    level = analyzer_pb2.PolicyConfig(enforcementLevel=analyzer_pb2.ADVISORY)
+    pack.Configure(analyzer_pb2.ConfigureAnalyzerRequest(policyConfig={"control-ports": level}))
+    (_, type_, props, _), *_ = [case for case in CASES if case[0] == "control-ports" and case[3]]
+    (found,) = pack.Analyze(_request(type_, props)).diagnostics[:1]
+    assert (found.policyName, found.enforcementLevel) == ("control-ports", analyzer_pb2.ADVISORY)
+
+
+def test_a_rule_that_raises_lets_nothing_pass(analyzer, tmp_path):
+    folder = tmp_path / "pack"
+    shutil.copytree(PACK, folder, ignore=shutil.ignore_patterns("__pycache__", ".venv"))
+    rules = folder / "rules.py"
+    text = rules.read_text()
+    assert "    if type_ != INSTANCE" in text
+    rules.write_text(
+        text.replace("    if type_ != INSTANCE", "    1 / 0\n    if type_ != INSTANCE")
+    )
+    with pytest.raises(grpc.RpcError) as raised:
+        analyzer(folder).Analyze(_request("any:T", {}))
+    assert "division by zero" in str(raised.value)
