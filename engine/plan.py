@@ -128,16 +128,25 @@ def _is_as_planned(expected: Any, value: Any) -> bool:
 
 
 def _commit(folder: Path) -> str:
-    """The commit of a checkout, with a digest of what differs from it; "" outside of one."""
+    """The commit of a checkout, with a digest of what differs from it; "" outside of one.
+
+    Raises:
+        EngineError: git does not tell it.
+    """
 
     def git(*arguments: str) -> bytes:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
-        return done.stdout if done.returncode == 0 else b""
+        command = ["git", "--no-optional-locks", *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
 
+    if not any((each / ".git").exists() for each in (folder, *folder.parents)):
+        return ""
     try:
         commit, changes = git("rev-parse", "HEAD").decode().strip(), git("diff", "HEAD")
-    except OSError:  # no git
-        return ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "stderr", None) or str(error).encode()
+        raise EngineError(
+            f"a plan is bound to the commit, and git does not tell it: {why.decode().strip()}"
+        ) from None
     return f"{commit} with changes {_digest(changes)[:8]}" if changes else commit
 
 

@@ -128,6 +128,9 @@ def test_a_plan_of_another_commit(stack, planned):
 
     stack.declare(a={})
     git("init", "--quiet")
+    result = stack.run("preview", "--save-plan", str(stack.root / "plan.json"))
+    assert result.code == 1
+    assert "git does not tell it: fatal: ambiguous argument 'HEAD'" in result.err
     git("add", ".")
     git("commit", "--quiet", "--message", "one")
     path = planned()
