@@ -42,6 +42,7 @@ make demo       bring the stack up, train, show the results and the addresses
 make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
 make down       end everything of the stack; results stay
 make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
+make review     show what PLAN=FILE changes, costs and opens, as a page for a pull request
 make policy     make the environment in which the pulumi CLI runs the rules of policy/
 make refresh    compare the stack's state with what runs
 make drift      report what is not as the state says; changes nothing
@@ -62,7 +63,7 @@ endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store setup demo course up down preview policy refresh drift tunnel lint bench lock docs digests audit
+.PHONY: help python store setup demo course up down preview review policy refresh drift tunnel lint bench lock docs digests audit
 .PHONY: test test-all test-rest test-unit
 
 help:
@@ -90,6 +91,9 @@ store: python
 
 up preview: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
+
+review: setup
+	@$(BIN)/python -m infra.review -s $(STACK) '$(PLAN)' $(RULES)
 
 refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)

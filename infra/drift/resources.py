@@ -11,16 +11,16 @@ from infra.runtimes.programs import ProgramError
 
 PROGRAM = "process:Program"
 INSTANCE = "lambda:Instance"
+IN_STORE = ("minio:Bucket", "minio:User", "versitygw:Bucket", "versitygw:User")
 LAYERS = {
+    **dict.fromkeys(IN_STORE, STORE),
     "lambda:Deadline": TIMERS,
-    "minio:Bucket": STORE,
-    "minio:User": STORE,
     "host:Reachable": HOSTS,
     "host:Executable": HOSTS,
 }
 RENTED = "lambda:"
 # Resources that cannot be there without what they need: of both, the latter is enough.
-FOLLOWING = ("minio:Bucket", "minio:User", "docker:Ready", "lambda:Active")
+FOLLOWING = (*IN_STORE, "docker:Ready", "lambda:Active")
 # What failures to reach a machine mean. Any other SshError says nothing of the machine.
 UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
 # Properties whose change has a word of its own: what was expected, and what is found.

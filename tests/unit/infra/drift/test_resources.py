@@ -33,6 +33,7 @@ def _short(findings: Any) -> list[tuple[str, str, str, str]]:
         ("lambda:Deadline", {"changes": {"at": ("10:00", "12:00")}},
          (TIMERS, "at 10:00", "at 12:00")),
         ("minio:User", {"gone": True}, (STORE, "minio:User x", "it is gone")),
+        ("versitygw:Bucket", {"gone": True}, (STORE, "versitygw:Bucket x", "it is gone")),
     ],
 )  # fmt: skip
 def test_each_kind_has_its_layer_and_words(
@@ -50,7 +51,7 @@ def test_what_follows_from_another_is_told_once(seen: Any, looked: Any) -> None:
     on_it = seen("process:Data", "data", gone=True, props={"machine": "i-1"})
     container = seen(CONTAINER, "store", changes={"mustRun": ("True", "False")})
     ready = seen("docker:Ready", "ready", changes={"ready": ("True", "False")}, needs={"urn:store"})
-    bucket = seen("minio:Bucket", "ray", gone=True, needs={"urn:store"})
+    bucket = seen("versitygw:Bucket", "ray", gone=True, needs={"urn:store"})
     whole = seen("minio:User", "user", needs={"urn:store"})
     all_of_them = looked(instance, on_it, container, ready, bucket, whole)
     findings, failures = resources.different(all_of_them, "dev")

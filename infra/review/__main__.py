@@ -1,0 +1,50 @@
+"""`python -m infra.review -s STACK PLAN`: a planned change as a page; nothing is changed.
+
+`preview --save-plan` makes the plan. Exit codes: 0, 1 when a mandatory rule refuses the plan, or it
+cannot be read.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.review import page
+from infra.review.planned import ReviewError, read
+
+ROOT = Path(__file__).parents[2]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        planned = read(
+            options.cwd.resolve(),
+            options.stack,
+            options.plan,
+            options.policy_pack,
+            options.policy_pack_config,
+        )
+    except ReviewError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(page.to_json(planned) if options.json else page.to_markdown(planned), end="")  # noqa: T201
+    return int(page.refused(planned))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra.review", description=__doc__)
+    parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
+    parser.add_argument(
+        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+    )
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+    parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
+    parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
+    parser.add_argument("--policy-pack-config", type=Path, help="JSON: levels of rules")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

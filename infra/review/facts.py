@@ -1,0 +1,75 @@
+"""What a stack costs, and what listens where, told by its resources."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from infra.review.planned import Resource
+
+CHOICE = "lambda:Choice"
+INSTANCE = "lambda:Instance"
+CONTAINER = "container:Container"
+PROGRAM = "process:Program"
+FIREWALL = "lambda:FirewallRuleset"
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what Docker takes where no address is given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a stack costs from the plan on.
+
+    Attributes:
+        before: $/h of the instances that run.
+        after: $/h of those that are planned.
+        total: $ until all have lived their time, None without an end.
+        budget: $ that this may come to, 0 for no bound.
+    """
+
+    before: float
+    after: float
+    total: float | None
+    budget: float
+
+
+def cost(before: Iterable[Resource], after: Iterable[Resource]) -> Cost:
+    """Return what a stack costs; nothing where nothing is rented."""
+    now = sum(float(each.props["hourlyCost"]) for each in before if each.type == INSTANCE)
+    choices = [each.props for each in after if each.type == CHOICE]
+    planned = sum(_number(props, "hourlyCost") for props in choices)
+    hours = [_number(props, "ttlHours") for props in choices]
+    total = planned * max(hours) if hours and all(hours) else None
+    budget = sum(_number(props, "budget") for props in choices)
+    return Cost(before=now, after=planned, total=total, budget=budget)
+
+
+def listening(resources: Iterable[Resource]) -> dict[str, list[str]]:
+    """Return the addresses of each service, and who may log in, by resource."""
+    found = {each.name: sorted(set(_addresses(each))) for each in resources}
+    return {name: addresses for name, addresses in sorted(found.items()) if addresses}
+
+
+def _addresses(each: Resource) -> Iterator[str]:
+    if each.type == CONTAINER:
+        for port in _items(each, "ports"):
+            yield f"{port.get('ip') or EVERYWHERE}:{port.get('external', '?')}"
+    elif each.type == PROGRAM:
+        hosts = {urlsplit(url).hostname for url in _items(each, "health") if isinstance(url, str)}
+        for port in _items(each, "ports"):
+            for host in sorted(filter(None, hosts)) or [LOOPBACK]:
+                yield f"{host}:{port['number']:g}"
+    elif each.type == FIREWALL:
+        for rule in _items(each, "rules"):
+            ports = f"{rule['firstPort']:g} to {rule['lastPort']:g}"
+            yield f"ports {ports} from {rule['sourceNetwork']}"
+
+
+def _items(each: Resource, name: str) -> list[Any]:
+    value = each.props.get(name)
+    return value if isinstance(value, list) else []  # a preview may not know it
+
+
+def _number(props: Any, name: str) -> float:
+    value = props.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0

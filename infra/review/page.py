@@ -1,0 +1,117 @@
+"""The page: short first, details folded; as Markdown for a comment, or as JSON for programs."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import Any
+
+from infra.review.facts import Cost, cost, listening
+from infra.review.planned import Change, Planned
+
+VERBS = ("create", "update", "replace", "delete")
+COMMIT_LENGTH = 12
+LOOPBACK = "127."
+# By which a later run finds the comment that it updates.
+MARK = "<!-- trainyard: preview of {stack} -->"
+
+
+def document(planned: Planned) -> dict[str, Any]:
+    """Return all that the page says, as JSON has it."""
+    heard = listening(planned.before), listening(planned.after)
+    return {
+        "stack": planned.stack,
+        "commit": planned.commit,
+        "changes": [asdict(change) for change in planned.changes],
+        "counts": _counts(planned.changes),
+        "cost": asdict(cost(planned.before, planned.after)),
+        "listening": {"before": heard[0], "after": heard[1]},
+        "policies": [asdict(verdict) for verdict in planned.verdicts],
+        "refused": refused(planned),
+    }
+
+
+def refused(planned: Planned) -> bool:
+    """Return whether a mandatory rule stops this plan."""
+    return any(verdict.mandatory for verdict in planned.verdicts)
+
+
+def to_json(planned: Planned) -> str:
+    """Return the page for programs."""
+    return json.dumps(document(planned), indent=2)
+
+
+def to_markdown(planned: Planned) -> str:
+    """Return the page for people."""
+    counts = _counts(planned.changes)
+    told = ", ".join(f"{count} to {verb}" for verb, count in counts.items()) or "nothing to do"
+    price = cost(planned.before, planned.after)
+    lines = [
+        MARK.format(stack=planned.stack),
+        f"## {planned.stack}: {told}",
+        *([f"Commit `{planned.commit[:COMMIT_LENGTH]}`"] if planned.commit else []),
+        *_cost_lines(price),
+        *_policy_lines(planned),
+    ]
+    if lost := [each.name for each in planned.changes if each.operation in ("replace", "delete")]:
+        lines.append(f"- **Replaced or deleted**: {_names(lost)}")
+    before, after = listening(planned.before), listening(planned.after)
+    new = {*chain(*after.values())} - {*chain(*before.values())}
+    if beyond := sorted(address for address in new if not address.startswith(LOOPBACK)):
+        lines.append(f"- **Opens beyond loopback**: {_names(beyond)}")
+    lines += _folded("Changes", _table(["", "Resource", "What changes"], _rows(planned.changes)))
+    rows = [[f"`{name}`", _names(heard)] for name, heard in after.items()]
+    lines += _folded("What listens where", _table(["Resource", "Addresses"], rows))
+    return "\n".join(lines) + "\n"
+
+
+def _counts(changes: Sequence[Change]) -> dict[str, int]:
+    counts = Counter(change.operation for change in changes)
+    return {verb: counts[verb] for verb in VERBS if counts[verb]}
+
+
+def _cost_lines(price: Cost) -> Iterator[str]:
+    if not (price.before or price.after):
+        return
+    line = f"- **Cost**: {price.before:.2f} → {price.after:.2f} $/h"
+    line += ", without an end" if price.total is None else f", {price.total:.2f} $ to its end"
+    yield line + (f" (budget {price.budget:.2f} $)" if price.budget else "")
+
+
+def _policy_lines(planned: Planned) -> Iterator[str]:
+    for verdict in planned.verdicts:
+        level = "refused" if verdict.mandatory else "note"
+        yield f"- **Policy, {level}**: `{verdict.name}`: {_cell(verdict.message)}"
+
+
+def _rows(changes: Iterable[Change]) -> Iterator[list[str]]:
+    for change in sorted(changes, key=lambda each: (-VERBS.index(each.operation), each.name)):
+        what = "; ".join(
+            f"{name}: {_cell(before)} → {_cell(after)}"
+            for name, (before, after) in change.differs.items()
+        )
+        yield [change.operation, f"`{change.name}` ({change.type})", what]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    found = [f"| {' | '.join(row)} |" for row in rows]
+    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *found] if found else []
+
+
+def _folded(title: str, table: Sequence[str]) -> list[str]:
+    if not table:
+        return []
+    return ["", f"<details><summary>{title}</summary>", "", *table, "", "</details>"]
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _cell(text: str) -> str:
+    """Return a text that neither ends its cell nor is taken for Markdown or HTML."""
+    flat = " ".join(text.split())
+    for character, shown in {"&": "&amp;", "<": "&lt;", "|": "&#124;", "`": "&#96;"}.items():
+        flat = flat.replace(character, shown)
+    return flat

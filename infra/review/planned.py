@@ -1,0 +1,194 @@
+"""What a plan makes of a stack: its resources before and after, and what changes of each.
+
+The one module of this package that imports the embedded engine, which reads plans and states and
+applies rules; nothing is changed, and no lock is taken.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from access.state_bucket import BucketError
+from engine import plan
+from engine.context import is_managed
+from engine.crypto import Crypter
+from engine.display import Display
+from engine.errors import EngineError
+from engine.goal import changed_keys
+from engine.passphrase import passphrase
+from engine.policy import Policies
+from engine.project import Project, check_stack_name, read_settings
+from engine.state import Backend
+from engine.values import mask, reveal
+
+DELETED = ("delete", "delete-replaced")
+HIDDEN = "__"  # how a resource is made, not what it is
+LONGEST = 60  # characters of a value that a page shows
+
+
+class ReviewError(pulumi.RunError):
+    """The plan cannot be shown; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource, in the state or as planned.
+
+    Attributes:
+        type: its last part, such as `process:Program`.
+        props: inputs, and outputs where it is there; secrets in the clear: never to be shown.
+    """
+
+    name: str
+    type: str
+    props: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One planned step.
+
+    Attributes:
+        operation: create, update, replace or delete.
+        differs: value before and after by property, secrets hidden; of an update or replacement.
+    """
+
+    operation: str
+    name: str
+    type: str
+    differs: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a rule says of a resource.
+
+    Attributes:
+        mandatory: whether it stops `up`.
+    """
+
+    name: str
+    message: str
+    mandatory: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A plan beside the state that it was made for."""
+
+    stack: str
+    commit: str
+    changes: Sequence[Change]
+    before: Sequence[Resource]
+    after: Sequence[Resource]
+    verdicts: Sequence[Verdict]
+
+
+class _Verdicts(Display):
+    """Takes note of what rules say, in place of showing it."""
+
+    def __init__(self) -> None:
+        super().__init__(dry_run=True, diff=False, debug=False)
+        self.found: list[Verdict] = []
+
+    def message(self, level: str, text: str, urn: str) -> None:
+        """See Display."""
+        text = self._clean(text)
+        self.found.append(Verdict(name=_name(urn), message=text, mandatory=level == "error"))
+
+
+def read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> Planned:
+    """Read a plan.
+
+    Args:
+        folder: of the project.
+        stack: its name.
+        file: of the plan.
+        pack: folder of rules to apply, None for none.
+        levels: JSON file with the levels of rules.
+
+    Raises:
+        ReviewError: plan, state or rules cannot be read, or the plan was made for something else.
+    """
+    try:
+        return _read(folder, check_stack_name(stack), file, pack, levels)
+    except (EngineError, BucketError) as error:
+        raise ReviewError(str(error)) from None
+
+
+def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path | None) -> Planned:
+    project, phrase = Project.find(folder), passphrase()
+    backend = Backend.of(project)
+    state = backend.load(project.name, stack, phrase)
+    settings = read_settings(project, stack, state.salt)
+    here = plan.place(project, stack, settings, backend)
+    steps = plan.read(file, here, partial(Crypter, phrase))
+    living = [each for each in state.resources if is_managed(each) and not _going(each)]
+    old = {entry["urn"]: entry for entry in living}
+    gone = {urn for operation, urn, _ in steps if operation in DELETED}
+    new = {urn: entry.get("inputs", {}) for urn, entry in old.items() if urn not in gone}
+    new |= {urn: inputs for operation, urn, inputs in steps if operation not in DELETED}
+    verdicts = _Verdicts()
+    if pack is not None:
+        verdicts.hide(settings.config[key] for key in settings.secret_keys)
+        rules = Policies(pack, levels, verdicts)
+        for urn, inputs in new.items():
+            rules.check(urn, _token(urn), inputs)
+    return Planned(
+        stack=stack,
+        commit=here["commit"],
+        changes=[
+            Change(
+                operation="delete" if operation in DELETED else operation,
+                name=_name(urn),
+                type=_type(urn),
+                differs=_differs(old.get(urn, {}).get("inputs", {}), inputs)
+                if operation in ("update", "replace")
+                else {},
+            )
+            for operation, urn, inputs in steps
+            # The other half of a replacement.
+            if operation != "delete-replaced" or urn not in new
+        ],
+        before=[
+            _resource(urn, entry.get("inputs", {}) | entry.get("outputs", {}))
+            for urn, entry in old.items()
+        ],
+        after=[_resource(urn, inputs) for urn, inputs in new.items()],
+        verdicts=verdicts.found,
+    )
+
+
+def _going(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("delete") or entry.get("pendingReplacement"))
+
+
+def _resource(urn: str, props: Mapping[str, Any]) -> Resource:
+    return Resource(name=_name(urn), type=_type(urn), props=reveal(dict(props)))
+
+
+def _differs(olds: dict[str, Any], news: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    names = sorted(name for name in changed_keys(olds, news) if not name.startswith(HIDDEN))
+    return {name: (_shown(olds.get(name)), _shown(news.get(name))) for name in names}
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(mask(value))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _token(urn: str) -> str:
+    """The type of a URN, without the types of its parents."""
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _type(urn: str) -> str:
+    return _token(urn).rpartition("/")[2]
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
