@@ -3,6 +3,7 @@
 It comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli); the rest is the engine's.
 """
 
+import json
 import shutil
 import socket
 import subprocess
@@ -137,9 +138,22 @@ def test_no_secret_on_a_command_line(on_hosts: Any, guests: Machines) -> None:  
     assert outputs["rayToken"] not in state
 
 
+def _drift(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
+    """The exit code of the report, and what was found, by layer and name."""
+    done = stack.drift("--json")
+    report = json.loads(done.stdout)
+    assert report["failures"] == []
+    return done.returncode, {(f["layer"], f["name"]): f["found"] for f in report["findings"]}
+
+
 def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Machines) -> None:
     # As after a reboot: everything of the stack on that machine is gone, and nothing else.
+    assert _drift(on_hosts) == (0, {})
     guests.exec("stack-b", "pkill -KILL -u ubuntu; true", check=False)
+    code, found = _drift(on_hosts)
+    assert code == 2
+    assert found["services", "hosts-ray-worker-1"] == "its supervisord is gone"
+    assert ("services", "hosts-ray-worker-0") not in found
     drift = on_hosts.engine("refresh", "--yes").stdout
     assert "hosts-host-1-supervisor" in drift
     assert "hosts-host-0-supervisor" not in drift.replace("same", "")
@@ -158,6 +172,10 @@ def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
         assert done.returncode == 1
         assert f"ubuntu@{address} cannot be reached by SSH" in done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
+        code, found = _drift(on_hosts)
+        assert code == 2
+        assert "cannot be reached by SSH" in found["hosts", f"ubuntu@{address}"]
+        assert not [name for layer, name in found if layer == "services"]
     finally:
         guests.heal("stack-b")
     deadline = time.monotonic() + 30
