@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from tests import quick
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -20,6 +23,22 @@ def _health(stack):
 
 def _resource(stack, name):
     return next(e for e in stack.resources() if e["urn"].endswith(f"::{name}"))
+
+
+def _drift(stack):
+    """What a report finds of services, by name."""
+    done = subprocess.run(
+        [sys.executable, *quick.module("infra.drift"), "-C", stack.project, "-s", "dev", "--json"],
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(done.stdout)
+    assert report["failures"] == []
+    # A program that is not this project's has none of its outputs.
+    services = [each for each in report["findings"] if each["layer"] == "services"]
+    return {each["name"]: each["found"] for each in services}
 
 
 def test_up_makes_what_is_declared_and_destroy_leaves_nothing(stack):
@@ -78,7 +97,9 @@ def test_what_is_done_by_hand_is_seen_and_mended(stack):
     stack.up()
     before = stack.ids()
 
+    assert _drift(stack) == {}
     stack.container("plain").kill()
+    assert _drift(stack) == {"plain": "stopped"}
     assert "plain drift" in stack.done("refresh", "--yes")
     assert _resource(stack, "plain")["outputs"]["mustRun"] is False
     assert "plain update done" in stack.up()
@@ -88,6 +109,7 @@ def test_what_is_done_by_hand_is_seen_and_mended(stack):
     stack.container("web").update(
         mem_limit="64m", memswap_limit="128m", restart_policy={"Name": "no"}
     )
+    assert _drift(stack) == {"web": "memory 64; memorySwap 128; restart no"}
     output = stack.up("--refresh", "--diff")
     assert "memory: 128 => 64" in output
     assert "web update done" in output
@@ -102,6 +124,7 @@ def test_what_is_done_by_hand_is_seen_and_mended(stack):
     stack.container("web").rename(f"{stack.prefix}-away")
     assert "web replace done" in stack.up("--refresh")
     stack.container("plain").remove(force=True)
+    assert _drift(stack) == {"plain": "it is gone"}
     output = stack.up("--refresh")
     assert "plain gone" in output
     assert "plain create done" in output
