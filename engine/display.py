@@ -96,7 +96,7 @@ class Display:
             old, new = mask(olds.get(name)), mask(news.get(name))
             if not name.startswith("__") and olds.get(name) != news.get(name):
                 text = repr(new) if name not in olds else f"{old!r} => {new!r}"
-                self._print(Text(f"        {name}: {self._clean(text)}", style="dim"))
+                self._print(Text(f"        {name}: {self.clean(text)}", style="dim"))
 
     def outputs(self, olds: Properties, news: Properties) -> None:
         """Note which outputs of the stack change."""
@@ -109,12 +109,12 @@ class Display:
         if level == "debug" and not self._debug:
             return
         name = f"{urn.rpartition('::')[2]}: " if urn else ""
-        self._print(Text(f"{level}: {name}{self._clean(text)}", style=LEVELS.get(level, "dim")))
+        self._print(Text(f"{level}: {name}{self.clean(text)}", style=LEVELS.get(level, "dim")))
 
     def trace(self, error: BaseException) -> None:
         """Show where an unexpected error comes from, with --debug only."""
         if self._debug:
-            self._print(Text(self._clean("".join(traceback.format_exception(error))), style="dim"))
+            self._print(Text(self.clean("".join(traceback.format_exception(error))), style="dim"))
 
     def summary(self, title: str) -> None:
         """Count what was done."""
@@ -138,7 +138,8 @@ class Display:
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
+        """The text with `[secret]` in place of the secrets that are to be hidden."""
         for value in self._secrets:
             text = text.replace(value, "[secret]")
         return text

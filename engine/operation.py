@@ -100,7 +100,7 @@ class Operation:
         state = self._backend.load(self._project.name, self._stack, phrase)
         settings = read_settings(self._project, self._stack, state.salt)
         self._display.hide(settings.config[key] for key in settings.secret_keys)
-        self._display.hide(_secret_strings(state))
+        self._display.hide(secret_strings(state))
 
         @functools.cache
         def crypter() -> Crypter:
@@ -199,7 +199,8 @@ class Operation:
         return True
 
 
-def _secret_strings(state: State) -> Iterator[str]:
+def secret_strings(state: State) -> Iterator[str]:
+    """The texts in a state that nobody is to see."""
     for entry in state.resources:
         for name in ("inputs", "outputs"):
             yield from hidden(entry["type"], entry.get(name, {}))

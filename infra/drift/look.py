@@ -22,6 +22,7 @@ from engine.errors import EngineError
 from engine.goal import STACK_TYPE
 from engine.journal import Journal
 from engine.live import Found, compare
+from engine.operation import secret_strings
 from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
@@ -50,6 +51,7 @@ class Seen:
         gone: whether it is no longer there.
         changes: expected and found value of each property that differs, secrets hidden.
         error: why it could not be looked at, None if it could.
+        said: its message, secrets hidden.
     """
 
     urn: str
@@ -61,6 +63,7 @@ class Seen:
     gone: bool = False
     changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     error: Exception | None = None
+    said: str = ""
 
     @property
     def differs(self) -> bool:
@@ -101,15 +104,18 @@ def look(folder: Path, stack: str) -> Looked:
         if who := backend.in_use_by(project.name, stack):
             raise LookError(f"the stack is locked by {who}: look again when that has ended")
         state = backend.load(project.name, stack, passphrase())
-        config = read_settings(project, stack, state.salt).config
+        settings = read_settings(project, stack, state.salt)
     except (EngineError, BucketError) as error:
         raise LookError(str(error)) from None
+    display = Display(dry_run=True, diff=False, debug=False)
+    display.hide(settings.config[key] for key in settings.secret_keys)
+    display.hide(secret_strings(state))
     context = Context(
         project=project,
         stack=stack,
-        config=config,
+        config=settings.config,
         journal=Journal(state, None),
-        display=Display(dry_run=True, diff=False, debug=False),
+        display=display,
         dry_run=True,
     )
     entries = [each for each in state.resources if is_managed(each) and not _going(each)]
@@ -133,26 +139,26 @@ def _look_at(context: Context, entry: Entry) -> Seen:
     try:
         found = compare(context, entry)
     except Exception as error:  # whatever a provider raises is one line of the report
-        return Seen(**known, error=error)
+        return Seen(**known, error=error, said=context.display.clean(str(error) or repr(error)))
     if found is None:
         return Seen(**known, gone=True)
-    return Seen(**known, changes=_changes(entry, found))
+    return Seen(**known, changes=_changes(context, entry, found))
 
 
-def _changes(entry: Entry, found: Found) -> dict[str, tuple[str, str]]:
+def _changes(context: Context, entry: Entry, found: Found) -> dict[str, tuple[str, str]]:
     if not found.drifted:
         return {}
-    olds, news = entry.get("outputs", {}), found.outputs
+
+    def shown(value: Any) -> str:
+        text = "nothing" if value is None else context.display.clean(str(mask(value)))
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+    olds, news = entry.get("inputs", {}) | entry.get("outputs", {}), found.inputs | found.outputs
     return {
-        name: (_shown(olds.get(name)), _shown(news.get(name)))
+        name: (shown(olds.get(name)), shown(news.get(name)))
         for name in sorted(olds.keys() | news.keys())
         if olds.get(name) != news.get(name) and not name.startswith(HIDDEN)
     }
-
-
-def _shown(value: Any) -> str:
-    text = "nothing" if value is None else str(mask(value))
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _going(entry: Entry) -> bool:

@@ -51,8 +51,7 @@ def different(looked: Looked, stack: str) -> tuple[list[Finding], list[str]]:
             continue
         # One fault, as a daemon that does not answer, meets many resources at a time.
         if each.error is not None and not isinstance(each.error, UNREACHED):
-            text = str(each.error) or repr(each.error)
-            failures[text] = None
+            failures[each.said] = None
         else:
             finding = _finding(each, stack)
             findings[finding.layer, finding.name] = finding
@@ -65,7 +64,7 @@ def _finding(each: Seen, stack: str) -> Finding:
             layer=HOSTS,
             name=_machine(each),
             expected="answers, and proves to be the machine of the state",
-            found=str(each.error),
+            found=each.said,
             action="mend the way to it, or the machine; if it was set up anew, write its new host "
             f"key into the settings, then {mend(stack)}",
         )

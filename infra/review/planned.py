@@ -14,6 +14,7 @@ import pulumi
 
 from access.state_bucket import BucketError
 from engine import plan
+from engine.command.schema import hidden
 from engine.context import is_managed
 from engine.crypto import Crypter
 from engine.display import Display
@@ -97,7 +98,7 @@ class _Verdicts(Display):
 
     def message(self, level: str, text: str, urn: str) -> None:
         """See Display."""
-        text = self._clean(text)
+        text = self.clean(text)
         self.found.append(Verdict(name=_name(urn), message=text, mandatory=level == "error"))
 
 
@@ -134,9 +135,9 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
     new |= {urn: inputs for operation, urn, inputs in steps if operation not in DELETED}
     verdicts = _Verdicts()
     if pack is not None:
-        verdicts.hide(settings.config[key] for key in settings.secret_keys)
         rules = Policies(pack, levels, verdicts)
         for urn, inputs in new.items():
+            verdicts.hide(hidden(_token(urn), inputs))
             rules.check(urn, _token(urn), inputs)
     return Planned(
         stack=stack,

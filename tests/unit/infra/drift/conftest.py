@@ -13,6 +13,7 @@ def seen() -> Callable[..., Seen]:
     """A resource that is as the state has it, but for what a test says."""
 
     def build(type_: str, name: str, **fields: Any) -> Seen:
+        fields["said"] = str(fields.get("error", ""))
         return Seen(
             **({"urn": f"urn:{name}", "id": name, "props": {}} | fields), type=type_, name=name
         )

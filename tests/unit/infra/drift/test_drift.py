@@ -9,6 +9,7 @@ import pytest
 
 from access import outputs
 from access.ssh import SshError
+from engine.providers import DynamicProvider
 from infra.drift import __main__ as drift
 from infra.drift import expected, machines
 from infra.drift.findings import LAYERS, RAY, SERVICES, Finding, Report
@@ -83,6 +84,23 @@ def test_a_stack_that_cannot_be_looked_at(stack: Any, capsys: Any) -> None:  # n
     code, _, err = _run(capsys, "-C", str(stack.project), "-s", "dev")
     assert code == 1
     assert "is damaged" in err
+
+
+def test_what_cannot_be_read_is_told_without_secrets(
+    stack: Any,  # noqa: F811
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack.declare(a={"token": "canary-token-value"})
+    stack.up()
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("the token canary-token-value is refused")
+
+    monkeypatch.setattr(DynamicProvider, "read", refuse)
+    code, text, _ = _run(capsys, "-C", str(stack.project), "-s", "dev")
+    assert code == 1
+    assert "not looked at: the token [secret] is refused" in text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 def no_rude_text(type_, props):
     if type_ == "pulumi-python:dynamic/files:File" and props.get("text") == "rude":
-        yield "says <rude> | words"
+        yield f"says <rude> | words {props.get('token', '')}"
 
 RULES = [SimpleNamespace(name="no-rude", level="mandatory", check=no_rude_text)]
 """
