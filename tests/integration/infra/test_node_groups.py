@@ -17,7 +17,8 @@ import ray
 def where():
     return ray.get_runtime_context().get_node_id()
 ray.init()
-names = {node["NodeID"]: node["Labels"].get("group", "") for node in ray.nodes()}
+alive = [node for node in ray.nodes() if node["Alive"]]  # a drill may have ended others
+names = {node["NodeID"]: node["Labels"].get("group", "") for node in alive}
 print("groups", sorted(names.values()), "ran on", names[ray.get(where.remote())])
 """
 
