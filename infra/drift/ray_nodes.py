@@ -1,7 +1,7 @@
 """The nodes that a stack declares beside those that Ray has, asked of the dashboard."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,11 +48,16 @@ def differing(stack: str, known: Mapping[str, Any], way: Connection | None) -> l
         for node in nodes
     }
     alive = [(address, _amounts(has, names)) for address, has in _alive(known, way)]
-    return compare(stack, declared, alive)
+    # Ray starts and ends those of a group that grows.
+    optional = {str(node["name"]) for node in nodes if node.get("onDemand")}
+    return compare(stack, declared, alive, optional)
 
 
 def compare(
-    stack: str, declared: Mapping[str, Amounts], alive: Sequence[tuple[str, Amounts]]
+    stack: str,
+    declared: Mapping[str, Amounts],
+    alive: Sequence[tuple[str, Amounts]],
+    optional: Collection[str],
 ) -> list[Finding]:
     """Match declared nodes with alive ones that have as much: Ray does not know our names.
 
@@ -60,12 +65,15 @@ def compare(
         stack: its name.
         declared: by name.
         alive: address and amounts of each.
+        optional: names of declared ones that need not be alive.
     """
     left = Counter(amounts for _, amounts in alive)
     findings = []
-    for name, amounts in declared.items():
+    for name, amounts in sorted(declared.items(), key=lambda each: each[0] in optional):
         if left[amounts] > 0:
             left[amounts] -= 1
+            continue
+        if name in optional:
             continue
         findings.append(
             Finding(

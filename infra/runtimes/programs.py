@@ -159,7 +159,7 @@ class Program:
 
         So is one whose files somebody changed or removed: it could not be started again.
         """
-        return None if self.fault(id_, props) else props
+        return None if self.fault(_id, props) else props
 
     def fault(self, _id: str, props: Props) -> str:
         """Return why it is not as it was made, "" if it is."""

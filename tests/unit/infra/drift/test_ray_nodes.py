@@ -67,6 +67,20 @@ def test_a_node_that_is_missing_or_too_small_and_one_too_many(answer: Any) -> No
     assert (more.name, more.found) == ("node at 10.0.0.9", "1 more with CPU 8")
 
 
+def test_nodes_that_ray_starts_and_ends_need_not_be_alive(answer: Any) -> None:
+    grown = KNOWN | {outputs.NODES: [HEAD, WORKER | {"onDemand": True}, WORKER | {"name": "w"}]}
+    worker = {"CPU": 4.0, "GPU": 1.0, "TPU": 2.0}
+    for alive in (1, 2):
+        answer(_summary(_raylet("127.0.0.2"), *[_raylet("127.0.0.3", **worker)] * alive))
+        assert ray_nodes.differing("dev", grown, None) == []
+    answer(_summary(_raylet("127.0.0.2")))
+    (missing,) = ray_nodes.differing("dev", grown, None)
+    assert missing.name == "w"
+    answer(_summary(_raylet("127.0.0.2"), *[_raylet("127.0.0.3", **worker)] * 3))
+    (more,) = ray_nodes.differing("dev", grown, None)
+    assert more.expected == "no node beside those of the stack"
+
+
 @pytest.mark.parametrize(
     ("text", "status", "told"),
     [
