@@ -25,7 +25,7 @@ PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_
 # restarts it.
 TRAINING := tests/integration/training
 INFRA := tests/integration/infra
-REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud
+REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud $(INFRA)/test_autoscaling.py
 REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) tests/integration/machines
 REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
 REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
