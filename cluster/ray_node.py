@@ -141,12 +141,17 @@ def common_flags(
 ) -> list[pulumi.Input[str]]:
     """Return the flags of `ray start` that head (index 0) and workers (from 1) share."""
     flags = machine_flags(service, index, runtime, resources, ports)
-    if isinstance(resources, NodeResources) and resources.group:
-        flags.append(f"--labels={GROUP_LABEL}={resources.group}")
+    # Of another machine, what it offers is known once the machine is.
+    if not isinstance(resources, NodeResources) or resources.group:
+        flags.append(lift(_labels, resources))
     address = runtime.node_address(index)
     if isinstance(address, pulumi.Output) or address:
         flags.append(join("--node-ip-address=", address))
     return ["--block", *flags]
+
+
+def _labels(node: NodeResources) -> str:
+    return f"--labels={GROUP_LABEL}={node.group}" if node.group else "--labels="
 
 
 def machine_flags(

@@ -6,7 +6,7 @@ made, and all of them are told in one message.
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from infra import (
 from infra.hosts import local, sources
 from infra.hosts.fleet import FleetSettings
 from infra.hosts.local import LocalHost
+from infra.node_settings import NodeGroup
 from infra.reader import Reader
 from infra.runtimes import folders
 
@@ -91,6 +92,7 @@ class Settings:
         allowed_cidrs: IPv4 networks; on this machine publish_address is set with any.
         workers: of this machine; on hosts there is one on each, known once the host is.
         worker: fields that are set for workers.
+        groups: the same for each group of nodes, by its name.
         fleet: what gives the stack its machines; None for this one alone.
         of_services: values of the settings that services' descriptors name.
         ports: numbers by setting.
@@ -112,6 +114,7 @@ class Settings:
     head: NodeResources
     workers: tuple[NodeResources, ...]
     worker: Mapping[str, Any]
+    groups: Mapping[str, Mapping[str, Any]]
     fleet: FleetSettings | None
     owner: str
     ssh_key_file: Path | None
@@ -228,6 +231,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         ),
         "keep_data": reader.boolean("keepData"),
         "worker": worker,
+        "groups": {group.name: group.fields for group in groups if group.name},
         "start_timeout_seconds": reader.integer(
             "startTimeoutSeconds", MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
         ),
@@ -250,7 +254,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     values["require_digests"] = container_settings.require_digests(
         reader, values["images"], values["build_args"], _programs(values)
     )
-    _check_hosts(reader, values, machines, count)
+    _check_hosts(reader, values, machines, groups)
     _check_folders(reader, values["state_dir"], values["data_dir"], elsewhere=machines > 0)
     replica_settings.check(reader, values["data_dir"], values["state_dir"])
     _check_ports(reader, ports, machines or count)
@@ -298,7 +302,8 @@ def _of_services(kind: type) -> dict[str, Any]:
 
 def _keys() -> set[str]:
     """Return the keys of all settings."""
-    own = {_camel(field.name) for field in fields(Settings)} - {"fleet", "ofServices", "ports"}
+    derived = {"fleet", "groups", "ofServices", "ports"}
+    own = {_camel(field.name) for field in fields(Settings)} - derived
     own.add(node_settings.GROUPS)
     return own | {*_of_services(object)} | sources.KEYS | services.PORTS.keys()
 
@@ -352,7 +357,9 @@ def _fleet(reader: Reader) -> FleetSettings | None:
     return found[-1][1] if found else None
 
 
-def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, workers: int) -> None:
+def _check_hosts(
+    reader: Reader, values: Mapping[str, Any], machines: int, groups: Sequence[NodeGroup]
+) -> None:
     """Check what goes together with other machines, or only with them."""
     if not machines:
         for key, text in ONLY_FOR_HOSTS.items():
@@ -361,13 +368,18 @@ def _check_hosts(reader: Reader, values: Mapping[str, Any], machines: int, worke
                 bound = f"is for other machines only, and neither {asking} is set"
                 reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
         return
-    if reader.raw.get(node_settings.GROUPS, "[]").strip() != "[]":
-        bound = f"is for workers of this machine, and each of the {machines} hosts has one"
-        action = "remove it, and set worker to what each offers"
-        reader.fault(node_settings.GROUPS, f"{workers} workers", bound, action)
-    elif reader.raw.get("workers", "2") != "2" and workers != machines:
+    names = [group.name for group in groups if group.name]
+    values["fleet"].check_groups(reader, names)
+    for group in groups if names else ():
+        if group.count != 1 or group.growth:
+            bound = "must have no count, min or max: it is of the hosts that name it"
+            reader.fault(f"{node_settings.GROUPS}.{group.name}", group.count, bound, "remove them")
+    if not names and reader.raw.get("workers", "2") != "2" and groups[0].count != machines:
         bound = f"each of the {machines} hosts has one worker"
-        reader.fault("workers", workers, bound, "remove workers")
+        reader.fault("workers", groups[0].count, bound, "remove workers")
+    if names and not values["start_ray"]:
+        bound = "gives all nodes the same, and nodeGroups is set"
+        reader.fault("startRay", "false", bound, "remove nodeGroups, or set startRay to true")
     if reader.raw.get("objectStore") == "directory" and machines > 1:
         bound = f"a folder of one machine is none of the other {machines - 1}"
         reader.fault("objectStore", "directory", bound, "set objectStore to another")

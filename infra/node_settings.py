@@ -78,9 +78,11 @@ def workers(
     )
 
 
-def worker_on(fields: Mapping[str, Any], cpus: int, memory_mib: int, gpus: int) -> NodeResources:
+def worker_on(
+    group: str, fields: Mapping[str, Any], cpus: int, memory_mib: int, gpus: int
+) -> NodeResources:
     """Return what the one worker of a host offers: what is set, and else what the host has."""
-    return _worker("", fields, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
+    return _worker(group, fields, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
 
 
 def _worker(

@@ -148,6 +148,7 @@ def hosts(settings: Settings) -> Target:
             base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
             python_environment=settings.python_environment,
             resources=settings.worker,
+            groups=settings.groups,
             key_file=settings.ssh_key_file,
             allowed_cidrs=settings.allowed_cidrs,
             keep_data=settings.keep_data,
@@ -200,7 +201,7 @@ def hosts(settings: Settings) -> Target:
         python=PYTHON,
         workers=[
             lift(
-                partial(worker_on, machine.group.resources),
+                partial(worker_on, machine.group.label, machine.group.resources),
                 machine.cpus,
                 machine.memory_mib,
                 machine.gpus,

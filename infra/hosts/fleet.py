@@ -5,7 +5,7 @@ it would have no field that its runtimes use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ class FleetArgs:
         base: folder of what the stack puts on each, below the home folder.
         python_environment: folder of an environment that is there, "" for none.
         resources: see Group.
+        groups: the same for each group of nodes that machines name, by its name.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
         keep_data: whether data of the source outlives the stack.
@@ -39,6 +40,7 @@ class FleetArgs:
     allowed_cidrs: Sequence[str]
     keep_data: bool
     owner: str
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,10 @@ class FleetSettings(Protocol):
 
     def check_launcher(self, reader: Reader) -> None:
         """Note what keeps Ray's own launcher, which startRay = false leaves Ray to, from them."""
+        ...
+
+    def check_groups(self, reader: Reader, names: Sequence[str]) -> None:
+        """Note what does not go with the groups of nodes that are set; no names where none are."""
         ...
 
     def open(self, args: FleetArgs) -> Fleet:

@@ -21,12 +21,14 @@ class Group:
         count: how many.
         resources: fields that are set for the Ray worker on each, as of the setting `worker`; the
             machine decides the others.
+        label: of the Ray nodes on them, "" for none.
     """
 
     name: str
     type: Mapping[str, Any]
     count: int
     resources: Mapping[str, Any]
+    label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ Deliberately absent: any look at the account.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,13 @@ class LambdaCloud:
             bound = "copies the private key to the head, where ttlHours keeps the account's API key"
             action = f"remove {SETTING}.ttlHours or startRay"
             reader.fault("startRay", "false", bound, action)
+
+    def check_groups(self, reader: Reader, names: Sequence[str]) -> None:
+        """Note groups: all instances are alike."""
+        if names:
+            bound = f"is for workers that differ, and all {self.count} instances are alike"
+            action = "remove it, and set worker to what each offers"
+            reader.fault("nodeGroups", ", ".join(names), bound, action)
 
     def open(self, args: FleetArgs) -> Fleet:
         """Return the machines that are to be rented."""

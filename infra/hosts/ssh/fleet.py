@@ -23,7 +23,7 @@ class SshFleet:
     """The hosts of a stack, which nothing has to be declared for.
 
     Attributes:
-        groups: all of them in one.
+        groups: as the hosts name them, the head's first.
     """
 
     groups: Sequence[Group]
@@ -38,11 +38,21 @@ class SshFleet:
         Raises:
             pulumi.RunError: some cannot be used; the message has a line for each fault.
         """
-        group = Group(name="host", type={}, count=len(hosts), resources=args.resources)
-        self.groups = [group]
+        labels = [host.group for host in hosts]
+        groups = {
+            label: Group(
+                name="host",
+                type={},
+                count=labels.count(label),
+                resources=args.groups.get(label, args.resources),
+                label=label,
+            )
+            for label in dict.fromkeys(labels)
+        }
+        self.groups = list(groups.values())
         self._login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
         self._machines = [
-            _machine(f"{group.name}-{index}", group, host, connection, facts, args)
+            _machine(f"host-{index}", groups[host.group], host, connection, facts, args)
             for index, (host, (connection, facts)) in enumerate(
                 zip(hosts, _look(hosts, args), strict=True)
             )

@@ -4,6 +4,7 @@ Deliberately absent: any look at a machine.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ ADDRESS = re.compile(
 )
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 HOST_KEY = re.compile(r"(?:ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]+=*")
-FIELDS = ("address", "user", "hostKey", "port", "privateAddress", "gpus")
+GROUP = re.compile(r"[a-z0-9-]{1,32}")  # nodeGroups says more
+FIELDS = ("address", "user", "hostKey", "port", "privateAddress", "gpus", "group")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,7 @@ class Host:
         port: of its SSH server.
         private_address: that the other hosts reach it by.
         gpus: that it has, None to look.
+        group: of nodes that its worker is one of, "" for none.
     """
 
     address: str
@@ -41,6 +44,7 @@ class Host:
     port: int
     private_address: str
     gpus: int | None
+    group: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,18 @@ class Hosts:
             bound = f"`ray up` logs in at port 22 only, and hosts have {', '.join(map(str, ports))}"
             action = "move their SSH servers, or set startRay to true"
             reader.fault("startRay", "false", bound, action)
+
+    def check_groups(self, reader: Reader, names: Sequence[str]) -> None:
+        """Note hosts whose group is not one of those that are set, and groups without a host."""
+        known = f"must be one of nodeGroups: {', '.join(names)}" if names else "needs nodeGroups"
+        for index, host in enumerate(self.hosts):
+            if host.group not in (names or [""]):
+                action = "name one, or remove nodeGroups" if names else "remove it, or set these"
+                reader.fault(f"{SETTING}[{index}].group", host.group, known, action)
+        for name in names:
+            if name not in [host.group for host in self.hosts]:
+                bound = "is the group of no host"
+                reader.fault("nodeGroups", name, bound, "name it as the group of one, or remove it")
 
     def open(self, args: FleetArgs) -> Fleet:
         """Return the machines, after a look at each; see FleetSettings."""
@@ -136,6 +152,9 @@ def _host(reader: Reader, key: str, value: Any) -> Host:
         if "privateAddress" in fields
         else address,
         gpus=whole(reader, f"{key}.gpus", fields, 0, 64, 0) if "gpus" in fields else None,
+        group=text(reader, f"{key}.group", fields, GROUP, "must be the name of a group", "")
+        if "group" in fields
+        else "",
     )
 
 

@@ -385,9 +385,9 @@ def test_the_question_of_who_may_log_in_says_what_to_answer(  # F33
 def test_a_worker_of_a_host_has_what_the_host_has(settings: Settings, host: LocalHost) -> None:
     changes = _host() | {"worker": {"memoryMib": 4096, "resources": {"tpu": 4}}}
     parsed = config.parse(settings(**changes), host, "dev")
-    worker = node_settings.worker_on(parsed.worker, 32, 65536, 2)
+    worker = node_settings.worker_on("gpu", parsed.worker, 32, 65536, 2)
     assert (worker.cpus, worker.gpus, worker.memory_mib) == (32, 2, 4096)
-    assert worker.resources == {"tpu": 4}
+    assert (worker.resources, worker.group) == ({"tpu": 4}, "gpu")
     # Sockets of a worker must fit wherever its stack is.
     assert len(str(config.parse(settings(**_host()), host, "x" * 80).state_dir)) <= 25
 

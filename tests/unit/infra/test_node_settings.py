@@ -17,6 +17,12 @@ GROUPS = [
     {"name": "tpu", "cpus": 1, "memoryMib": 2000, "resources": {"TPU": 4}},
 ]
 
+ONE = {
+    "address": "192.0.2.1",
+    "user": "ada",
+    "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIRHN5nX0Ae8H3jYg5jg1c3T4nNNkWmb4eX9rbw5tqUG",
+}
+
 
 def test_each_group_has_workers_of_its_own(settings: Settings) -> None:
     first, second, third = config.parse(settings(nodeGroups=GROUPS), HOST, "dev").workers
@@ -92,8 +98,36 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
         ({"nodeGroups": GROUPS, "workers": 3}, "workers = '3': is for workers that are alike"),
         ({"nodeGroups": GROUPS, "worker": {"cpus": 1}}, "worker = '{\"cpus\": 1}': is for workers"),
         (
-            {"nodeGroups": GROUPS, "hosts": [{"address": "192.0.2.1", "hostKey": "x"}]},
-            "nodeGroups = '3 workers': is for workers of this machine, and each of the 1 hosts",
+            {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
+            "nodeGroups.cpu = '2': must have no count, min or max: it is of the hosts that name it",
+        ),
+        (
+            {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
+            "nodeGroups = 'cpu': is the group of no host; name it as the group of one",
+        ),
+        (
+            {"nodeGroups": [{"name": "a"}], "hosts": [ONE]},
+            "hosts[0].group = '': must be one of nodeGroups: a; name one, or remove nodeGroups",
+        ),
+        (
+            {"hosts": [ONE | {"group": "gpu"}]},
+            "hosts[0].group = 'gpu': needs nodeGroups; remove it, or set these",
+        ),
+        (
+            {"hosts": [ONE | {"group": "a b"}]},
+            "hosts[0].group = 'a b': must be the name of a group",
+        ),
+        (
+            {
+                "nodeGroups": [{"name": "a"}],
+                "hosts": [ONE | {"group": "a"}],
+                "startRay": False,
+            },
+            "startRay = 'false': gives all nodes the same, and nodeGroups is set",
+        ),
+        (
+            {"nodeGroups": [{"name": "a"}], "lambdaCloud": {"gpus": 1}},
+            "nodeGroups = 'a': is for workers that differ, and all 1 instances are alike",
         ),
         (
             {

@@ -308,6 +308,18 @@ def test_alertmanager_runs_where_the_first_host_has_it(run: Any, looks: Any, rec
     assert exported["alertmanagerUrl"] == "http://127.0.0.1:9093"
 
 
+@pytest.mark.usefixtures("looks")
+def test_hosts_of_groups_offer_what_their_group_says(run: Any, recorded: Any) -> None:  # B24
+    exported = run(
+        hosts=[ONE | {"group": "head"}, TWO | {"group": "tpu"}],
+        nodeGroups=[{"name": "head", "cpus": 1}, {"name": "tpu", "resources": {"TPU": 4}}],
+    )
+    nodes = [(node["group"], node["cpus"], node["resources"]) for node in exported["nodes"]]
+    assert nodes == [("", 0, {}), ("head", 1, {}), ("tpu", 16, {"TPU": 4})]
+    for name, label in (("ray-worker-0", "head"), ("ray-worker-1", "tpu")):
+        assert f"--labels=group={label}" in _programs(recorded)[name]["command"]
+
+
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     path = tmp_path / "id_ed25519"

@@ -58,7 +58,8 @@ def declare_on_hosts(declare: Callable[..., Any], key_file: Path) -> Iterator[Ca
         base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
         folders.append(base)
         changes = {"sshKeyFile": str(key_file), **KEYLESS, "hosts": hosts, **changes}
-        changes.setdefault("workers", len(hosts))
+        if "nodeGroups" in changes:
+            del changes["workers"]
         stack = declare(base, **changes)
         # Nothing of this user's own SSH.
         stack.environment.pop("SSH_AUTH_SOCK", None)

@@ -23,6 +23,7 @@ from tests.integration.training import tiny
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
+GROUPS: dict[str, dict[str, Any]] = {"cpu": {}, "tpu": {"resources": {"TPU": 4}}}
 ROOT = Path(__file__).resolve().parents[4]
 TRAIN = str(Path(sys.executable).parent / "train")
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
@@ -38,7 +39,8 @@ def on_hosts(
     declare_on_hosts: Callable[..., Any],
 ) -> Iterator[Any]:
     stack = declare_on_hosts(
-        [boot_host(name) for name in HOSTS],
+        [boot_host(name) | {"group": group} for name, group in zip(HOSTS, GROUPS, strict=True)],
+        nodeGroups=[{"name": name, **fields} for name, fields in GROUPS.items()],
         keepData=False,
         copied=True,
         replicateTo=COPY,
@@ -80,6 +82,10 @@ def test_a_job_uses_both_machines_from_here(
         nodes = settled(tunnel.outputs, 3)
     addresses = {host["privateAddress"] for host in on_hosts.settings["hosts"]}
     assert {node["node_ip"] for node in nodes} == addresses
+    groups = {node["labels"]["group"]: node for node in nodes if "group" in node["labels"]}
+    assert groups.keys() == GROUPS.keys()  # B24
+    assert groups["tpu"]["resources_total"]["TPU"] == 4
+    assert "TPU" not in groups["cpu"]["resources_total"]
     done = subprocess.run(
         [
             *(TRAIN, "submit", tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
