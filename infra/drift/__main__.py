@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pulumi
 
-from access import outputs
 from access.ssh import Connection
+from infra import dashboard
+from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Report
 from infra.drift.look import Looked, LookError, look
-from infra.drift.ray_nodes import AskError
 from infra.states import StateError
 
 ROOT = Path(__file__).parents[2]
@@ -72,11 +72,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _way(looked: Looked) -> Connection | None:
-    """Return the way to the machine that the outputs' addresses are meant on, None for this one."""
-    if not (ssh := looked.outputs.get(outputs.SSH)):
-        return None
     hosts = (each.props["host"] for each in looked.seen if each.type == HEAD)
-    return next((Connection.of(host) for host in hosts if host["host"] == ssh["host"]), None)
+    return dashboard.way(looked.outputs, hosts)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,19 @@
 """The nodes that a stack declares beside those that Ray has, asked of the dashboard."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
-
-import urllib3
 
 from access import outputs
-from access.ssh import Connection, SshError
-from cluster.ssh import forwarded
+from access.ssh import Connection
+from infra import dashboard
+from infra.dashboard import AskError
 from infra.drift.findings import RAY, Finding, listed, mend
 
 PATH = "/nodes?view=summary"
-SECONDS = 10.0
 ALIVE = "ALIVE"
 
-HTTP = 80  # its own port
 Amounts = tuple[tuple[str, float], ...]  # of CPU, GPU and custom resources, by name
-
-
-class AskError(Exception):
-    """The dashboard gave no list of nodes; the message says why."""
 
 
 def differing(stack: str, known: Mapping[str, Any], way: Connection | None) -> list[Finding]:
@@ -100,44 +91,16 @@ def compare(
 
 
 def _alive(known: Mapping[str, Any], way: Connection | None) -> list[tuple[str, Mapping[str, Any]]]:
-    with _reached(str(known[outputs.DASHBOARD_URL]), way) as url:
-        try:
-            reply = urllib3.PoolManager(retries=False).request(
-                "GET",
-                f"{url}{PATH}",
-                headers={"Authorization": f"Bearer {known.get(outputs.RAY_TOKEN, '')}"},
-                timeout=urllib3.Timeout(SECONDS),
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise AskError(
-                f"Ray's dashboard {known[outputs.DASHBOARD_URL]} does not answer "
-                f"({type(error).__name__})"
-            ) from None
-    if reply.status != 200:
-        raise AskError(f"Ray's dashboard answers with status {reply.status}")
+    answer = dashboard.ask(known, way, PATH)
     try:
-        raylets = [node["raylet"] for node in reply.json()["data"]["summary"]]
+        raylets = [node["raylet"] for node in answer["data"]["summary"]]
         return [
             (str(raylet["nodeManagerAddress"]), dict(raylet["resourcesTotal"]))
             for raylet in raylets
             if raylet.get("state") == ALIVE
         ]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise AskError(f"Ray's dashboard gives no list of nodes ({error!r})") from None
-
-
-@contextmanager
-def _reached(dashboard: str, way: Connection | None) -> Iterator[str]:
-    """Yield a URL of the dashboard that this machine reaches."""
-    place = urlsplit(dashboard)
-    if way is None:
-        yield f"{place.scheme}://{place.netloc}"
-        return
-    try:
-        with forwarded(way, str(place.hostname), place.port or HTTP) as here:
-            yield f"{place.scheme}://{here}"
-    except SshError as error:
-        raise AskError(f"Ray's dashboard cannot be reached: {error}") from None
 
 
 def _amounts(values: Mapping[str, Any], names: Iterable[str]) -> Amounts:

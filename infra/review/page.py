@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from infra.review.facts import Cost, cost, listening
+from infra.review.jobs import HEAD, AtRisk, at_risk
 from infra.review.planned import Change, Planned
 
 VERBS = ("create", "update", "replace", "delete")
@@ -27,6 +28,7 @@ def document(planned: Planned) -> dict[str, Any]:
         "counts": _counts(planned.changes),
         "cost": asdict(cost(planned.before, planned.after)),
         "listening": {"before": heard[0], "after": heard[1]},
+        "jobs": asdict(at_risk(planned)),
         "policies": [asdict(verdict) for verdict in planned.verdicts],
         "refused": refused(planned),
     }
@@ -53,6 +55,7 @@ def to_markdown(planned: Planned) -> str:
         *([f"Commit `{planned.commit[:COMMIT_LENGTH]}`"] if planned.commit else []),
         *_cost_lines(price),
         *_policy_lines(planned),
+        *_job_lines(at_risk(planned)),
     ]
     if lost := [each.name for each in planned.changes if each.operation in ("replace", "delete")]:
         lines.append(f"- **Replaced or deleted**: {_names(lost)}")
@@ -83,6 +86,14 @@ def _policy_lines(planned: Planned) -> Iterator[str]:
     for verdict in planned.verdicts:
         level = "refused" if verdict.mandatory else "note"
         yield f"- **Policy, {level}**: `{verdict.name}`: {_cell(verdict.message)}"
+
+
+def _job_lines(risk: AtRisk) -> Iterator[str]:
+    if risk.jobs:
+        what = "all end" if HEAD in risk.nodes else "those there go on from their last checkpoint"
+        yield f"- **Jobs that run now**: {_names(risk.jobs)}; with {_names(risk.nodes)} {what}"
+    elif risk.unknown:
+        yield f"- **Jobs that run now** are not known: {_cell(risk.unknown)}"
 
 
 def _rows(changes: Iterable[Change]) -> Iterator[list[str]]:

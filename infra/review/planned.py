@@ -26,6 +26,7 @@ from engine.project import Project, check_stack_name, read_settings
 from engine.state import Backend
 from engine.values import mask, reveal
 
+STACK_TYPE = "pulumi:pulumi:Stack"
 DELETED = ("delete", "delete-replaced")
 HIDDEN = "__"  # how a resource is made, not what it is
 LONGEST = 60  # characters of a value that a page shows
@@ -79,7 +80,11 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A plan beside the state that it was made for."""
+    """A plan beside the state that it was made for.
+
+    Attributes:
+        outputs: of the stack, secrets in the clear: never to be shown.
+    """
 
     stack: str
     commit: str
@@ -87,6 +92,7 @@ class Planned:
     before: Sequence[Resource]
     after: Sequence[Resource]
     verdicts: Sequence[Verdict]
+    outputs: Mapping[str, Any] = field(repr=False, default_factory=dict)
 
 
 class _Verdicts(Display):
@@ -161,6 +167,14 @@ def _read(folder: Path, stack: str, file: Path, pack: Path | None, levels: Path 
         ],
         after=[_resource(urn, inputs) for urn, inputs in new.items()],
         verdicts=verdicts.found,
+        outputs=next(
+            (
+                reveal(dict(entry.get("outputs", {})))
+                for entry in state.resources
+                if entry["type"] == STACK_TYPE
+            ),
+            {},
+        ),
     )
 
 

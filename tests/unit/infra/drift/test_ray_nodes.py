@@ -7,8 +7,8 @@ import pytest
 import urllib3
 
 from access import outputs
+from infra.dashboard import AskError
 from infra.drift import ray_nodes
-from infra.drift.ray_nodes import AskError
 
 HEAD = {"name": "ray-head", "cpus": 0, "gpus": 0, "resources": {}}
 WORKER = {"name": "ray-worker-0", "cpus": 4, "gpus": 1, "resources": {"TPU": 2}}
@@ -85,7 +85,7 @@ def test_nodes_that_ray_starts_and_ends_need_not_be_alive(answer: Any) -> None:
     ("text", "status", "told"),
     [
         ("{}", 200, "gives no list of nodes"),
-        ("<html>", 200, "gives no list of nodes"),
+        ("<html>", 200, "gives no JSON"),
         (_summary({"raylet": {"state": "ALIVE"}}), 200, "gives no list of nodes"),
         ("no token", 401, "status 401"),
     ],

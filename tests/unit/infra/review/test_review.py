@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from infra.dashboard import AskError
 from infra.review import __main__ as review
 from infra.review import page
 from infra.review.facts import Cost, cost, listening
@@ -166,3 +167,44 @@ def test_a_page_of_nothing_is_short() -> None:
     assert not page.refused(_planned(verdicts=[verdict]))
     change = Change(operation="delete", name="a", type="t", differs={})
     assert page.document(_planned(changes=[change]))["counts"] == {"delete": 1}
+
+
+def _restart(name: str) -> Change:
+    return Change(operation="update", name=name, type="process:Program", differs={})
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "said"),
+    [
+        (
+            "local-ray-worker-1",
+            [
+                {"submission_id": "job-1", "status": "RUNNING", "metadata": {"run": "night"}},
+                {"submission_id": "job-2", "status": "SUCCEEDED", "metadata": {}},
+            ],
+            "`job-1 (night)`; with `ray-worker-1` those there go on from their last checkpoint",
+        ),
+        (
+            "local-ray-head",
+            [{"submission_id": "job-1", "status": "PENDING", "metadata": None}],
+            "- **Jobs that run now**: `job-1`; with `ray-head` all end",
+        ),
+        ("local-ray-head", [], ""),
+        ("local-ray-head", {"not": "a list"}, "are not known: Ray's dashboard gives no list of"),
+        ("local-ray-head", AskError("no answer"), "are not known: no answer"),
+        ("local-grafana", AssertionError("is not asked"), ""),
+    ],
+)
+def test_jobs_that_a_plan_costs_are_named(
+    name: str, answer: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: Any) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("infra.dashboard.ask", ask)
+    known = {"dashboardUrl": "http://127.0.0.1:8265"}
+    text = page.to_markdown(_planned(changes=[_restart(name)], outputs=known))
+    assert said in text
+    assert ("Jobs that run now" in text) == bool(said)

@@ -1,0 +1,77 @@
+"""What Ray's dashboard of a stack says, asked with the token from the stack's outputs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+from access import outputs
+from access.ssh import Connection, SshError
+from cluster.ssh import forwarded
+
+SECONDS = 10.0
+HTTP = 80  # its own port
+
+
+class AskError(Exception):
+    """The dashboard gave no answer; the message says why."""
+
+
+def ask(known: Mapping[str, Any], way: Connection | None, path: str) -> Any:
+    """Return what the dashboard answers, from JSON.
+
+    Args:
+        known: outputs of the stack, secrets in the clear.
+        way: to the machine that its addresses are meant on, None for this one.
+        path: and query of the request.
+
+    Raises:
+        AskError: it cannot be asked.
+    """
+    with _reached(str(known[outputs.DASHBOARD_URL]), way) as url:
+        try:
+            reply = urllib3.PoolManager(retries=False).request(
+                "GET",
+                f"{url}{path}",
+                headers={"Authorization": f"Bearer {known.get(outputs.RAY_TOKEN, '')}"},
+                timeout=urllib3.Timeout(SECONDS),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise AskError(
+                f"Ray's dashboard {known[outputs.DASHBOARD_URL]} does not answer "
+                f"({type(error).__name__})"
+            ) from None
+    if reply.status != 200:
+        raise AskError(f"Ray's dashboard answers with status {reply.status}")
+    try:
+        return reply.json()
+    except ValueError as error:
+        raise AskError(f"Ray's dashboard gives no JSON ({error!r})") from None
+
+
+def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Connection | None:
+    """Return the way to the machine that the outputs' addresses are meant on, None for this one.
+
+    Args:
+        known: outputs of the stack.
+        hosts: property `host` of the supervisords of the stack's machines.
+    """
+    if not (ssh := known.get(outputs.SSH)):
+        return None
+    return next((Connection.of(host) for host in hosts if host["host"] == ssh["host"]), None)
+
+
+@contextmanager
+def _reached(dashboard: str, way: Connection | None) -> Iterator[str]:
+    """Yield a URL of the dashboard that this machine reaches."""
+    place = urlsplit(dashboard)
+    if way is None:
+        yield f"{place.scheme}://{place.netloc}"
+        return
+    try:
+        with forwarded(way, str(place.hostname), place.port or HTTP) as here:
+            yield f"{place.scheme}://{here}"
+    except SshError as error:
+        raise AskError(f"Ray's dashboard cannot be reached: {error}") from None

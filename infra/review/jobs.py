@@ -1,0 +1,71 @@
+"""Jobs that run now and lose nodes by a plan, asked of the cluster."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from access import outputs
+from infra import dashboard
+from infra.dashboard import AskError
+from infra.review.planned import Change, Planned, Resource
+
+PATH = "/api/jobs/"
+HEAD, WORKER = "ray-head", "ray-worker-"
+RUNTIMES = ("process:Program", "container:Container")  # a change of one starts it anew
+SUPERVISOR = "process:Supervisor"
+RUNNING = ("PENDING", "RUNNING")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtRisk:
+    """What a plan does to jobs.
+
+    Attributes:
+        nodes: names of Ray nodes that end or start anew.
+        jobs: those that run now, each with its run: all of them end if the head does.
+        unknown: why the cluster could not be asked, "" where it could.
+    """
+
+    nodes: list[str]
+    jobs: list[str]
+    unknown: str = ""
+
+
+def at_risk(planned: Planned) -> AtRisk:
+    """Return what a plan does to jobs; the cluster is asked only if a node of Ray changes."""
+    nodes = sorted({name for change in planned.changes if (name := _node(change))})
+    if not nodes or not planned.outputs.get(outputs.DASHBOARD_URL):
+        return AtRisk(nodes=nodes, jobs=[])
+    try:
+        way = dashboard.way(planned.outputs, _hosts(planned.before))
+        return AtRisk(nodes=nodes, jobs=_running(dashboard.ask(planned.outputs, way, PATH)))
+    except AskError as error:
+        return AtRisk(nodes=nodes, jobs=[], unknown=str(error))
+
+
+def _node(change: Change) -> str:
+    """Return the name of the Ray node that a change ends, "" for none."""
+    if change.type not in RUNTIMES or change.operation == "create":
+        return ""
+    for mark in (HEAD, WORKER):
+        if mark in change.name:
+            return change.name[change.name.index(mark) :]
+    return ""
+
+
+def _hosts(resources: Iterable[Resource]) -> list[Mapping[str, Any]]:
+    found = (each.props.get("host") for each in resources if each.type == SUPERVISOR)
+    return [host for host in found if host]
+
+
+def _running(answer: Any) -> list[str]:
+    try:
+        active = [job for job in answer if job["status"] in RUNNING and job["submission_id"]]
+        return sorted(_told(job) for job in active)
+    except (LookupError, TypeError) as error:
+        raise AskError(f"Ray's dashboard gives no list of jobs ({error!r})") from None
+
+
+def _told(job: Mapping[str, Any]) -> str:
+    run = (job.get("metadata") or {}).get("run")
+    return f"{job['submission_id']} ({run})" if run else str(job["submission_id"])
