@@ -61,6 +61,17 @@ def grows(workers: Sequence[Any]) -> bool:
     return any(isinstance(each, NodeResources) and each.growth is not None for each in workers)
 
 
+def on_demand(workers: Sequence[Any]) -> int:
+    """Return how many workers are there only when they are needed."""
+    groups = {
+        each.group: each.growth.least
+        for each in workers
+        if isinstance(each, NodeResources) and each.growth is not None
+    }
+    declared = Counter(getattr(each, "group", "") for each in workers)
+    return sum(declared[group] - least for group, least in groups.items())
+
+
 def flags(path: str) -> list[str]:
     """Return the flags of a head with an autoscaler.
 

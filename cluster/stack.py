@@ -6,6 +6,7 @@ from typing import Any
 
 import pulumi
 
+from cluster import autoscaling
 from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Settings
 from cluster.ray_node import NodeAddition, NodeResources
@@ -49,9 +50,10 @@ class Stack:
 
     @property
     def nodes(self) -> int:
-        """How many Ray nodes the stack has."""
+        """How many Ray nodes the stack has always; one that is missing is an alert."""
         ray = [each for each in self.services if each.program == "ray"]
-        return sum(len(each.services(len(self.workers))) for each in ray)
+        declared = sum(len(each.services(len(self.workers))) for each in ray)
+        return declared - autoscaling.on_demand(self.workers)
 
     def port(self, key: str) -> int:
         """Return the number of a port by its setting."""

@@ -41,3 +41,8 @@ def test_ray_takes_the_configuration() -> None:
 def test_a_stack_whose_groups_have_one_size_has_no_autoscaler() -> None:
     assert not autoscaling.grows([NODE, replace(NODE, group="cpu")])
     assert autoscaling.grows([NODE, CPU])
+
+
+def test_nodes_on_demand_are_missed_by_nobody() -> None:
+    assert autoscaling.on_demand([NODE]) == 0
+    assert autoscaling.on_demand([*WORKERS.values()]) == 2  # one CPU node is always there
