@@ -63,9 +63,9 @@ def declare_training(
     bucket: str,
     keys: Keys,
     opts: pulumi.ResourceOptions,
-) -> None:
+) -> pulumi.Resource:
     """Declare the user that may touch only the bucket."""
-    _declare_user(f"{name}-training-user", admin, keys, bucket_policy(bucket), opts)
+    return _declare_user(f"{name}-training-user", admin, keys, bucket_policy(bucket), opts)
 
 
 def declare_monitoring(
@@ -127,9 +127,9 @@ def _declare_user(
     keys: Keys,
     policy: Mapping[str, Any],
     opts: pulumi.ResourceOptions,
-) -> None:
+) -> pulumi.Resource:
     props = {"accessKey": keys.access, "secretKey": keys.secret, "policy": json.dumps(policy)}
-    StoreUser(name, {**admin, **props}, opts)
+    return StoreUser(name, {**admin, **props}, opts)
 
 
 KIND = StoreKind(

@@ -76,7 +76,7 @@ class ObjectStore(pulumi.ComponentResource):
         # Never deleted: the provider keeps it, whatever it holds are results of training.
         bucket = kind.bucket(f"{name}-bucket", {**admin, "bucket": args.bucket}, inside)
         after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
-        kind.training(name, admin, args.bucket, training, after)
+        user = kind.training(name, admin, args.bucket, training, after)
         metrics_token: pulumi.Input[str] = ""
         sign = kind.token
         if kind.monitoring is not None and sign is not None:
@@ -93,7 +93,7 @@ class ObjectStore(pulumi.ComponentResource):
             secret_key=pulumi.Output.secret(training.secret),
             metrics=kind.metrics,
             metrics_token=metrics_token,
-            needs=[program, bucket],
+            needs=[program, bucket, user],
         )
         self.url = pulumi.Output.from_input(self.storage.url)
         self.register_outputs({"url": self.url})

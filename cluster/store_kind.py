@@ -53,7 +53,8 @@ class StoreKind:
     service: Callable[[Runtime, int, int, Keys], Service]
     bucket: Callable[..., pulumi.Resource]
     training: Callable[
-        [str, Mapping[str, pulumi.Input[Any]], str, Keys, pulumi.ResourceOptions], None
+        [str, Mapping[str, pulumi.Input[Any]], str, Keys, pulumi.ResourceOptions],
+        pulumi.Resource,
     ]
     monitoring: (
         Callable[[str, Mapping[str, pulumi.Input[Any]], Keys, pulumi.ResourceOptions], None] | None

@@ -70,7 +70,7 @@ def declare_training(
     bucket: str,
     keys: Keys,
     opts: pulumi.ResourceOptions,
-) -> None:
+) -> pulumi.Resource:
     """Declare the user that may touch only the bucket."""
     props = {
         "bucket": bucket,
@@ -78,7 +78,7 @@ def declare_training(
         "secretKey": keys.secret,
         "statements": json.dumps(statements(bucket)),
     }
-    StoreUser(f"{name}-training-user", {**admin, **props}, opts)
+    return StoreUser(f"{name}-training-user", {**admin, **props}, opts)
 
 
 def statements(bucket: str) -> list[dict[str, Any]]:

@@ -174,7 +174,8 @@ def test_who_reads_the_store_can_wait_for_it_and_end_before_it(
 ) -> None:
     made: list[Storage] = []
     deploy(lambda: made.append(_store(runtime, kind).storage))
-    assert [type(each).__name__ for each in made[0].needs] == ["ComponentResource", "Bucket"]
+    needs = [type(each).__name__ for each in made[0].needs]
+    assert needs == ["ComponentResource", "Bucket", "StoreUser"]  # its keys open nothing before
 
 
 def test_root_credentials_reach_the_store_as_files_only(  # F35
