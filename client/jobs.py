@@ -17,7 +17,7 @@ from client.outputs import StackOutputs
 
 SERVER_TIMEOUT_S = 3
 FIRST_LINE_POLL_S = 0.2
-POLL_S = 0.5
+POLL_S = 0.25
 RECONNECT_S = 1
 LOST_AFTER_S = 30
 LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from client import conda, feasibility, jobs, preflight, submission
+from client import conda, feasibility, jobs, parallel, preflight, submission
 from client.console import LogWriter, clean, say, warn
 from client.errors import ClientError
 from client.job_server import ACTIVE, Job, JobServer
@@ -16,6 +16,8 @@ from client.sweep.point import Outcome, Point
 from client.sweep.queueing import LetGoError, Queue
 from client.sweep.records import Record, Records
 from client.sweep.upload import Upload
+
+COLLECTED_AT_ONCE = 8
 
 
 @dataclass
@@ -127,8 +129,11 @@ class Sweep:
         if isinstance(job, str):
             self._ended(point, Outcome(job=job_id, error=job))
             return
+        self._ended(point, self._found(point, job_id, job))
+
+    def _found(self, point: Point, job_id: str, job: Job) -> Outcome:
         found = collect.collect(point, job_id, job, self.records, self.outputs)
-        self._ended(point, found or Outcome(job=job_id, error="left no result"))
+        return found or Outcome(job=job_id, error="left no result")
 
     def _ended(self, point: Point, outcome: Outcome) -> None:
         self.outcomes[point.number] = outcome
@@ -158,5 +163,8 @@ class Sweep:
                 job = self._log(server, job_id, LogWriter())
             except KeyboardInterrupt:
                 raise LetGoError([job_id], 0) from None
-            for point in points:
-                self._end(point, job_id, job)
+            for first in range(0, len(points), COLLECTED_AT_ONCE):
+                batch = points[first : first + COLLECTED_AT_ONCE]
+                found = [parallel.start(self._found, point, job_id, job) for point in batch]
+                for point, outcome in zip(batch, found, strict=True):
+                    self._ended(point, outcome.result())

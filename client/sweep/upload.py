@@ -19,6 +19,9 @@ from client.sweep.point import Point
 from training import run_folder
 
 JOB_ID_BYTES = 8
+# Ray gives a worker back after half a second, and asks for it anew, which takes a fifth of one.
+# Another job waits for a sweep's workers only so much longer.
+LEASE, LEASE_MS = "RAY_worker_lease_timeout_milliseconds", 5000
 # What Ray's options are called that a bundle has under other names.
 ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -87,7 +90,7 @@ class Upload:
         command = join(["python", "-m", "training.sweep.tasks", job_id, *asked])
         env = self.environment(self.sweep, *files)
         # Lines of several points that differ in numbers alone are not one line.
-        env["env_vars"] |= {"RAY_DEDUP_LOGS": "0"}
+        env["env_vars"] |= {"RAY_DEDUP_LOGS": "0", LEASE: str(LEASE_MS)}
         self._send(env, job_id, command, [], {})
 
     def _send(

@@ -14,12 +14,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, filter_overrides
 from hydra.errors import CompactHydraException
-from hydra.types import HydraContext
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from client import runtimes
 from client.sweep.point import Outcome, Point
+from hydra_plugins.ray_launcher._once import Once
 
 IDENTITY_LENGTH = 16  # hexadecimal digits
 UNSENT = ("launcher", "sweeper")  # typed by plugins, which nodes do not have
@@ -34,7 +34,7 @@ class Composed:
 
 
 def compose(
-    context: HydraContext,
+    loader: Once,
     config: DictConfig,
     batch: Sequence[Sequence[str]],
     first: int,
@@ -43,7 +43,7 @@ def compose(
     """Composes the points of a batch.
 
     Args:
-        context: Hydra's.
+        loader: composes a point, or has done so.
         config: of the sweep.
         batch: the overrides of each point.
         first: number of the first one.
@@ -53,7 +53,7 @@ def compose(
     seen: Counter[str] = Counter()
     found = []
     for number, overrides in enumerate(batch, first):
-        each = context.config_loader.load_sweep_config(config, list(overrides))
+        each = loader.take(config, overrides)
         with open_dict(each):
             each.hydra.job.num = number
             each.hydra.job.id = ""

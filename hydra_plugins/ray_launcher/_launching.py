@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import shutil
@@ -33,6 +34,7 @@ from client.sweep.upload import Upload
 from hydra_plugins.ray_launcher import _composed as composed
 from hydra_plugins.ray_launcher._composed import Composed
 from hydra_plugins.ray_launcher._config import Direction, RayLauncherConf, Unit
+from hydra_plugins.ray_launcher._once import Once
 from training.sweep import points as sent_points
 
 
@@ -41,6 +43,7 @@ class Task:
     """What Hydra sets a launcher up with."""
 
     context: HydraContext
+    loader: Once
     function: TaskFunction
     config: DictConfig
 
@@ -82,11 +85,12 @@ def _launch(
     imported = submission.prepare()
     script = _script(task.function, settings["working_dir"])
     upload.check_script(script)
-    points = composed.compose(task.context, task.config, batch, first, script.path)
+    points = composed.compose(task.loader, task.config, batch, first, script.path)
     folder = Path(task.config.hydra.sweep.dir)
     file = settings["outputs"]
     outputs = contract.read(settings["stack"], Path(file) if file else None)
     imported.result()
+    gc.freeze()  # what is imported stays: a fifth of a second less for collections, the last at exit
     for name in submission.PACKAGING_LOGGERS:  # they would say the same for each point
         logging.getLogger(name).setLevel(logging.WARNING)
     with ExitStack() as held:

@@ -6,6 +6,7 @@ Hydra imports this module whenever it looks for plugins: what is slow is importe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hydra.core.utils import JobReturn
@@ -14,6 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from hydra_plugins.ray_launcher import _config  # noqa: F401 - registers the settings
+from hydra_plugins.ray_launcher._once import Once
 
 
 class RayLauncher(Launcher):
@@ -27,7 +29,10 @@ class RayLauncher(Launcher):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Takes what a launch needs."""
-        self._context, self._function, self._config = hydra_context, task_function, config
+        self._function, self._config = task_function, config
+        self._context = replace(hydra_context)
+        self._loader = Once(hydra_context.config_loader)
+        hydra_context.config_loader = self._loader  # the sweeper's too
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -42,7 +47,7 @@ class RayLauncher(Launcher):
 
         return _launching.launch(
             self._settings,
-            _launching.Task(self._context, self._function, self._config),
+            _launching.Task(self._context, self._loader, self._function, self._config),
             job_overrides,
             initial_job_idx,
         )

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,10 @@ def run(points: Points, number: int, job: str) -> Result:
     Raises:
         StorageError: the store did not take them.
     """
+    # While the function runs: boto3 takes a third of a second to import.
+    opening = ThreadPoolExecutor(1)
+    store = opening.submit(objects.open_url, os.environ[run_folder.STORAGE_VARIABLE])
+    opening.shutdown(wait=False)
     given = points.function
     function = given.find() if isinstance(given, Named) else given
     Singleton.set_state(points.state)
@@ -49,10 +54,9 @@ def run(points: Points, number: int, job: str) -> Result:
         if left:
             found = replace(found, note=f"{found.note}; {left}".strip("; "))
         logging.getLogger("botocore").setLevel(logging.WARNING)  # Hydra has all at INFO
-        store = objects.open_url(os.environ[run_folder.STORAGE_VARIABLE])
         record_key, archive_key = result.keys(points.sweep, number, job)
-        store.write(archive_key, archive)
-        store.write(record_key, result.write(found))  # last: with it the point has ended
+        store.result().write(archive_key, archive)
+        store.result().write(record_key, result.write(found))  # last: the point has ended
     return found
 
 

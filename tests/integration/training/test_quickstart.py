@@ -45,7 +45,7 @@ def box(folder: Path) -> Iterator[Sshd]:
 
 @pytest.fixture(scope="module")
 def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
-    """Runs the script of a fresh project as its user does."""
+    """Runs a script of a fresh project as its user does."""
     project = folder / "here" / "project"
     init.write(project)
     settings = project / "src/config/__init__.py"
@@ -72,13 +72,53 @@ def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
     env |= {k: cluster.ray_env[k] for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
     env |= {"HOME": str(folder / "here"), "PYTHONUNBUFFERED": "1"}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "src/train_digits.py", *arguments]
+    def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, f"src/{script}", *arguments]
         return subprocess.run(
             command, cwd=project, env=env, capture_output=True, text=True, timeout=280, check=False
         )
 
     return run
+
+
+TUNE = """
+import tempfile
+from pathlib import Path
+
+import config
+import ray.tune
+from quickstart import Tuner, initialize_ray_with_syncer, one_message
+from ray.tune import Checkpoint, RunConfig
+
+
+def trial(settings):
+    if settings["rate"] > 1:
+        raise ValueError("too fast")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "state").write_text(str(settings["rate"]))
+        ray.tune.report(
+            {"loss": 1 - settings["rate"]}, checkpoint=Checkpoint.from_directory(folder)
+        )
+
+
+with one_message():
+    syncer = initialize_ray_with_syncer(
+        config.PROJECT, config.PROJECT / "src", config.RAY_CONFIG, config.RESULTS
+    )
+    rates = {"rate": ray.tune.grid_search([0.25, 0.5, 2])}
+    trials = Tuner(trial, param_space=rates, run_config=RunConfig(name="search")).fit(syncer)
+    for each in trials:
+        learned = (each.checkpoint / "state").read_text() if each.checkpoint else ""
+        print("trial", learned, each.metrics.get("loss"), "too fast" in each.fault)
+"""
+
+
+def test_a_search_runs_there_and_its_trials_come_home(folder: Path, train: Train) -> None:
+    (folder / "here/project/src/search.py").write_text(TUNE)
+    done = train("search.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in ("trial 0.25 0.75 False", "trial 0.5 0.5 False", "trial  None True"):
+        assert line in done.stdout, done.stdout
 
 
 def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C13, C17 to C19
@@ -91,7 +131,7 @@ def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C1
     old = folder / "box/ray-results/first/old"
     old.parent.mkdir(parents=True)
     old.touch()
-    done = train("--name", "first", "--clean-trials")
+    done = train("train_digits.py", "--name", "first", "--clean-trials")
     assert done.returncode == 0, done.stdout + done.stderr
     assert not old.exists()  # C4
     assert (folder / "box/base/done").read_text() == "ready\n"  # C3

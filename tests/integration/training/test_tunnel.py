@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import re
 import signal
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,7 @@ import pytest
 from access import ssh_client
 from client import outputs, tunnel
 from client.errors import ClientError
+from tests.editor import attach
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.outputs import of_services
@@ -628,3 +630,38 @@ def test_a_log_goes_on_after_a_cut(away: Any, host: Sshd, counting: str) -> None
     assert numbers == list(range(80))  # F28: every line once
     assert said.count("tunnel: lost the connection") == 2, said
     assert said.count("is back") == 2, said
+
+
+def test_an_editor_stops_a_run_on_another_machine(away: Any, tmp_path: Path) -> None:
+    script = tmp_path / "work" / "job.py"
+    script.parent.mkdir()
+    script.write_text("found = 6\nfound *= 7\nprint('found', found, flush=True)\n")
+    process = away.popen("dev", str(script), "--debug")
+    late = threading.Timer(60, process.kill)
+    late.start()
+    try:
+        lines = iter(process.stdout.readline, "")
+        shown = list(itertools.takewhile(lambda line: line != "}\n", lines))
+        configuration = json.loads("".join(shown[shown.index("{\n") :]) + "}")
+        connect = configuration["connect"]
+        with closing(
+            attach((connect["host"], connect["port"]), pathMappings=configuration["pathMappings"])
+        ) as editor:
+            editor.until(event="initialized")
+            editor.send(
+                "setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": 3}]
+            )
+            editor.send("configurationDone")
+            thread = editor.until(event="stopped")["body"]["threadId"]
+            editor.send("stackTrace", threadId=thread)
+            top = editor.until(command="stackTrace")["body"]["stackFrames"][0]
+            assert (top["source"]["path"], top["line"]) == (str(script), 3)
+            editor.send("continue", threadId=thread)
+            assert "found 42\n" in lines
+    finally:
+        late.cancel()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()

@@ -22,6 +22,7 @@ from client.errors import ClientError
 from client.outputs import StackOutputs
 from client.package import NEVER_UPLOADED
 from client.scripts import Script
+from tests.editor import attach, frame
 from training.dev_session import debugger as there
 from training.dev_session import records
 
@@ -124,11 +125,6 @@ def test_a_log_that_is_read_again_goes_on_where_it_was() -> None:
     assert b"".join(unread(iter([b"abc", b"def", b"g"]), 4)) == b"efg"
 
 
-def frame(message: dict[str, Any]) -> bytes:
-    body = json.dumps(message).encode()
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-
-
 @pytest.fixture
 def run() -> Iterator[socket.socket]:
     """Where debugpy would listen."""
@@ -197,41 +193,6 @@ def test_another_user_does_not_reach_the_run(
     )
     assert stranger.stdout == "closed\n", stranger.stderr
     assert "of another user" in capsys.readouterr().err
-
-
-class Editor:
-    """The editor's side of the Debug Adapter Protocol."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, 60)
-        self.file = self.socket.makefile("rb")
-        self.sent = 0
-
-    def send(self, command: str, **arguments: Any) -> None:
-        self.sent += 1
-        request = {"seq": self.sent, "type": "request", "command": command}
-        self.socket.sendall(frame(request | {"arguments": arguments}))
-
-    def until(self, **wanted: Any) -> dict[str, Any]:
-        """The next message with these values."""
-        while header := self.file.readline():
-            length = int(header.partition(b":")[2])
-            self.file.readline()
-            message: dict[str, Any] = json.loads(self.file.read(length))
-            if wanted.items() <= message.items():
-                return message
-        raise AssertionError(f"the connection ended before {wanted}")
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
-
-
-def attach(to: tuple[str, int]) -> Editor:
-    editor = Editor(to)
-    editor.send("initialize", adapterID="debugpy", pathFormat="path")
-    editor.send("attach", justMyCode=True)
-    return editor
 
 
 class Run:

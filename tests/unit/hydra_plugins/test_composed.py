@@ -4,10 +4,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from hydra.types import HydraContext, RunMode
+from hydra.types import RunMode
 
 from client import scripts
 from hydra_plugins.ray_launcher import _composed as composed
+from hydra_plugins.ray_launcher._once import Once
 
 CONFIG = str(scripts.JOBS / "config")
 SCRIPT = scripts.JOBS / "train_model.py"
@@ -19,8 +20,7 @@ def points(*overrides, name="train", launcher="ray", batch=((),), script=SCRIPT)
         config = loader.load_configuration(
             name, [f"hydra/launcher={launcher}", *overrides], RunMode.MULTIRUN
         )
-        context = HydraContext(config_loader=loader, callbacks=None)
-        found = composed.compose(context, config, [list(each) for each in batch], 0, script)
+        found = composed.compose(Once(loader), config, [list(each) for each in batch], 0, script)
     return [each.point for each in found]
 
 
@@ -58,3 +58,22 @@ def test_the_other_launcher_takes_the_same_configuration():  # B28
     with initialize_config_dir(CONFIG, version_base="1.3"):
         config = compose("train", ["hydra/launcher=submitit_local"], return_hydra_config=True)
     assert config.hydra.launcher._target_.endswith("LocalLauncher")
+
+
+def test_a_point_that_the_sweeper_has_composed_is_not_composed_again():
+    loader = Counting()
+    once = Once(loader)
+    looked_at = once.load_sweep_config(None, ["x=1"])
+    assert once.take(None, ["x=1"]) is looked_at
+    assert loader.calls == 1
+    # What the launcher has changed is nobody else's.
+    assert once.take(None, ["x=1"]) is not looked_at
+    assert loader.calls == 2
+
+
+class Counting:
+    calls = 0
+
+    def load_sweep_config(self, _config, _overrides):
+        self.calls += 1
+        return object()
