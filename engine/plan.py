@@ -1,7 +1,7 @@
 """Plans: what a preview announced, in a file, so that an `up` does that and nothing else.
 
-A plan holds for one commit, one set of settings and one state. Secrets in it are encrypted as in
-the state, and a seal that needs the passphrase tells a torn or changed file.
+A plan holds for the files of one commit, one set of settings and one state. Secrets in it are
+encrypted as in the state, and a seal that needs the passphrase tells a torn or changed file.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ Place = dict[str, Any]  # what a plan is bound to
 VERSION = 1
 # An operation may turn out to be less than was planned, where a value was not known yet.
 LESS = {"replace": ("replace", "update"), "update": ("update",)}
+# What has to be the same, and what of a place names it.
+BOUND = {"stack": "stack", "tree": "commit", "settings": "", "state": ""}
 AGAIN = "look at a new one: preview --save-plan"
 
 
@@ -35,7 +37,7 @@ def place(project: Project, stack: str, settings: Settings, backend: Backend) ->
     config = json.dumps([settings.config, settings.secret_keys], sort_keys=True)
     return {
         "stack": f"{project.name}/{stack}",
-        "commit": _commit(project.root),
+        **_sources(project.root),
         "settings": secret(_digest(config.encode())),  # of few words, a digest could be guessed
         "state": _digest(state.read_bytes()) if state.exists() else "",
     }
@@ -80,10 +82,12 @@ def read(path: Path, here: Place, crypter: Callable[[str], Crypter]) -> list[Ste
             f"made by the pulumi CLI; {AGAIN}"
         ) from None
     plan = decrypt(body, cipher.decrypt)
-    for what, now in here.items():
-        if reveal(plan[what]) != reveal(now):
-            shown = "" if what in ("settings", "state") else f": {plan[what]}, and here {now}"
-            raise EngineError(f"the plan {path} was made for another {what}{shown}; {AGAIN}")
+    for what, shown in BOUND.items():
+        if reveal(plan[what]) != reveal(here[what]):
+            both = f": {plan[shown]}, and here {here[shown]}" if shown else ""
+            raise EngineError(
+                f"the plan {path} was made for another {shown or what}{both}; {AGAIN}"
+            )
     return [(operation, urn, inputs) for operation, urn, inputs in plan["steps"]]
 
 
@@ -127,8 +131,10 @@ def _is_as_planned(expected: Any, value: Any) -> bool:
     return bool(expected == value)
 
 
-def _commit(folder: Path) -> str:
-    """The commit of a checkout, with a digest of what differs from it; "" outside of one.
+def _sources(folder: Path) -> dict[str, str]:
+    """The commit of a checkout and its tree, with a digest of what differs; "" outside of one.
+
+    A plan is bound to the tree: a merge makes another commit of the files that were looked at.
 
     Raises:
         EngineError: git does not tell it.
@@ -139,15 +145,17 @@ def _commit(folder: Path) -> str:
         return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
 
     if not any((each / ".git").exists() for each in (folder, *folder.parents)):
-        return ""
+        return {"commit": "", "tree": ""}
     try:
-        commit, changes = git("rev-parse", "HEAD").decode().strip(), git("diff", "HEAD")
+        commit, tree = git("rev-parse", "HEAD", "HEAD^{tree}").decode().split()
+        changes = git("diff", "HEAD")
     except (OSError, subprocess.CalledProcessError) as error:
         why = getattr(error, "stderr", None) or str(error).encode()
         raise EngineError(
             f"a plan is bound to the commit, and git does not tell it: {why.decode().strip()}"
         ) from None
-    return f"{commit} with changes {_digest(changes)[:8]}" if changes else commit
+    more = f" with changes {_digest(changes)[:8]}" if changes else ""
+    return {"commit": commit + more, "tree": tree + more}
 
 
 def _digest(content: bytes) -> str:

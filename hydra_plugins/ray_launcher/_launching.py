@@ -90,7 +90,7 @@ def _launch(
     file = settings["outputs"]
     outputs = contract.read(settings["stack"], Path(file) if file else None)
     imported.result()
-    gc.freeze()  # what is imported stays: a fifth of a second less for collections, the last at exit
+    gc.freeze()  # what is imported stays: collections, and the last at exit, take much less
     for name in submission.PACKAGING_LOGGERS:  # they would say the same for each point
         logging.getLogger(name).setLevel(logging.WARNING)
     with ExitStack() as held:

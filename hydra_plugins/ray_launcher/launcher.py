@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -32,7 +33,7 @@ class RayLauncher(Launcher):
         self._function, self._config = task_function, config
         self._context = replace(hydra_context)
         self._loader = Once(hydra_context.config_loader)
-        hydra_context.config_loader = self._loader  # the sweeper's too
+        hydra_context.config_loader = cast(ConfigLoader, self._loader)  # the sweeper's too
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

@@ -648,9 +648,7 @@ def test_an_editor_stops_a_run_on_another_machine(away: Any, tmp_path: Path) -> 
             attach((connect["host"], connect["port"]), pathMappings=configuration["pathMappings"])
         ) as editor:
             editor.until(event="initialized")
-            editor.send(
-                "setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": 3}]
-            )
+            editor.send("setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": 3}])
             editor.send("configurationDone")
             thread = editor.until(event="stopped")["body"]["threadId"]
             editor.send("stackTrace", threadId=thread)

@@ -84,7 +84,7 @@ def _place_of(path, stack):
     cipher = Crypter("correct horse", document["salt"])
     body = decrypt(document["plan"], cipher.decrypt)
     assert body["version"] == plan.VERSION
-    return {key: body[key] for key in ("stack", "commit", "settings", "state")}
+    return {key: body[key] for key in ("stack", "commit", "tree", "settings", "state")}
 
 
 def test_what_comes_up_only_while_it_is_done_is_refused_too(stack, planned, monkeypatch):
@@ -140,6 +140,7 @@ def test_a_plan_of_another_commit(stack, planned):
     git("commit", "--quiet", "--all", "--message", "two")
     _refused(stack, path, "made for another commit")
     git("checkout", "--quiet", "HEAD~1")
+    git("commit", "--quiet", "--allow-empty", "--message", "merged: the same files")
     assert stack.run("up", "--plan", str(path)).code == 0
 
 

@@ -23,7 +23,10 @@ from tests.integration.training import tiny
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
-GROUPS: dict[str, dict[str, Any]] = {"cpu": {"cpus": 1}, "tpu": {"cpus": 1, "resources": {"TPU": 4}}}
+GROUPS: dict[str, dict[str, Any]] = {
+    "cpu": {"cpus": 1},
+    "tpu": {"cpus": 1, "resources": {"TPU": 4}},
+}
 ROOT = Path(__file__).resolve().parents[4]
 TRAIN = str(Path(sys.executable).parent / "train")
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
