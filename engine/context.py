@@ -78,11 +78,12 @@ class Context:
         self.failures.append(label)
         self.stopping.set()
         # One fault, as a daemon that does not answer, meets many resources at a time.
+        text = str(error) or repr(error)  # some have no text, as a timeout of a socket
         with self._lock:
-            told = str(error) in self._told
-            self._told.add(str(error))
+            told = text in self._told
+            self._told.add(text)
         if not told:
-            self.display.message("error", f"{label}: {error}", "")
+            self.display.message("error", f"{label}: {text}", "")
         self.display.trace(error)
 
     def registered(self, urn: str, type_: str, inputs: Properties) -> None:
@@ -183,5 +184,6 @@ def _provider_properties(version: str) -> Entry:
 
 
 def is_managed(entry: Entry) -> bool:
-    """True for what a provider made, not for components and default providers."""
-    return bool(entry.get("custom")) and not entry["type"].startswith(PROVIDER_TYPE)
+    """True for what a provider made, not for components, default providers and references."""
+    made = entry.get("custom") and not entry.get("external")
+    return bool(made) and not entry["type"].startswith(PROVIDER_TYPE)

@@ -117,7 +117,7 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
     }
     first = request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
     return Goal(
-        urn=_urn(project, stack, request.parent, request.type, request.name),
+        urn=urn_of(project, stack, request.parent, request.type, request.name),
         type=request.type,
         version=request.version,
         custom=request.custom,
@@ -127,7 +127,8 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
     )
 
 
-def _urn(project: str, stack: str, parent: str, type_: str, name: str) -> str:
+def urn_of(project: str, stack: str, parent: str, type_: str, name: str) -> str:
+    """The URN of a resource of a type and name below a parent."""
     parent_type = parent.split("::")[2] if parent else ""
     # The stack itself is no part of its children's qualified type.
     qualified = type_ if parent_type in ("", STACK_TYPE) else f"{parent_type}${type_}"

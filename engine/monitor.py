@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from engine import reference
 from engine.context import Context
 from engine.errors import EngineError, UnsupportedError
 from engine.goal import STACK_TYPE, goal_of
@@ -96,7 +97,13 @@ class Monitor:
         what = getattr(request, "tok", "") or f"{request.type} {request.name}"
         raise UnsupportedError(f"the call of {what}")
 
-    ReadResource = Call = Invoke
+    Call = Invoke
+
+    def ReadResource(  # noqa: N802
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        """A reference to another stack; other lookups are refused."""
+        return reference.read(self._context, request)
 
     def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:  # noqa: N802
         """A message of the program or of a provider."""

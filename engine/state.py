@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from access import state_folder
-from access.state_bucket import BucketPath, BucketUrlError
+from access.state_bucket import BucketError, BucketPath, BucketUrlError
 from access.state_folder import ORGANIZATION, Place
 from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
@@ -29,6 +29,7 @@ VERSION = 3  # of the checkpoint format
 PROPERTY_FIELDS = ("inputs", "outputs")
 BACKUPS_KEPT = 50  # of a stack; an operation that changes nothing makes none
 # Marks of a resource that mean steps the engine does not know.
+REFERENCE_TYPE = "pulumi:pulumi:StackReference"  # external: it is of another stack
 REFUSED_FIELDS = ("external", "taint", "viewOf", "replacementTrigger", "resourceHooks")
 
 Entry = dict[str, Any]  # one resource, as Pulumi's ResourceV3 with secrets in the clear
@@ -124,7 +125,8 @@ class Backend:
         if providers and providers.get("type") != "passphrase":
             raise UnsupportedError(f"the secrets provider {providers.get('type')!r}")
         for entry in latest.get("resources") or []:
-            if marks := [field for field in REFUSED_FIELDS if entry.get(field)]:
+            refused = REFUSED_FIELDS if entry["type"] != REFERENCE_TYPE else REFUSED_FIELDS[1:]
+            if marks := [field for field in refused if entry.get(field)]:
                 raise UnsupportedError(f"{', '.join(marks)} in the state (of {entry['urn']})")
         salt = (providers.get("state") or {}).get("salt", "")
         state = State(
@@ -237,6 +239,7 @@ class Backend:
 
         Raises:
             EngineError: another process holds it.
+            BucketError: the store refuses, or does not answer.
         """
         folder = self._locks(project, stack)
         with ExitStack() as held:
@@ -246,6 +249,8 @@ class Backend:
                 else:
                     beside = temporary(self.folder, project, stack, "lock")
                     notes = held.enter_context(lock.held(folder, beside, now()))
+            except BucketError:
+                raise  # there is no room to be made
             except OSError as error:
                 raise EngineError(
                     f"the lock folder {folder} cannot be written ({error.strerror}); make room "
@@ -279,9 +284,12 @@ class Backend:
                 self._put(project, stack, meta, b"version: 1\n")
             self._put(project, stack, path, content)
         except OSError as error:
+            remedy = (
+                "make room for it" if isinstance(path, Path) else "look at the store and its keys"
+            )
             raise EngineError(
                 f"{path} could not be written ({error.strerror}); the last good state is kept: "
-                "make room for it and run the command again"
+                f"{remedy} and run the command again"
             ) from None
 
     def _put(self, project: str, stack: str, path: Place, content: bytes) -> None:

@@ -79,6 +79,32 @@ def read(folder: Path, place: Backend) -> list[Stack]:
     return [_stack(*found) for found in _exports(folder, place.url)]
 
 
+def machines(folder: Path, place: Backend, project: str, stack: str) -> frozenset[int]:
+    """Return the numbers of the rented machines that a stack has, or has begun to launch.
+
+    Args:
+        folder: of the project.
+        place: its backend.
+        project: its name.
+        stack: name of the stack, whose state need not be there yet.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    where = place.folder or state_bucket.find(place.url)
+    if where is None:
+        found = json.loads(_pulumi(folder, "stack", "export", "--stack", stack))["deployment"]
+    else:
+        path = state_folder.stack_file(where, project, stack)
+        try:
+            found = state_folder.read(path).deployment if path.exists() else {}
+        except (OSError, DamagedStateError) as error:
+            raise StateError(f"the state {path} cannot be read ({error}); restore it") from error
+    begun = [each["resource"] for each in found.get("pending_operations") or []]
+    rented = [each for each in (*(found.get("resources") or []), *begun) if each["type"] in RENTED]
+    return frozenset(int(each["inputs"]["node"]) for each in rented if not each.get("delete"))
+
+
 def _states(place: Place) -> Iterator[tuple[str, str, Any]]:
     """Yield project, stack and deployment of each state in a folder or bucket."""
     for backup in _sorted(place / "backups", "*/*"):
@@ -119,11 +145,7 @@ def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any, str]]:
         )
 
     def pulumi(*arguments: str) -> str:
-        command = ["pulumi", *arguments, "--non-interactive"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise StateError(f"{' '.join(command)}: {done.stderr.strip()}. Nothing was ended")
-        return done.stdout
+        return _pulumi(folder, *arguments)
 
     mine = ""  # a service leaves out the user's own organization
     for listed in json.loads(pulumi("stack", "ls", "--all", "--json")):
@@ -134,6 +156,14 @@ def _exports(folder: Path, url: str) -> Iterator[tuple[str, str, Any, str]]:
         deployment = json.loads(pulumi("stack", "export", "--stack", name))["deployment"]
         project = project or backend.project(folder)["name"]
         yield project, stack, deployment, organization or ORGANIZATION
+
+
+def _pulumi(folder: Path, *arguments: str) -> str:
+    command = ["pulumi", *arguments, "--non-interactive"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StateError(f"{' '.join(command)}: {done.stderr.strip()}. Nothing was ended")
+    return done.stdout
 
 
 def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZATION) -> Stack:

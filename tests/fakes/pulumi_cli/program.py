@@ -99,6 +99,15 @@ class _MonitorService(resource_pb2_grpc.ResourceMonitorServicer):
     ) -> resource_pb2.RegisterResourceResponse:
         return self._monitor.RegisterResource(request)
 
+    def ReadResource(
+        self, request: resource_pb2.ReadResourceRequest, context: Any
+    ) -> resource_pb2.ReadResourceResponse:
+        try:
+            return self._monitor.ReadResource(request)
+        except EngineError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            raise
+
     def RegisterResourceOutputs(
         self, request: resource_pb2.RegisterResourceOutputsRequest, _: Any
     ) -> empty_pb2.Empty:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 
@@ -9,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from access import state_bucket
-from cluster import versitygw_store
+from cluster import versitygw_calls, versitygw_store
 from engine.state import Backend
 from infra import backend, states
 from tests import stores
@@ -162,12 +163,52 @@ def test_a_store_that_refuses_or_is_gone_is_one_message(engine, bucket, store, t
         output, _ = process.communicate(timeout=100)
         assert process.returncode == 1
         assert "could not be written" in output
+        assert "the last good state is kept: look at the store and its keys" in output
         assert "Traceback" not in output
     finally:
         store.start()
     code, output = engine.run("up", "--yes")
     assert code == 0, output
     assert engine.files() == {"a": "1"}
+
+
+def test_keys_that_may_not_write_only_look(engine, bucket, store, tmp_path):
+    engine.declare(a={"text": "1"})
+    root = dict(engine.environment)
+    arn = f"arn:aws:s3:::{stores.BUCKET}"
+
+    def may(*statements):
+        keys = stores.new_keys()
+        allowed = [
+            {"Effect": "Allow", "Action": [f"s3:{action}"], "Resource": resource}
+            for action, resource in statements
+        ]
+        user = {"accessKey": keys.access, "secretKey": keys.secret}
+        versitygw_calls.write_user(store.props | user | {"statements": json.dumps(allowed)})
+        pair = {"AWS_ACCESS_KEY_ID": keys.access, "AWS_SECRET_ACCESS_KEY": keys.secret}
+        engine.environment = root | pair
+
+    def refused(*command):
+        code, output = engine.run(*command)
+        assert code == 1
+        (error,) = (line for line in output.splitlines() if line.startswith("error: "))
+        assert re.search("AccessDenied|403", error)
+        assert "Traceback" not in output
+        assert engine.files() == {}
+        return error
+
+    may(("PutBucketTagging", arn))
+    keys = "nothing was changed. Look at the address and the keys of the state backend"
+    for command in (["preview"], ["up", "--yes"], ["stack", "ls"], ["cancel"]):
+        assert keys in refused(*command)
+    read = ("ListBucket", arn), ("GetObject", f"{arn}/*")
+    may(*read)
+    plan = str(tmp_path / "plan.json")
+    assert engine.run("preview", "--save-plan", plan)[0] == 0
+    assert keys in refused("up", "--yes", "--plan", plan)
+    locks = f"{arn}/team/.pulumi/locks/*"
+    may(*read, ("PutObject", locks), ("DeleteObject", locks))
+    assert "look at the store and its keys" in refused("up", "--yes")
 
 
 def test_what_a_name_in_a_bucket_answers(bucket, store, engine):

@@ -22,6 +22,9 @@ for name, wanted in config.require_object("shape").items():
         props["text"] = made[wanted["text_of"]].path
     if "kind_of" in wanted:
         props["kind"] = made[wanted["kind_of"]].path
+    if "text_from" in wanted:
+        stack, output = wanted["text_from"]
+        props["text"] = pulumi.StackReference(stack).require_output(output)
     kind = Group if wanted.get("group") else File
     made[name] = kind(name, props, pulumi.ResourceOptions(**options))
     pulumi.export(f"{name}Path", made[name].path)

@@ -9,7 +9,7 @@ import pytest
 
 from engine import deletion, live, steps
 from engine.errors import EngineError
-from engine.providers import Live
+from engine.providers import DynamicProvider, Live
 
 
 def test_up_creates_and_a_second_up_changes_nothing(stack):  # F20
@@ -212,6 +212,19 @@ def test_a_delete_that_fails_is_told_and_keeps_what_it_needs(stack):  # F9 F17
     assert stack.run("destroy").code == 0
     assert stack.files() == {}
     assert stack.resources() == []
+
+
+def test_an_error_without_a_text_is_told_by_its_name(stack, monkeypatch):
+    stack.declare(a={})
+    stack.up()
+
+    def fails(*_arguments):
+        raise TimeoutError
+
+    monkeypatch.setattr(DynamicProvider, "delete", fails)
+    failed = stack.run("destroy")
+    assert failed.code == 1
+    assert re.search(r"error: .*::a: TimeoutError\(\)", failed.out)
 
 
 def test_a_replacement_whose_create_fails_keeps_its_place(stack):  # F17

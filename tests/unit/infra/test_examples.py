@@ -29,7 +29,7 @@ def read(settings, host):
     return read
 
 
-@pytest.mark.parametrize("stack", ["hosts", "lambda", "course"])
+@pytest.mark.parametrize("stack", ["hosts", "lambda", "course", "staging", "prod"])
 def test_an_example_holds_no_secret(stack):
     text = (ROOT / f"Pulumi.{stack}.yaml").read_text()
     assert not re.search(r"(?i)password|secret:|token|accesskey|apikey:|PRIVATE KEY", text)
@@ -72,7 +72,23 @@ def test_the_course_has_what_its_commands_ask_for_without_a_gpu(read):  # D36
     assert settings.dataset.generate
 
 
-@pytest.mark.parametrize("stack", ["hosts", "lambda"])
+def test_environments_differ_in_settings_and_run_side_by_side(read):
+    each = {stack: read(stack)[1] for stack in ("dev", "staging", "prod")}
+    assert {settings.runtime for settings in each.values()} == {"process"}
+    texts = {stack: read(stack)[0] for stack in ("staging", "prod")}
+    given = {stack: set(re.findall(r"trainyard:(\w+Port):", text)) for stack, text in texts.items()}
+    assert given["staging"] == given["prod"]
+    ours = [
+        number
+        for settings in each.values()
+        for key in given["prod"]
+        for number in range(settings.ports[key], settings.ports[key] + 1 + 2 * (key == "agentPort"))
+    ]
+    assert len(set(ours)) == len(ours)
+    assert len({settings.state_dir for settings in each.values()}) == 3
+
+
+@pytest.mark.parametrize("stack", ["hosts", "lambda", "staging"])
 def test_what_an_example_has_in_comments_is_valid_too(stack, settings, host):
     """A user takes the mark of the comment away, and nothing else."""
     text = (ROOT / f"Pulumi.{stack}.yaml").read_text()

@@ -1,0 +1,76 @@
+"""References to other stacks: outputs, read from the same backend with the same passphrase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulumi.runtime.proto import resource_pb2
+
+from access.state_folder import ORGANIZATION
+from engine.context import Context
+from engine.errors import EngineError, UnsupportedError
+from engine.goal import STACK_TYPE, urn_of
+from engine.passphrase import passphrase
+from engine.state import REFERENCE_TYPE, Backend, Entry, now
+from engine.structs import from_struct, to_struct
+from engine.values import Properties, holds_secret
+
+
+def read(
+    context: Context, request: resource_pb2.ReadResourceRequest
+) -> resource_pb2.ReadResourceResponse:
+    """Answer what a program reads.
+
+    Raises:
+        UnsupportedError: it is no reference to a stack.
+        EngineError: the stack is not there, or cannot be read.
+    """
+    if request.type != REFERENCE_TYPE:
+        raise UnsupportedError(f"the lookup of {request.type} {request.name}")
+    inputs = from_struct(request.properties)
+    outputs = _outputs(context, str(inputs["name"]))
+    hidden = sorted(key for key, value in outputs.items() if holds_secret(value))
+    seen = {"name": inputs["name"], "outputs": outputs, "secretOutputNames": hidden}
+    urn = urn_of(context.project.name, context.stack, request.parent, request.type, request.name)
+    old = context.journal.old(urn)
+    entry: Entry = {
+        "urn": urn,
+        "custom": True,
+        "id": request.id,
+        "type": request.type,
+        "inputs": {"name": inputs["name"]},
+        "outputs": seen,
+        "parent": request.parent,
+        "external": True,  # nobody's to delete
+        "provider": context.provider_reference(request.type, ""),
+        "created": old["created"] if old else now(),
+        "modified": old["modified"] if old else now(),
+    }
+    context.journal.record(entry, old, changed=False)
+    return resource_pb2.ReadResourceResponse(urn=urn, properties=to_struct(seen))
+
+
+def _outputs(context: Context, name: str) -> Properties:
+    *parts, stack = name.split("/")
+    project = parts[-1] if parts else context.project.name
+    backend = Backend.of(context.project)
+    if parts not in ([], [ORGANIZATION, project]):
+        raise EngineError(
+            f"stack reference {name!r}: must be STACK or {ORGANIZATION}/PROJECT/STACK"
+        )
+    if not backend.exists(project, stack):
+        there = ", ".join(backend.stacks(project)) or "none"
+        raise EngineError(
+            f"stack reference {name!r}: {backend.url} has no such stack of project {project} "
+            f"(there: {there}); bring it up first"
+        )
+    try:
+        state = backend.load(project, stack, passphrase())
+    except EngineError as error:
+        raise EngineError(
+            f"stack reference {name!r} cannot be read, with the passphrase of stack "
+            f"{context.stack!r}: {error}"
+        ) from None
+    found: list[Any] = [entry for entry in state.resources if entry["type"] == STACK_TYPE]
+    outputs: Properties = found[0].get("outputs", {}) if found else {}
+    return outputs

@@ -1,0 +1,55 @@
+"""The object store of another stack in place of one of the stack's own: the setting `storeFrom`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import pulumi
+
+from access import outputs
+from cluster.storage import Storage
+
+
+def of(name: str, bucket: str) -> Storage:
+    """Return where the jobs of another stack keep their results, from its outputs.
+
+    Args:
+        name: of the other stack, of this project and in the same place of states.
+        bucket: as this stack's settings have it; the other one's must have the same name.
+
+    Raises:
+        pulumi.RunError: in an output, if the other stack has no store that nodes here reach.
+    """
+    path = f"{pulumi.get_organization()}/{pulumi.get_project()}/{name}"
+    other = pulumi.StackReference(name, path)
+    known = pulumi.Output.all(
+        **{
+            key: other.get_output(key)
+            for key in (outputs.OBJECT_STORE_ENDPOINT, outputs.BUCKET, outputs.SSH)
+        }
+    ).apply(lambda found: _checked(name, bucket, found))
+    return Storage(
+        url=f"s3://{bucket}",
+        endpoint=known,
+        internal=known.apply(lambda endpoint: urlsplit(endpoint).netloc),
+        bucket=bucket,
+        access_key=pulumi.Output.secret(other.get_output(outputs.ACCESS_KEY)),
+        secret_key=pulumi.Output.secret(other.get_output(outputs.SECRET_KEY)),
+        needs=[other],
+    )
+
+
+def _checked(name: str, bucket: str, found: dict[str, Any]) -> str:
+    """Return the endpoint of the other stack's store."""
+    endpoint = str(found[outputs.OBJECT_STORE_ENDPOINT] or "")
+    fault = ""
+    if not endpoint:
+        fault = "has no object store: bring it up with one"
+    elif found[outputs.SSH]:
+        fault = "is on other machines, which alone reach its object store"
+    elif found[outputs.BUCKET] != bucket:
+        fault = f"has the bucket {found[outputs.BUCKET]}: set bucket to it"
+    if fault:
+        raise pulumi.RunError(f"storeFrom: stack {name!r} {fault}; or remove storeFrom")
+    return endpoint

@@ -1,0 +1,62 @@
+"""References to other stacks, under the embedded engine."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+DEV = "organization/files/dev"
+
+
+def declare(engine, stack, **shape):
+    config = {"folder": str(engine.folder), "shape": shape}
+    (engine.project / f"Pulumi.{stack}.yaml").write_text(json.dumps({"config": config}))
+
+
+def state(engine, stack):
+    return engine.state_file.with_name(f"{stack}.json").read_text()
+
+
+def test_a_stack_reads_the_outputs_of_another(engine):
+    declare(engine, "dev", a={"text": "1", "token": "canary-token"})
+    assert engine.run("up", "--yes", "-s", "dev")[0] == 0
+    declare(engine, "prod", b={"text_from": [DEV, "aPath"]})
+    code, output = engine.run("up", "--yes", "-s", "prod")
+    assert code == 0, output
+    path = str(next(engine.folder.glob("a.*.json")))
+    assert engine.files()["b"] == path
+    code, output = engine.run("up", "--yes", "--refresh", "--expect-no-changes", "-s", "prod")
+    assert code == 0, output
+    # As the CLI records it: read, and nobody's to delete.
+    entries = json.loads(state(engine, "prod"))["checkpoint"]["latest"]["resources"]
+    entry = next(each for each in entries if each["type"] == "pulumi:pulumi:StackReference")
+    assert (entry["external"], entry["id"], entry["inputs"]) == (True, DEV, {"name": DEV})
+    assert entry["outputs"]["outputs"]["aPath"] == path
+    made = next(each for each in entries if each["urn"].endswith("::b"))
+    assert entry["urn"] in made["propertyDependencies"]["text"]
+    code, output = engine.run("destroy", "--yes", "-s", "prod")
+    assert code == 0, output
+    assert list(engine.files()) == ["a"]
+
+
+def test_what_cannot_be_read_is_told(engine):
+    declare(engine, "prod", b={"text_from": [DEV, "aPath"]})
+    code, output = engine.run("up", "--yes", "-s", "prod")
+    assert code == 1
+    assert f"stack reference '{DEV}': " in output
+    assert "has no such stack of project files (there: prod); bring it up first" in output
+    assert "Traceback" not in output
+    declare(engine, "dev", a={"text": "1", "token": "canary-token"})
+    assert engine.run("up", "--yes", "-s", "dev")[0] == 0
+    engine.environment["PULUMI_CONFIG_PASSPHRASE"] = "another"
+    declare(engine, "test", b={"text_from": [DEV, "aPath"]})
+    code, output = engine.run("up", "--yes", "-s", "test")
+    assert code == 1
+    with_that_of = "with the passphrase of stack 'test'"
+    assert f"stack reference '{DEV}' cannot be read, {with_that_of}: incorrect pass" in output
+    assert "Traceback" not in output
+    assert list(engine.files()) == ["a"]
+    declare(engine, "test", b={"text_from": ["of/others/dev", "aPath"]})
+    output = engine.run("up", "--yes", "-s", "test")[1]
+    assert "must be STACK or organization/PROJECT/STACK" in output
