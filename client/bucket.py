@@ -1,28 +1,20 @@
-"""A bucket of an S3 object store, by plain requests that botocore signs."""
+"""A bucket of an S3 object store, as the client reads and writes it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from http import HTTPStatus
-from urllib.parse import quote, unquote_plus, urlencode
+from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
-import urllib3
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 
 from client.errors import ClientError
 from client.outputs import StackOutputs
 from client.store import AwayError, Listed
+from training.s3_requests import BUSY, Requests, UnansweredError, xml
 
-REGION = "us-east-1"
-CONNECTIONS = 8  # as many as client/history.py has readers
-CONNECT_TIMEOUT_S = 1
 READ_TIMEOUT_S = 2
 PART_TIMEOUT_S = 30  # without a byte of a part; a store that is written to at the same time is slow
-BUSY = (500, 502, 503, 504)  # HTTP statuses after which it is asked once more
 NO_OBJECT = "NoSuchKey"
 REMEDIES = {
     "NoSuchBucket": "the bucket does not exist: run `make up`, which makes it",
@@ -35,30 +27,13 @@ REMEDIES = {
 
 
 class BucketStore:
-    """The bucket of a stack, as `client.store.Store` has it.
-
-    Of botocore it takes the signature alone: its clients load the description of all of S3 first,
-    half a second of processor time for four kinds of requests.
-    """
+    """The bucket of a stack, as `client.store.Store` has it."""
 
     def __init__(self, outputs: StackOutputs, bucket: str, prefix: str) -> None:
         self.url = outputs.storage_url
-        self._endpoint = outputs.object_store_endpoint.rstrip("/")
-        self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         keys = ReadOnlyCredentials(outputs.access_key, outputs.secret_key, None)
-        self._signature = S3SigV4Auth(keys, "s3", REGION)
-        logging.getLogger("urllib3").setLevel(logging.ERROR)  # no word of a first attempt
-        self._pool = urllib3.PoolManager(
-            maxsize=CONNECTIONS,
-            retries=urllib3.Retry(
-                total=1,
-                redirect=False,
-                status_forcelist=BUSY,
-                raise_on_status=False,
-                respect_retry_after_header=False,
-            ),
-        )
+        self._requests = Requests(outputs.object_store_endpoint, bucket, keys)
 
     def put(self, key: str, content: bytes) -> None:
         """Writes an object."""
@@ -103,7 +78,7 @@ class BucketStore:
         """The pages of a list of what begins with a text."""
         query = {"list-type": "2", "encoding-type": "url", "prefix": start, **more}
         while True:
-            page = _xml(self._ask("list", "GET", "", query=query))
+            page = xml(self._ask("list", "GET", "", query=query) or b"")
             further = [] if page is None else _texts(page, "{*}NextContinuationToken")
             if (
                 page is None
@@ -130,32 +105,18 @@ class BucketStore:
         timeout: float = READ_TIMEOUT_S,
     ) -> bytes | None:
         """The body of the reply; None where there is no such object."""
-        url = f"{self._endpoint}/{quote(self._bucket)}/{quote(key, safe='/~')}"
-        if query:
-            url += "?" + urlencode(query, quote_via=quote)
-        request = AWSRequest(method, url, data=content, headers=headers)
-        self._signature.add_auth(request)
         try:
-            reply = self._pool.request(
-                method,
-                url,
-                body=content,
-                headers=dict(request.headers),
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout),
+            reply = self._requests.send(
+                method, key, content, query=query, headers=headers, timeout=timeout
             )
-        except urllib3.exceptions.HTTPError as error:
-            cause = getattr(error, "reason", None) or error
+        except UnansweredError as error:
             raise AwayError(
-                f"{self._cannot(what)} ({type(cause).__name__}): nothing answers there; is the "
-                "stack up, and is its output objectStoreEndpoint right? run `make up`"
+                f"{self._cannot(what)} ({error}): nothing answers there; is the stack up, and is "
+                "its output objectStoreEndpoint right? run `make up`"
             ) from None
-        if reply.status < HTTPStatus.MULTIPLE_CHOICES:
-            return reply.data
-        said = _xml(reply.data)
-        code, text = (
-            next(iter(_texts(said, name)), "") if said is not None else ""
-            for name in ("{*}Code", "{*}Message")
-        )
+        if reply.good:
+            return reply.content
+        code, text = reply.refusal
         if code == NO_OBJECT:
             return None
         code = code or f"status {reply.status}"
@@ -164,14 +125,7 @@ class BucketStore:
         raise kind(f"{self._cannot(what)} ({code}): {remedy}")
 
     def _cannot(self, what: str) -> str:
-        return f"cannot {what} in bucket {self._bucket!r} at {self._endpoint}"
-
-
-def _xml(content: bytes | None) -> ET.Element | None:
-    try:
-        return ET.fromstring(content or b"")  # noqa: S314 - expat bounds what entities grow to
-    except ET.ParseError:
-        return None
+        return f"cannot {what} in bucket {self._requests.bucket!r} at {self._requests.endpoint}"
 
 
 def _texts(page: ET.Element, path: str) -> list[str]:

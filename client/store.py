@@ -60,10 +60,10 @@ def open_store(outputs: StackOutputs) -> Store:
         ClientError: its address is of an unknown kind, or a folder of another machine.
     """
     address = urlsplit(outputs.storage_url)
-    if address.scheme == "file" and outputs.ssh is not None:
+    if address.scheme == "file" and outputs.away:
         raise ClientError(
             f"the results of stack {outputs.stack!r} are files, {outputs.storage_url} on "
-            f"{outputs.ssh.name}: look at them there, or give the stack an object store"
+            f"{outputs.away}: look at them there, or give the stack an object store"
         )
     if address.scheme == "file":
         return FolderStore(outputs.storage_url, Path(unquote(address.path)))

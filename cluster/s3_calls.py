@@ -1,7 +1,8 @@
 """Calls that every object store answers, from the properties that its resources hold.
 
 Properties: endpoint (host:port), rootUser, rootPassword; bucket; via (of another machine that
-reaches the endpoint, as `access.ssh.Connection.of` takes it).
+reaches the endpoint, as `access.ssh.Connection.of` takes it; or of a cluster that it is in, as
+`access.kubectl.Cluster.of` does).
 """
 
 import time
@@ -13,6 +14,8 @@ import urllib3
 from minio import Minio
 from minio.error import MinioAdminException, S3Error
 
+from access import kubectl
+from access.kubectl import KubectlError
 from access.ssh import Connection, HostKeyError, UnreachableError
 from cluster import store_proof
 from cluster.ssh import forwarded
@@ -23,7 +26,7 @@ REQUEST_SECONDS = 10
 
 # The store or its machine is gone; another machine may have the address by now. Any other failure
 # is an error: a store that refuses a call still has its bucket and its users.
-NO_ANSWER = (urllib3.exceptions.HTTPError, UnreachableError, HostKeyError)
+NO_ANSWER = (urllib3.exceptions.HTTPError, UnreachableError, HostKeyError, KubectlError)
 
 T = TypeVar("T")
 
@@ -58,7 +61,13 @@ def reached(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield props
         return
     host, _, port = props["endpoint"].rpartition(":")
-    with forwarded(Connection.of(props["via"]), host, int(port)) as endpoint:
+    via = props["via"]
+    way = (
+        kubectl.forwarded(kubectl.Cluster.of(via), host, int(port))
+        if "context" in via
+        else forwarded(Connection.of(via), host, int(port))
+    )
+    with way as endpoint:
         yield {**props, "endpoint": endpoint}
 
 

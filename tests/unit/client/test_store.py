@@ -18,10 +18,10 @@ import pytest
 from minio.credentials import Credentials
 from minio.signer import sign_v4_s3
 
-from client import bucket as bucket_store
 from client import preflight, store
 from client.errors import ClientError
 from client.outputs import StackOutputs
+from training import s3_requests
 
 
 def bucket(stack: StackOutputs, endpoint: str) -> StackOutputs:
@@ -164,7 +164,7 @@ class Bucket(BaseHTTPRequestHandler):
         made = sign_v4_s3(
             method=self.command,
             url=url,
-            region=bucket_store.REGION,
+            region=s3_requests.REGION,
             headers=headers,
             credentials=keys,
             content_sha256=digest,

@@ -1,0 +1,135 @@
+"""Plain requests to a bucket of an S3 service, signed by botocore.
+
+Of botocore it takes the signature alone. Its clients, and boto3's, load the description of all of
+S3 first: half a second of processor time for a few kinds of requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+from xml.etree import ElementTree as ET
+
+import urllib3
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials, ReadOnlyCredentials
+
+REGION = "us-east-1"
+CONNECTIONS = 8  # as many as client/history.py has readers
+CONNECT_TIMEOUT_S = 1
+BUSY = (500, 502, 503, 504)  # HTTP statuses after which it is asked once more
+
+
+class UnansweredError(Exception):
+    """The service did not answer; the message is the kind of the cause."""
+
+
+class Reply(NamedTuple):
+    """What the service answered.
+
+    Attributes:
+        status: of HTTP.
+        content: the body.
+    """
+
+    status: int
+    content: bytes
+
+    @property
+    def good(self) -> bool:
+        """Whether it did what was asked."""
+        return self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def refusal(self) -> tuple[str, str]:
+        """Code and text of a refusal, "" for what it does not say."""
+        said = xml(self.content)
+        if said is None:
+            return "", ""
+        code, text = (said.findtext(name) or "" for name in ("{*}Code", "{*}Message"))
+        return code, text
+
+
+class Requests:
+    """Requests to one bucket.
+
+    Args:
+        endpoint: URL of the service.
+        bucket: its name.
+        keys: access key and secret key.
+        region: of the bucket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        bucket: str,
+        keys: Credentials | ReadOnlyCredentials,
+        region: str = REGION,
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.bucket = bucket
+        self._signature = S3SigV4Auth(keys, "s3", region)
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # no word of a first attempt
+        self._pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            retries=urllib3.Retry(
+                total=1,
+                redirect=False,
+                status_forcelist=BUSY,
+                raise_on_status=False,
+                respect_retry_after_header=False,
+            ),
+        )
+
+    def send(
+        self,
+        method: str,
+        key: str,
+        content: bytes = b"",
+        *,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float,
+    ) -> Reply:
+        """Sends a request.
+
+        Args:
+            method: of HTTP.
+            key: of the object, "" for the bucket itself.
+            content: the body.
+            query: of the URL.
+            headers: beside those of the signature.
+            timeout: seconds without a byte of the answer.
+
+        Raises:
+            UnansweredError: nothing answered in time.
+        """
+        url = f"{self.endpoint}/{quote(self.bucket)}/{quote(key, safe='/~')}"
+        if query:
+            url += "?" + urlencode(query, quote_via=quote)
+        request = AWSRequest(method, url, data=content, headers=headers)
+        self._signature.add_auth(request)
+        try:
+            reply = self._pool.request(
+                method,
+                url,
+                body=content,
+                headers=dict(request.headers),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            cause = getattr(error, "reason", None) or error
+            raise UnansweredError(type(cause).__name__) from None
+        return Reply(reply.status, reply.data)
+
+
+def xml(content: bytes) -> ET.Element | None:
+    """The root of an answer in XML; None if it is none."""
+    try:
+        return ET.fromstring(content)  # noqa: S314 - expat bounds what entities grow to
+    except ET.ParseError:
+        return None
