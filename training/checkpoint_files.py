@@ -70,6 +70,12 @@ def write_manifest(
     (folder / MANIFEST).write_bytes(_manifest(files, model))
 
 
+def model(folder: Path) -> dict[str, Any]:
+    """What the manifest of a local checkpoint says of its model."""
+    found: dict[str, Any] = _parsed((folder / MANIFEST).read_bytes())["model"]
+    return found
+
+
 def digest_of(path: Path) -> Digest:
     """Reads a file for its digest."""
     with path.open("rb") as file:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -34,9 +35,11 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from training import checkpoints, options, progress, ray_train
+from training import checkpoints, options, place, progress, ray_train
 from training.counted_gpus import torch_config
+from training.epochs import Totals
 from training.errors import JobError
+from training.notices import Notices
 from training.objects import StorageError
 from training.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
@@ -91,6 +94,10 @@ class Session:
         self.history: list[dict[str, Any]] = []
         self.run = Run(config["storage"], config["run"])
         self._started = 0.0  # of the run's epochs, by the monotonic clock
+        self._parts: dict[str, Part] = {}
+        self._description: dict[str, Any] = {"job": config.get("job", "")}
+        self._place: place.Place | None = None  # where an earlier start left an epoch
+        self._notices = Notices(self.rank, self.world)
 
     def together(self, work: Callable[[], T]) -> T:
         """Does what can fail on one worker only, such as loading data. Each worker calls it.
@@ -114,22 +121,32 @@ class Session:
         """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
 
         Args:
-            **parts: as `report` stores them.
+            **parts: as `report` stores them; also stored when a node of the run is to go.
 
         Raises:
             CheckpointError: there are checkpoints and none is valid.
         """
+        self._parts = parts
         with checkpoints.restored() as folder:
             if folder is None:
                 return
             state = checkpoints.load(folder / CHECKPOINT_FILE, self.device)
+            self._description = checkpoints.model(folder)
         for name, part in parts.items():
             part.load_state_dict(state[name])
         self.history = state["history"]
+        left = place.Place(**state["place"]) if "place" in state else None
+        if left is not None and len(left.workers) == self.world:
+            self._place = left
         if self.rank == 0:
             where = f"{self.run.url}/{folder.name}"
             node = get_node_ip_address()  # type: ignore[no-untyped-call]
-            progress.tell(progress.Restored(where, len(self.history), node))
+            progress.tell(progress.Restored(where, len(self.history), node, self.batches_done))
+            if left is not None and not self._place:
+                print(
+                    f"warning: {left.batches} batches of epoch {left.epoch + 1} are trained twice: "
+                    f"the run had {len(left.workers)} workers, and has {self.world}"
+                )
             # Epochs that only a damaged checkpoint had are trained again.
             self.run.write_metrics(self.history)
 
@@ -139,10 +156,67 @@ class Session:
         self._started = time.monotonic() - 60 * earlier
         return range(len(self.history), self.config["epochs"])
 
-    def epoch_batches(self, batches: Iterable[T], epoch: int) -> Iterator[T]:
-        """Passes an epoch's batches on and shows their progress, as a bar if somebody watches."""
+    @property
+    def batches_done(self) -> int:
+        """Batches of the next epoch that an earlier start has done, and `epoch_batches` omits."""
+        return self._place.batches if self._place else 0
+
+    def epoch_batches(
+        self, batches: Iterable[T], epoch: int, totals: Totals | None = None
+    ) -> Iterator[T]:
+        """Passes an epoch's batches on and shows their progress, as a bar if somebody watches.
+
+        When a node of the run is to go, it stores a checkpoint between two batches and leaves; the
+        workers that go on get the batches that are left of the epoch.
+
+        Args:
+            batches: of this worker, as many as any other has.
+            epoch: its number, from 0.
+            totals: the sums that the job keeps of the epoch.
+        """
         text = f"epoch {epoch + 1}/{self.config['epochs']}"
-        return progress.watched(batches, text, tells=self.rank == 0)
+        before, done, self._place = self.batches_done, self._place, None
+        left = self._left_of(batches, epoch, totals, done)
+        total = progress.count(batches)
+        return progress.watched(left, text, tells=self.rank == 0, total=total, before=before)
+
+    def _left_of(
+        self, batches: Iterable[T], epoch: int, totals: Totals | None, done: place.Place | None
+    ) -> Iterator[T]:
+        """The batches behind a place in the epoch, until a node of the run is to go."""
+        drawn = iter(batches)
+        number = 0
+        if done:
+            for _ in islice(drawn, done.batches):
+                pass
+            number = done.batches
+            place.take_back(done.workers[self.rank], self.device, totals)
+        while True:
+            if notice := self._notices.due():
+                self._store_place(epoch, number, totals)
+                self._notices.leave(notice)
+            try:
+                batch = next(drawn)
+            except StopIteration:
+                return
+            yield batch
+            number += 1
+
+    def _store_place(self, epoch: int, number: int, totals: Totals | None) -> None:
+        own = place.state(self.device, totals)
+        workers = [own] * self.world
+        distributed.all_gather_object(workers, own)
+        if self.rank != 0:
+            checkpoints.report({"epoch": epoch})
+            return
+        folder = checkpoints.new_folder()
+        state = {name: part.state_dict() for name, part in self._parts.items()}
+        here = place.Place(epoch, number, workers)
+        torch.save(
+            state | {"history": self.history, "place": here.record()}, folder / CHECKPOINT_FILE
+        )
+        checkpoints.report({"epoch": epoch}, folder, self._description, wait=True)
+        progress.tell(progress.Noticed(epoch, number))
 
     def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Passes batches on that are only measured; shows their progress each half minute."""
@@ -160,6 +234,7 @@ class Session:
         """
         minutes = (time.monotonic() - self._started) / 60
         self.history.append(record | {"minutes": minutes})
+        self._description = description
         if self.rank != 0:
             checkpoints.report(self.history[-1])
             return

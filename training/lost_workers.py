@@ -41,6 +41,10 @@ class LostWorkers(UserCallback):
         found = ADDRESS.search(text)
         where = f" on {found[1]}" if found else ""
         reason = text.splitlines()[-1].strip()[:LONGEST]
+        if any(_is_taken_away(error) for error in worker_exceptions.values()):
+            told = f"Worker {rank}{more}{where} ended with its node, as it had notice"
+            print(f"{told}; the run goes on from the last checkpoint. {reason}", flush=True)  # noqa: T201
+            return
         self._failures += 1
         after = (
             f"restart {self._failures} of {self._allowed}, from the last checkpoint"
@@ -48,3 +52,9 @@ class LostWorkers(UserCallback):
             else f"--max-failures {self._allowed} allows no restart"
         )
         print(f"Worker {rank}{more}{where} has failed; {after}. {reason}", flush=True)  # noqa: T201
+
+
+def _is_taken_away(error: Exception) -> bool:
+    """Whether it is the end of a worker whose node was drained, which Ray Train does not count."""
+    error = getattr(error, "health_check_failure", error)
+    return bool(getattr(error, "preempted", False))

@@ -39,6 +39,10 @@ class StorageError(Exception):
     """The store did not do what was asked within the time; the message says what to do."""
 
 
+class AwayError(Exception):
+    """The store did not answer, or not now: worth another try."""
+
+
 class Digest(NamedTuple):
     """Size and digest, to notice damage."""
 
@@ -82,6 +86,53 @@ def open_url(url: str) -> Folder:
     from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports what imports this
 
     return open_folder(*FileSystem.from_uri(url))
+
+
+def patiently(verb: str, what: str, action: Callable[[], T]) -> T:
+    """What an action returns, tried again for a while where the store is away.
+
+    Args:
+        verb: what it does, for the message.
+        what: the object's address, for the message.
+        action: raises AwayError where another try may help.
+
+    Raises:
+        StorageError: the store stayed away.
+    """
+    begun, pause = time.monotonic(), FIRST_PAUSE_S
+    patience = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
+    while True:
+        try:
+            return action()
+        except AwayError as error:
+            if time.monotonic() - begun + pause > patience:
+                raise StorageError(
+                    f"cannot {verb} {what}: the store did not do it within {patience:g} s "
+                    f"({PATIENCE_VARIABLE}), last: {error}; what was stored before is as it was: "
+                    "start the store, then submit the run again"
+                ) from error
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def refusal(verb: str, what: str, status: int, said: str) -> Exception:
+    """The error for a store that refuses.
+
+    Args:
+        verb: what it was to do.
+        what: the object's address.
+        status: of HTTP.
+        said: by the store.
+
+    Returns:
+        AwayError where another try may help, else StorageError.
+    """
+    if status in PASSING_STATUS:
+        return AwayError(said)
+    return StorageError(
+        f"cannot {verb} {what}: {said}; what was stored before is as it was: mend the store, then "
+        "submit the run again"
+    )
 
 
 def open_path(path: Path) -> Folder:
@@ -178,32 +229,20 @@ class _BucketFolder:
         from boto3.exceptions import Boto3Error  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        begun, pause = time.monotonic(), FIRST_PAUSE_S
-        patience = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
         what = f"{self.where}/{name}".rstrip("/")
-        while True:
+
+        def tried() -> T:
             try:
                 return action()
             except ClientError as error:
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
                 if status == 404 and error.response["Error"]["Code"] != "NoSuchBucket":
                     raise FileNotFoundError(what) from None
-                if status not in PASSING_STATUS:
-                    raise StorageError(
-                        f"cannot {verb} {what}: {error}; what was stored before is as it was: "
-                        "mend the store, then submit the run again"
-                    ) from error
-                last: Exception = error
+                raise refusal(verb, what, status, str(error)) from error
             except (BotoCoreError, Boto3Error) as error:
-                last = error
-            if time.monotonic() - begun + pause > patience:
-                raise StorageError(
-                    f"cannot {verb} {what}: the store did not do it within {patience:g} s "
-                    f"({PATIENCE_VARIABLE}), last: {last}; what was stored before is as it was: "
-                    "start the store, then submit the run again"
-                ) from last
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+                raise AwayError(str(error)) from error
+
+        return patiently(verb, what, tried)
 
 
 class _LocalFolder:

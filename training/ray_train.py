@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 SETTINGS = {
     # Ray Train would log each printed line beside printing it.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    # It watches for preempted machines, which no host of ours announces, and costs a process and
-    # an error line a run.
+    # Its watch for nodes that are to go runs in the first worker (training/notices.py): as Ray
+    # Train starts it, it costs a process and an error line a run.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     # Ray Data would print its plan, and where its own log is, once an epoch.
     "RAY_DATA_LOG_LEVEL": "WARNING",

@@ -55,6 +55,11 @@ class Debugger:
         say(f"the run waits for a debugger at {LOOPBACK}:{self._listener.getsockname()[1]}")
 
     def _way(self, host: str, port: int) -> tuple[str, int]:
+        if self._outputs.cluster is not None:
+            raise ClientError(
+                "a pod's own address is not reached from here: kubectl leads to services only. "
+                "Run the job on a stack of this machine to debug it"
+            )
         if self._outputs.ssh is None:
             return host, port
         url = f"http://{host}:{port}"

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from client import jobs, parallel, scripts, submission
+from client import jobs, parallel, scripts, submission, way
 from client import outputs as contract
 from client.console import say, warn
 from client.dashboard import Dashboard, DashboardError
@@ -34,7 +34,6 @@ from client.dev.sources import Sources
 from client.errors import ClientError
 from client.job_server import Job, JobServer, Status
 from client.outputs import StackOutputs
-from client.tunnel import Tunnel
 from training import dev_session
 from training.dev_session import messages, patches, records
 
@@ -282,8 +281,7 @@ def open_session(
     stack_outputs = contract.read(stack, outputs)
     imported.result()
     with ExitStack() as resources:
-        if stack_outputs.ssh is not None:
-            tunnel = Tunnel(stack_outputs.ssh, stack_outputs, warn)
+        if tunnel := way.tunnel(stack_outputs, warn):
             stack_outputs = resources.enter_context(tunnel).outputs
         sources = Sources(script, env["excludes"], stack_outputs.secrets)
         options = {"--debug": debug, "--idle": idle}

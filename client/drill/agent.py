@@ -2,10 +2,12 @@
 
     python agent.py worker NODE PID
     python agent.py node NODE
+    python agent.py preempt NODE SECONDS
     python agent.py head
 
 A job of its own, sent as this one file. It prints `{"at": seconds since 1970, "pid": ...}` a moment
-before it kills, for the log of a job whose head is gone cannot be read.
+before it kills, for the log of a job whose head is gone cannot be read; `preempt` before it gives
+notice, with which a cloud says that it takes a machine back.
 
 A process is known by its place in Ray: a training worker is a child of its node's raylet, as is the
 actor that kills it; the head's GCS listens on the address that this driver is connected to.
@@ -45,8 +47,8 @@ class Killer:
         _kill(at, *(worker.pid for worker in workers if worker.pid != os.getpid()), pid)
 
 
-def main(target: str, node: str = "", pid: str = "") -> None:
-    """Kills a worker, a node's raylet, or the head's GCS."""
+def main(target: str, node: str = "", argument: str = "") -> None:
+    """Kills a worker (of a process), a node's raylet (after a notice), or the head's GCS."""
     ray.init(log_to_driver=False)
     if target == "head":
         gcs = _listener(int(ray.get_runtime_context().gcs_address.rpartition(":")[2]))
@@ -54,8 +56,12 @@ def main(target: str, node: str = "", pid: str = "") -> None:
         return
     place = NodeAffinitySchedulingStrategy(node, soft=False)
     killer: Any = ray.remote(Killer).options(num_cpus=0, scheduling_strategy=place).remote()
-    found = ray.get(killer.find.remote(int(pid) if target == "worker" else None))
-    done = killer.kill.remote(found, _announce(found))
+    found = ray.get(killer.find.remote(int(argument) if target == "worker" else None))
+    at = _announce(found)
+    if target == "preempt":
+        at += float(argument)
+        _give_notice(node, at)
+    done = killer.kill.remote(found, at)
     ray.wait([done])  # of a raylet's end it hears as an error, which is what was wanted
 
 
@@ -63,6 +69,18 @@ def _announce(pid: int) -> float:
     at = time.time() + NOTICE_S
     print(json.dumps({"at": at, "pid": pid}), flush=True)  # noqa: T201
     return at
+
+
+def _give_notice(node: str, deadline: float) -> None:
+    """Has the head drain a node: no more work for it, and who runs on it is told."""
+    from ray.core.generated import autoscaler_pb2  # noqa: PLC0415 - for this fault only
+
+    names: Any = autoscaler_pb2
+    reason = names.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    gcs: Any = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]
+    accepted, why = gcs.drain_node(node, reason, "a drill", int(deadline * 1000))
+    if not accepted:
+        raise ValueError(f"the head does not drain node {node}: {why}")
 
 
 def _kill(at: float, *pids: int) -> None:

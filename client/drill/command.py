@@ -13,6 +13,7 @@ from client.command import Json, Outputs, Stack, reach_jobs
 from client.console import print_json, print_table
 from client.drill.fault import Fault
 
+SECONDS = {Fault.STORE_LOSS: 10.0, Fault.PREEMPT: 20.0}
 app = typer.Typer()
 
 
@@ -25,8 +26,13 @@ def drill(
         bool, typer.Option("--node", help="Of worker-loss: its whole node is lost.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=1, max=600, help="Of store-loss: how long it does not answer.")
-    ] = 10,
+        float | None,
+        typer.Option(
+            min=1,
+            max=600,
+            help="Of store-loss: how long it does not answer (10). Of preempt: the notice (20).",
+        ),
+    ] = None,
     script: Annotated[
         Path | None, typer.Option("--script", help="The run's script, if it is one of your own.")
     ] = None,
@@ -44,7 +50,9 @@ def drill(
     from client.drill import procedure
 
     own = None if script is None else repeat.own_script(script, working_dir)
-    asked = procedure.Drill(fault=fault, whole_node=node, seconds=seconds, script=own)
+    asked = procedure.Drill(
+        fault=fault, whole_node=node, seconds=seconds or SECONDS.get(fault, 0), script=own
+    )
     job = procedure.check(asked, run, server, stack_outputs)
     if not yes:
         typer.confirm(

@@ -9,3 +9,4 @@ class Fault(StrEnum):
     WORKER_LOSS = "worker-loss"
     STORE_LOSS = "store-loss"
     HEAD_LOSS = "head-loss"
+    PREEMPT = "preempt"

@@ -1,4 +1,4 @@
-"""The three faults: a training worker or its node, the object store, or the head is lost.
+"""The faults: a training worker or its node, the object store, or the head is lost.
 
 Workers and the head are killed from inside the cluster, by a small job, so that containers and
 other machines make no difference; the store is stopped on the machine that it runs on.
@@ -65,6 +65,18 @@ def lose_worker(
         return InjectedFault(f"killed {where} (raylet, process {pid})", at)
     at, pid = _kill(outputs, "worker", worker.node, str(worker.pid))
     return InjectedFault(f"killed the training worker (process {pid}) on {where}", at)
+
+
+def preempt(
+    outputs: StackOutputs, state: ClusterState, watch: Watch, seconds: float
+) -> InjectedFault:
+    """Gives notice to the node of one of the run's workers, and kills it after some seconds."""
+    worker = next(iter(watch.workers.values()))
+    addresses = {node.id: node.address for node in state.nodes()}
+    where = f"node {addresses.get(worker.node, worker.node)}"
+    at, pid = _kill(outputs, "preempt", worker.node, f"{seconds:g}")
+    what = f"gave {where} notice of {seconds:g} s, then it is killed (raylet, process {pid})"
+    return InjectedFault(what, at)
 
 
 def lose_head(outputs: StackOutputs) -> InjectedFault:

@@ -36,7 +36,7 @@ class Drill:
     Attributes:
         fault: what is lost.
         whole_node: of worker-loss: the worker's node goes with it.
-        seconds: of store-loss: how long the store does not answer.
+        seconds: of store-loss: how long the store does not answer; of preempt: the notice.
         script: the run's, as the user named it; None where it is a job of this package.
     """
 
@@ -133,6 +133,9 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     restored = watch.restored[before.restores :]
     warn(f"run {run} goes on{f' from {restored[0][0]}' if restored else ''}")
     _to_the_end(watch)
+    if drill.fault is Fault.PREEMPT:  # which may be still to come, and is none of the other run's
+        time.sleep(max(0.0, struck.at + drill.seconds - time.time()))
+        _wait_for_nodes(stack.state, nodes)
 
     twin = _twin(history.read_run(stack.store, run), stack.store)
     beside = watch
@@ -142,7 +145,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
         beside = Watch(server, stack.state, stack.store, twin.name, _submit(request, stack))
         _to_the_end(beside)
     mine, theirs = (history.read_run(stack.store, name).metrics for name in (run, twin.name))
-    lost = max(0.0, before.trained - restored[0][1]) if restored else 0.0
+    lost = _lost(drill, watch, before)
     steps = watch.steps_an_epoch or beside.steps_an_epoch
     status = str(watch.job.status)
     return Report(
@@ -179,7 +182,24 @@ def _strike(drill: Drill, watch: Watch, stack: Stack) -> faults.InjectedFault:
     if drill.fault is Fault.STORE_LOSS:
         warn(f"the object store does not answer for {drill.seconds:g} s ...")
         return faults.lose_store(stack.outputs, drill.seconds, lambda: watch.look(store=False))
+    if drill.fault is Fault.PREEMPT:
+        warn(f"a node of the run has notice of {drill.seconds:g} s ...")
+        return faults.preempt(stack.outputs, stack.state, watch, drill.seconds)
     return faults.lose_head(stack.outputs)
+
+
+def _lost(drill: Drill, watch: Watch, before: Before) -> float:
+    """Epochs that were trained before the fault and again after it.
+
+    After a notice a run trains on until it leaves: what it trained by then counts.
+    """
+    restored = watch.restored[before.restores :]
+    if not restored:
+        return 0.0
+    trained = before.trained
+    if drill.fault is Fault.PREEMPT:
+        trained = max(trained, watch.reached[before.restores])
+    return max(0.0, trained - restored[0][1])
 
 
 def _next_epoch(
@@ -224,7 +244,7 @@ def _wait_for_nodes(state: ClusterState, count: int) -> None:
                 return
         time.sleep(POLL_S)
     raise ClientError(
-        f"the head and its {count} nodes have not come back within {RECOVERY_S} s: run `make up`, "
+        f"the stack's {count} nodes have not come back within {RECOVERY_S} s: run `make up`, "
         "then submit the run again to go on with it"
     )
 

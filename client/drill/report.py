@@ -16,7 +16,7 @@ class Report:
     """A drill's result.
 
     Attributes:
-        fault: worker-loss, store-loss or head-loss.
+        fault: worker-loss, store-loss, head-loss or preempt.
         what: what was killed or stopped, in words.
         run: the run's name.
         status: of the run's job at its end.

@@ -85,9 +85,9 @@ def find(outputs: StackOutputs) -> Server:
     Raises:
         ClientError: the stack has none, or not on this machine.
     """
-    if outputs.ssh is not None:
+    if outputs.away:
         raise ClientError(
-            f"the object store of stack {outputs.stack!r} is on {outputs.ssh.name}: store-loss "
+            f"the object store of stack {outputs.stack!r} is on {outputs.away}: store-loss "
             "stops a process or a container of this machine; run the drill there"
         )
     if not outputs.object_store_endpoint:

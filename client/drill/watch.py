@@ -119,12 +119,17 @@ class Watch:
             time.sleep(POLL_S)
 
     @property
-    def restored(self) -> list[tuple[str, int]]:
+    def restored(self) -> list[tuple[str, float]]:
         """Each start from a checkpoint in the job's log: its address and the epochs in it."""
         return [
-            (path, len(self.records) if epochs is None else epochs)
-            for path, epochs in self._log.restored
+            (path, len(self.records) if epochs is None else epochs + self._part(batches))
+            for path, epochs, batches in self._log.restored
         ]
+
+    @property
+    def reached(self) -> list[float]:
+        """The epochs that were trained when each of them was told, as far as the log knows."""
+        return [epochs + self._part(steps) for epochs, steps in self._log.reached]
 
     @property
     def steps_an_epoch(self) -> int | None:
@@ -137,10 +142,13 @@ class Watch:
         From the log's steps where it has them, else from the time since the last epoch was seen.
         """
         if self._log.steps_an_epoch:
-            return self._log.steps / self._log.steps_an_epoch
+            return self._part(self._log.steps)
         times = [60 * float(record.get("minutes", 0)) for record in self.records[-2:]]
         took = times[-1] - times[0] if len(times) == 2 else sum(times)
         return min(1.0, max(0.0, at - self.trained_at) / took) if took > 0 else 0.0
+
+    def _part(self, steps: int) -> float:
+        return steps / self._log.steps_an_epoch if self._log.steps_an_epoch else 0.0
 
     def _tell(self) -> None:
         now = time.monotonic()
@@ -160,7 +168,8 @@ class _Log:
         self.epochs = 0
         self.steps = 0  # since the last epoch's end, or since it was restored
         self.steps_an_epoch: int | None = None
-        self.restored: list[tuple[str, int | None]] = []
+        self.restored: list[tuple[str, int | None, int]] = []
+        self.reached: list[tuple[int, int]] = []  # epochs and steps, before each of them
 
     def read(self, text: str) -> None:
         """Takes the log from its beginning; reads the whole lines that are new."""
@@ -173,9 +182,10 @@ class _Log:
                     self.epochs, self.steps = max(self.epochs, number + 1), 0
                 case progress.Batches(done=done, total=int(total)):
                     self.steps, self.steps_an_epoch = done, total
-                case progress.Restored(checkpoint, epochs):
-                    self.restored.append((checkpoint, epochs))
-                    self.steps = 0
+                case progress.Restored(checkpoint=checkpoint, epochs=epochs, batches=batches):
+                    self.restored.append((checkpoint, epochs, batches))
+                    self.reached.append((self.epochs, self.steps))
+                    self.steps = batches
 
 
 def _ask(request: Callable[..., T], *arguments: object) -> T:

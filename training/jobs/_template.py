@@ -63,7 +63,7 @@ def train_worker(session: job.Session) -> None:
         sampler.set_epoch(epoch)
         model.train()
         totals = Totals(device)
-        for batch in session.epoch_batches(loader, epoch):
+        for batch in session.epoch_batches(loader, epoch, totals):
             images, labels = (part.to(device) for part in batch)
             logits = model(images)
             loss = cross_entropy(logits, labels)

@@ -84,7 +84,10 @@ def train_worker(session: job.Session) -> None:
     for epoch in session.epochs_left():
         seed_epoch(seed, epoch, rank)
         began = time.monotonic()
-        totals = train_epoch(model, optimizer, session.epoch_batches(batches, epoch), epoch, config)
+        totals = Totals(device)
+        step = epoch * config["steps_per_epoch"] + session.batches_done
+        left = session.epoch_batches(batches, epoch, totals)
+        train_epoch(model, optimizer, left, step, config, totals)
         train_acc, train_loss = totals.of_all_workers()
         tokens_per_s = totals.sums[2].item() / (time.monotonic() - began)
         measured = evaluate(network, session.measured_batches(held_out), device)
@@ -113,14 +116,18 @@ def load(config: job.Config) -> Corpus:
 
 
 def train_epoch(
-    model: nn.Module, optimizer: Optimizer, batches: Iterable[Any], epoch: int, config: job.Config
-) -> Totals:
-    """Trains one epoch, whose learning rate depends on the steps of the epochs before it."""
+    model: nn.Module,
+    optimizer: Optimizer,
+    batches: Iterable[Any],
+    first_step: int,
+    config: job.Config,
+    totals: Totals,
+) -> None:
+    """Trains one epoch, whose learning rate depends on the steps of the run before it."""
     model.train()
     device = next(model.parameters()).device
-    totals = Totals(device)
     decay_steps = config["decay_steps"] or SIZES[config["size"]].steps
-    for step, batch in enumerate(batches, epoch * config["steps_per_epoch"]):
+    for step, batch in enumerate(batches, first_step):
         char_gpt.set_rate(optimizer, step, config["learning_rate"], decay_steps)
         ids, following = (part.to(device) for part in batch)
         logits = model(ids)
@@ -130,7 +137,6 @@ def train_epoch(
         nn.utils.clip_grad_norm_(model.parameters(), char_gpt.MOST_NORM)
         optimizer.step()
         totals.add(logits, following, loss)
-    return totals
 
 
 def sample(network: CharGpt, corpus: Corpus, config: job.Config) -> str:

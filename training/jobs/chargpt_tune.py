@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from training import checkpoint_files, search
 from training.data.characters import Blocks, Corpus, RandomBatches
-from training.epochs import evaluate, seed_epoch
+from training.epochs import Totals, evaluate, seed_epoch
 from training.jobs import chargpt
 from training.models import char_gpt
 from training.models.char_gpt import SIZES, CharGpt
@@ -76,7 +76,8 @@ def train_func(config: dict[str, Any]) -> None:
 
     for epoch in range(done, config["epochs"]):
         seed_epoch(seed, epoch, rank=0)
-        totals = chargpt.train_epoch(network, optimizer, batches, epoch, config)
+        totals, step = Totals(device), epoch * config["steps_per_epoch"]
+        chargpt.train_epoch(network, optimizer, batches, step, config, totals)
         train_acc, train_loss = totals.means()
         valid_acc, valid_loss = evaluate(network, held_out, device).means()
         metrics = {"epoch": epoch, "train_accuracy": train_acc, "train_loss": train_loss}

@@ -85,7 +85,7 @@ def train_worker(session: job.Session) -> None:
     for epoch in session.epochs_left():
         model.train()
         totals = Totals(device)
-        for images, labels in session.epoch_batches(batches(shard, device), epoch):
+        for images, labels in session.epoch_batches(batches(shard, device), epoch, totals):
             logits = model(images)
             loss = cross_entropy(logits, labels)
             optimizer.zero_grad()

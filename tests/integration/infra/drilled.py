@@ -2,8 +2,8 @@
 
     train submit tests/integration/infra/drilled.py -- --epochs 8 --go FILE
 
-In the middle of epoch HELD it waits until FILE is there. It is without PyTorch, which each of its
-processes would import for seconds: what a drill does to a run is not PyTorch's.
+In the middle of epoch HELD it waits until FILE is there, or for a notice. It is without PyTorch,
+which each of its processes would import for seconds: what a drill does to a run is not PyTorch's.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from ray.util import get_node_ip_address
 
 from training import checkpoints, progress, ray_train
+from training.notices import Notices
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from training.runs import Run
 
@@ -71,28 +72,41 @@ def train_worker(config: dict[str, Any]) -> None:
     weights = [0.0] * SIGNS
     run = Run(config["storage"], config["run"])
     history: list[dict[str, Any]] = []
+    notices, first, total = Notices(0, 1), 0, 0.0
     with checkpoints.restored() as folder:
         if folder is not None:
             state = json.loads((folder / "state.json").read_text())
             weights, history = state["weights"], state["history"]
+            first, total = state["step"], state["total"]
             where, node = f"{run.url}/{folder.name}", get_node_ip_address()
-            progress.tell(progress.Restored(where, len(history), node))
+            progress.tell(progress.Restored(where, len(history), node, first))
             run.write_metrics(history)
+    noticed = first > 0
+
+    def store(step: int, **told: Any) -> None:
+        folder = checkpoints.new_folder()
+        state = {"weights": weights, "history": history, "step": step, "total": total}
+        (folder / "state.json").write_text(json.dumps(state))
+        checkpoints.report({"epoch": len(history)}, folder, {"job": "drilled"}, **told)
+
     for epoch in range(len(history), config["epochs"]):
         drawn = random.Random(epoch)
-        total = 0.0
-        for step in range(STEPS):
-            while (epoch, step) == (HELD, HELD_STEPS) and not Path(config["go"]).exists():
+        for _ in range(first):
+            learn(list(weights), drawn)
+        for step in range(first, STEPS):
+            held = (epoch, step) == (HELD, HELD_STEPS) and not noticed
+            while (notice := notices.due()) or (held and not Path(config["go"]).exists()):
+                if notice:
+                    store(step, wait=True)
+                    progress.tell(progress.Noticed(epoch, step))
+                    notices.leave(notice)
                 time.sleep(0.1)
             total += learn(weights, drawn)
             time.sleep(STEP_S)
             progress.tell(progress.Batches(f"epoch {epoch + 1}", step + 1, STEPS, 1 / STEP_S))
         history.append({"epoch": epoch, "loss": total})
-        folder = checkpoints.new_folder()
-        state = {"weights": weights, "history": history}
-        (folder / "state.json").write_text(json.dumps(state))
-        told = partial(run.write_metrics, list(history))
-        checkpoints.report(history[-1], folder, {"job": "drilled"}, stored=told)
+        first, total = 0, 0.0
+        store(0, stored=partial(run.write_metrics, list(history)))
         progress.tell(progress.Epoch(epoch))
 
 

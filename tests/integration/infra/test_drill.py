@@ -21,7 +21,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 EPOCHS = 6
 # The drill says so on its way: then the job, which waits for it, may go on.
 SCRIPT = str(Path(drilled.__file__))
-STRUCK = ("killed ", "the object store does not answer", "the head and its")
+STRUCK = (
+    "killed ",
+    "run drilled-preempt goes on",
+    "the object store does not answer",
+    "the head and its",
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +73,10 @@ def held(
         ["worker-loss"],  # F21
         ["worker-loss", "--node"],  # F25 D47 D48 D50
         ["store-loss", "--seconds", "4"],  # F22
+        ["preempt", "--seconds", "5"],
         ["head-loss"],  # F27
     ],
-    ids=["worker", "node", "store", "head"],
+    ids=["worker", "node", "store", "preempt", "head"],
 )
 def test_a_run_ends_as_if_nothing_had_happened(
     arguments: list[str],
@@ -112,7 +118,9 @@ def test_a_run_ends_as_if_nothing_had_happened(
     else:
         assert 0 <= report["detected_s"] < report["resumed_s"]
         assert f"/{run}/checkpoint_" in report["restored"]
-        assert report["lost_steps"] == drilled.HELD_STEPS  # and no epoch beside
+        # And no epoch beside; what the notice's checkpoint has is not lost.
+        lost = 0 if arguments[0] == "preempt" else drilled.HELD_STEPS
+        assert report["lost_steps"] == lost
     if arguments == ["worker-loss"] and stack.outputs()["alertmanagerUrl"]:
         names = wait_for(lambda: {alert["labels"]["alertname"] for alert in alerts.alerts()}, 60)
         assert names == {"RayWorkerProcessLost"}

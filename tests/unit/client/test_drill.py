@@ -432,6 +432,12 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch: tuple[Watch, 
     seen.look()
     assert (seen.trained, seen.part_of_an_epoch(0)) == (5, 0)
     assert seen.restored == [("s3://ray/first/c-3", 3), ("s3://ray/first/c-4", 2)]
+    assert seen.reached == [5.5, 5]
+    server.written += f"{steps(30)}\n{progress.Restored('c-5', 5, '10.0.0.5', 20).told}\n"
+    seen.look()
+    assert seen.restored[2:] == [("c-5", 5.5)]
+    assert seen.reached[2:] == [5.75]
+    assert seen.part_of_an_epoch(0) == 0.5
 
 
 def test_waiting_ends_with_the_job_or_the_server(

@@ -17,6 +17,7 @@ from training.checkpoint_files import CheckpointError
 from training.data import characters
 from training.data.node_folder import FOLDER_VARIABLE
 from training.data.splits import DataError
+from training.epochs import Totals
 from training.jobs import chargpt, chargpt_tune
 from training.models import char_gpt
 from training.models.char_gpt import CharGpt, Size
@@ -86,7 +87,8 @@ def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
     optimizer = char_gpt.optimizer(network, found["learning_rate"], found["weight_decay"])
     batches = characters.RandomBatches(corpus.train, TINY.block, 2, 3)
     found |= {"steps_per_epoch": 3, "decay_steps": 7}
-    chargpt.train_epoch(network, optimizer, batches, 50, found)
+    totals = Totals(torch.device("cpu"))
+    chargpt.train_epoch(network, optimizer, batches, 150, found, totals)
     # Its last step is the 153rd: the rate is at its least by then.
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-4])
 

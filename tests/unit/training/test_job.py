@@ -40,15 +40,35 @@ class Stored:
         folder.mkdir()
         return folder
 
-    def report(self, record: Any, folder: Path, model: Any, *, stored: Any) -> None:
-        self.reports.append(record)
+    def report(
+        self, record: Any, folder: Path, model: Any, *, stored: Any = None, wait: bool = False
+    ) -> None:
+        checkpoints.write_manifest(folder, model)
         self.names.append(folder.name)
         self.model = model
+        if stored is None:
+            assert wait  # of a place in an epoch, which is no record of the run's
+            return
+        self.reports.append(record)
         stored()
 
     @contextmanager
     def restored(self) -> Iterator[Path | None]:
         yield self.folder / self.names[-1] if self.names else None
+
+
+class Unnoticed:
+    """No node is to go."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        assert (rank, world) == (0, 1)
+
+    def due(self) -> Any:
+        return None
+
+
+class LeftError(Exception):
+    """In place of the wait for Ray Train, which ends a worker that left."""
 
 
 @pytest.fixture
@@ -60,6 +80,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
     stored = Stored(tmp_path)
     for name in ("new_folder", "report", "restored"):
         monkeypatch.setattr(checkpoints, name, getattr(stored, name))
+    monkeypatch.setattr(job, "Notices", Unnoticed)
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield stored
     distributed.destroy_process_group()
@@ -99,6 +120,60 @@ def test_the_job_to_begin_with_learns_and_goes_on(  # F21
         progress.Epoch(2),
     ]
     assert Run(tmp_path.as_uri(), "first").metrics()[2]["minutes"] > 0
+
+
+@pytest.mark.parametrize("batch", [0, 7, 23])  # first, in the middle, behind the last of 23
+def test_a_notice_costs_nothing_that_was_trained(
+    batch: int,
+    stored: Stored,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _template.train_worker(session(tmp_path / "calm", "--epochs", "3"))
+    whole, drawn = figures(stored.reports), []
+    stored.reports.clear()
+    stored.names.clear()
+    for left in tmp_path.glob("checkpoint_*"):
+        shutil.rmtree(left)
+
+    class Noticed(Unnoticed):
+        def due(self) -> Any:
+            drawn.append(1)
+            return "a notice" if len(drawn) == 1 + 24 + batch else None  # 24 of the first epoch
+
+        def leave(self, info: Any) -> None:
+            assert info == "a notice"
+            raise LeftError
+
+    monkeypatch.setattr(job, "Notices", Noticed)
+    with pytest.raises(LeftError):
+        _template.train_worker(session(tmp_path, "--epochs", "3"))
+    assert len(stored.reports) == 1
+    assert stored.model == {"job": _template.NAME}
+    torch.manual_seed(7)  # other workers come with other random numbers
+    _template.train_worker(session(tmp_path, "--epochs", "3"))
+    assert figures(stored.reports) == whole
+    out = capsys.readouterr().out
+    told = [found.record for line in out.splitlines() if (found := progress.parse(line))]
+    assert progress.Noticed(1, batch) in told
+    where, node = f"{tmp_path.as_uri()}/first/checkpoint_000001", get_node_ip_address()
+    assert progress.Restored(where, 1, node, batch) in told
+
+
+def test_a_place_of_other_workers_is_no_place_of_these(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _template.train_worker(session(tmp_path, "--epochs", "1"))
+    file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
+    place = {"epoch": 1, "batches": 7, "workers": [{}, {}]}
+    torch.save(torch.load(file) | {"place": place}, file)
+    _template.train_worker(session(tmp_path, "--epochs", "2"))
+    assert [record["epoch"] for record in stored.reports] == [0, 1]
+    assert (
+        "warning: 7 batches of epoch 2 are trained twice: the run had 2 workers, and has 1"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(("mine", "others"), [("", "b"), ("c", ""), ("c", "b"), ("", "")])

@@ -44,3 +44,17 @@ def test_of_several_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> Non
 def test_an_error_without_words_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     LostWorkers(0).after_exception(NOTHING, {0: KeyError()})
     assert capsys.readouterr().out.endswith("no restart. KeyError\n")
+
+
+def test_a_node_that_had_notice_counts_as_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    lost, error = LostWorkers(0), RuntimeError(KILLED)
+    error.preempted = True  # type: ignore[attr-defined]  # as Ray has it
+    wrapped = RuntimeError("the health check failed")
+    wrapped.health_check_failure = error  # type: ignore[attr-defined]
+    for each in (error, wrapped):
+        lost.after_exception(NOTHING, {0: each})
+        said = capsys.readouterr().out
+        assert "ended with its node, as it had notice; the run goes on from the last" in said
+        assert "allows no restart" not in said
+    lost.after_exception(NOTHING, {0: RuntimeError(KILLED)})
+    assert "allows no restart" in capsys.readouterr().out

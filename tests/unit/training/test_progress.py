@@ -76,6 +76,17 @@ def test_batches_that_nobody_has_counted_are_lines_and_no_bar(
     assert out.getvalue() == said
 
 
+def test_batches_of_an_earlier_start_count_but_for_the_rate(
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROGRESS_VARIABLE, "1")
+    list(progress.watched(batches(2, 0.5, clock), "epoch 1/2", total=5, before=3))
+    assert progress.parse(capsys.readouterr().out) == (
+        "",
+        progress.Batches("epoch 1/2", 5, 5, 2.0),
+    )
+
+
 def test_of_all_workers_one_tells(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(progress.watched(Epoch(9, 60, clock), "epoch 1/2", tells=False))) == 9
     assert capsys.readouterr().out == ""
@@ -86,6 +97,8 @@ RECORDS = [
     progress.Epoch(3),
     progress.Batches("epoch 1/2", 3, 40, 12.0),
     progress.Restored("s3://ray/first/c-3", 3, "10.0.0.5"),
+    progress.Restored("s3://ray/first/c-4", 3, "10.0.0.5", 9),
+    progress.Noticed(3, 12),
     progress.Restored("s3://ray/first/c-3", None, "10.0.0.5"),
 ]
 
@@ -121,5 +134,7 @@ def test_people_read_records_as_sentences() -> None:  # D48
         "progress: epoch 4 is trained",
         "progress: epoch 1/2: batch 3 of 40, 12.0 batches/s",
         "Restored from checkpoint s3://ray/first/c-3: 3 epochs are done, on 10.0.0.5",
+        "Restored from checkpoint s3://ray/first/c-4: 3 epochs and 9 batches are done, on 10.0.0.5",
+        "Notice: a node of this run is to go; epoch 4 is stored up to batch 12",
         "Restored on 10.0.0.5 from checkpoint: s3://ray/first/c-3",
     ]

@@ -1,0 +1,47 @@
+"""`make up FORCE=1` names the jobs that a new head ends, and asks.
+
+Without FORCE an `up` refuses to start the head anew while jobs run. FORCE=yes does not ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from client import outputs as contract
+from client.console import warn
+from client.dashboard import DashboardError
+from client.errors import ClientError
+from client.job_server import JobServer
+
+
+def main() -> None:
+    """Asks; ends with 1 where the user thinks again, or cannot be asked."""
+    parser = argparse.ArgumentParser(prog="python -m client.forced", description=__doc__)
+    parser.add_argument("-s", "--stack", required=True)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    options = parser.parse_args()
+    try:
+        jobs = JobServer(contract.read(options.stack)).jobs()
+    except (ClientError, DashboardError) as error:
+        warn(f"which jobs run in stack {options.stack!r} is not known ({error})")
+        names = ["whatever runs there"]
+    else:
+        names = [
+            f"{job.submission_id} ({job.run})" if job.run else job.submission_id
+            for job in jobs
+            if not job.status.ended
+        ]
+    if not names:
+        return
+    warn(f"a new head of stack {options.stack!r} ends these jobs: {', '.join(names)}")
+    if options.yes:
+        return
+    if not sys.stdin.isatty():
+        sys.exit("error: nobody can be asked: make up FORCE=yes goes on without")
+    if input("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+        sys.exit("nothing was changed")
+
+
+if __name__ == "__main__":
+    main()

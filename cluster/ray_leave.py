@@ -1,0 +1,103 @@
+"""Asks a Ray cluster who uses it, and drains one of its nodes: before a node is started anew.
+
+    python ray_leave.py GCS NODE users           prints the jobs that run, as JSON
+    python ray_leave.py GCS NODE drain SECONDS   tells the head that NODE is to go, and waits
+
+NODE is its address; "" for that of this machine. A drained node gets no more work, Ray Train's runs
+store a checkpoint and go on elsewhere, and the node ends once nothing runs on it. What still runs
+after SECONDS is lost: the script returns, and the node is ended.
+
+A cluster that does not answer loses nothing, and is left alone. This module is a file of every
+node, run there with the node's environment, and needs nothing beside it but Ray.
+"""
+
+import contextlib
+import json
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FILE = "ray_leave.py"
+ANSWER_SECONDS = 5
+POLL_SECONDS = 0.2
+RUNNING = ("PENDING", "RUNNING")
+WHY = "its service is started anew"
+
+
+def text() -> str:
+    """Return what this module's file holds."""
+    return Path(__file__).read_text()
+
+
+def main(arguments: list[str]) -> None:
+    """Do what the command line says."""
+    gcs, node, command, *seconds = arguments
+    found: list[str] = []
+    try:
+        host, _, port = gcs.rpartition(":")
+        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+        import ray  # noqa: PLC0415 - slow
+
+        client = ray._raylet.GcsClient(address=gcs)  # type: ignore[attr-defined]
+        if command == "drain":
+            drain(client, node, float(seconds[0]))
+        else:
+            found = users(client)
+    except Exception as error:
+        sys.stderr.write(f"the head at {gcs} does not answer: {str(error)[:200]}\n")
+    print(json.dumps(found))  # noqa: T201
+
+
+def users(client: Any) -> list[str]:
+    """Return the jobs that run or wait, with their runs; and drivers that nobody submitted."""
+    from ray._private import ray_constants  # noqa: PLC0415
+    from ray.dashboard.modules.job.common import JobInfoStorageClient  # noqa: PLC0415
+
+    space = ray_constants.KV_NAMESPACE_JOB
+    prefix = JobInfoStorageClient.JOB_DATA_KEY_PREFIX.encode()
+    found = set()
+    for key in client.internal_kv_keys(prefix, namespace=space, timeout=ANSWER_SECONDS):
+        value = client.internal_kv_get(key, namespace=space, timeout=ANSWER_SECONDS)
+        job = json.loads(value or "{}")
+        if job.get("status") in RUNNING:
+            name, run = key.removeprefix(prefix).decode(), (job.get("metadata") or {}).get("run")
+            found.add(f"{name} ({run})" if run else name)
+    for job_id, job in client.get_all_job_info(timeout=ANSWER_SECONDS).items():
+        submitted = "job_submission_id" in job.config.metadata
+        internal = job.config.ray_namespace.startswith("_ray_internal")
+        if not (job.is_dead or submitted or internal):
+            found.add(f"driver {job_id.hex()}")
+    return sorted(found)
+
+
+def drain(client: Any, address: str, seconds: float) -> None:
+    """Tell the head, and wait until the node has ended or the time is over."""
+    from ray.core.generated import autoscaler_pb2  # noqa: PLC0415
+    from ray.util import get_node_ip_address  # noqa: PLC0415
+
+    address = address or get_node_ip_address()  # type: ignore[no-untyped-call]
+    end = time.time() + seconds
+    reason = autoscaler_pb2.DrainNodeReason.Value(  # type: ignore[attr-defined]
+        "DRAIN_NODE_REASON_PREEMPTION"
+    )
+    for node in list(alive(client, address)):
+        client.drain_node(node, reason, WHY, int(end * 1000))
+    while time.time() < end and any(alive(client, address)):
+        time.sleep(POLL_SECONDS)
+
+
+def alive(client: Any, address: str) -> Iterator[str]:
+    """Yield the ids of the nodes at an address that are alive, but for a head."""
+    with contextlib.suppress(TimeoutError):
+        nodes = client.get_all_node_info(timeout=ANSWER_SECONDS)
+        for node_id, node in nodes.items():
+            here = node.node_manager_address == address and not node.is_head_node
+            if here and node.state == node.ALIVE:
+                yield node_id.hex()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,44 @@
+"""A head with jobs is started anew only after a question that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from client import forced
+
+JOBS = [("job-1", "night", False), ("job-2", "", False), ("job-3", "old", True)]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def ask(*options: str, said: str | None = None, jobs: list[tuple[str, str, bool]]) -> None:
+        found = [
+            SimpleNamespace(submission_id=name, run=run, status=SimpleNamespace(ended=ended))
+            for name, run, ended in jobs
+        ]
+        monkeypatch.setattr(forced.contract, "read", lambda _: None)
+        monkeypatch.setattr(forced, "JobServer", lambda _: SimpleNamespace(jobs=lambda: found))
+        monkeypatch.setattr("sys.stdin.isatty", lambda: said is not None)
+        monkeypatch.setattr("builtins.input", lambda _: said)
+        monkeypatch.setattr("sys.argv", ["forced", "-s", "dev", *options])
+        forced.main()
+
+    return ask
+
+
+def test_jobs_are_named_and_the_user_decides(
+    ask: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(said="y", jobs=JOBS)
+    named = "a new head of stack 'dev' ends these jobs: job-1 (night), job-2\n"
+    assert capsys.readouterr().err == named
+    ask("--yes", jobs=JOBS)
+    assert capsys.readouterr().err == named
+    ask(jobs=JOBS[2:])  # nothing to ask
+    with pytest.raises(SystemExit, match="nothing was changed"):
+        ask(said="", jobs=JOBS)
+    with pytest.raises(SystemExit, match="FORCE=yes"):
+        ask(jobs=JOBS)

@@ -1,0 +1,90 @@
+"""The notice that a node of a run is to go: workers hear of it together, and leave.
+
+Ray's head knows which nodes are drained, and until when. Ray Train's own watch asks it, from a
+process that would cost each start of the workers two seconds of processor time: here the same
+watch runs in a thread of the first worker. The others are asked for once a second, since workers
+can only leave after the same batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import ray
+from ray.train import collective
+from ray.train.v2._internal.execution import preemption
+from ray.train.v2._internal.execution.context import get_train_context
+
+if TYPE_CHECKING:
+    from ray.train.v2.api.preemption import PreemptionInfo
+
+EVERY_S = 1.0
+MOST_BATCHES = 100  # between two questions
+
+
+class Notices:
+    """Whether a node of the run's workers is being drained."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        """Begins to watch with the first question.
+
+        Args:
+            rank: of this worker.
+            world: number of workers.
+        """
+        self._rank, self._world = rank, world
+        self._watch: preemption.PreemptionWatcher | None = None
+        self._started = False
+        self._left = self._gap = 0  # batches until the next question, and of the last pause
+        self._asked, self._batches = time.monotonic(), 0  # the last question, and batches since
+
+    def due(self) -> PreemptionInfo | None:
+        """The notice, the same on all workers; each calls it before each batch."""
+        if not self._started:
+            self._start()
+        if self._left > 0:
+            self._left -= 1
+            self._batches += 1
+            return None
+        now = time.monotonic()
+        rate = self._batches / max(now - self._asked, 1e-3)
+        # Batches that were quick may become slow: a pause is at most twice the one before.
+        most = min(MOST_BATCHES, 2 * self._gap + 1)
+        left = 0 if self._world == 1 else max(0, min(most, int(rate * EVERY_S)))
+        info = None if self._watch is None else self._watch.get_latest_preemption_info()
+        if self._world > 1:
+            left, info = collective.broadcast_from_rank_zero((left, info))
+        self._left = self._gap = left
+        self._asked, self._batches = now, 1
+        return info
+
+    def leave(self, info: PreemptionInfo) -> NoReturn:
+        """Has Ray Train start the workers again, elsewhere, now rather than at the deadline.
+
+        It counts as no failure: a run may be drained more often than `max_failures`.
+        """
+        collective.barrier()
+        now_ms = int(time.time() * 1000)
+        get_train_context().preemption_context.preemption_info = replace(info, deadline_ms=now_ms)
+        while True:
+            time.sleep(1)
+
+    def _start(self) -> None:
+        self._started = True
+        node = ray.get_runtime_context().get_node_id()
+        nodes = [node] * self._world
+        if self._world > 1:
+            from torch import distributed  # noqa: PLC0415 - seconds, for who is alone
+
+            distributed.all_gather_object(nodes, node)
+        if self._rank != 0:
+            return
+        # A head that is away for a while is none of the log's business.
+        logging.getLogger(preemption.__name__).setLevel(logging.CRITICAL)
+        ranks: dict[str, list[int]] = {}
+        for rank, name in enumerate(nodes):
+            ranks.setdefault(name, []).append(rank)
+        self._watch = preemption.PreemptionWatcher(ranks, EVERY_S)
