@@ -76,6 +76,22 @@ def started(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> list[str]:
     return list(dict.fromkeys(fitting))
 
 
+def price(bundles: Sequence[Bundle], nodes: Sequence[Node], group: str) -> tuple[int, float]:
+    """How many nodes of a group a request needs at least, and what they cost together in $/h.
+
+    Args:
+        bundles: see `shortfall`; they fit, with nodes of that group.
+        nodes: the declared nodes.
+        group: one that `started` named.
+    """
+    always = [node for node in nodes if not node.on_demand]
+    more = [node for node in nodes if node.on_demand and node.group == group]
+    for count in range(1, len(more)):
+        if shortfall(bundles, [*always, *more[:count]]) is None:
+            return count, sum(node.hourly_cost for node in more[:count])
+    return len(more), sum(node.hourly_cost for node in more)
+
+
 def remedy(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
     """Says what to change of a stack so that bundles with a shortfall can be placed."""
     for bundle in bundles:

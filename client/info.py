@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from datetime import UTC, datetime, timedelta
 
-from access.outputs import DASHBOARD_URL, SERVE_URL
-from client.outputs import Service, StackOutputs
+from access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
+from client.outputs import InCluster, Service, StackOutputs
 
 SOON = timedelta(hours=1)
 # What to say of a service that does not run; of the others nothing.
@@ -13,23 +15,36 @@ MISSING = {"Prometheus": "none, for it is not on PATH (docs/monitoring.md)"}
 NOTES = {SERVE_URL: " (train serve RUN)"}
 
 
-def addresses(outputs: StackOutputs) -> list[tuple[str, str]]:
-    """What the stack has, each with its address; what it has not is left out."""
+def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
+    """What the stack has, each with its address; what it has not is left out.
+
+    Args:
+        outputs: of the stack.
+        idle: when its machines end for being idle, "" for never.
+    """
     nodes = "; ".join(
         f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
         f"{node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
         + "".join(f" {amount:g} {name}" for name, amount in node.resources.items())
         + (" on demand" if node.on_demand else "")
+        + (f" ({node.hourly_cost:.2f} $/h)" if node.hourly_cost else "")
         for node in outputs.nodes
     )
     rows = [
         ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
         ("nodes", nodes),
-        ("runs on", f"{ssh.name}: the addresses below are there" if (ssh := outputs.ssh) else ""),
-        ("to have them here", f"train tunnel -s {outputs.stack}" if ssh else ""),
+        ("runs on", f"{away}: the addresses below are there" if (away := outputs.away) else ""),
+        ("to have them here", f"train tunnel -s {outputs.stack}" if away else ""),
+        ("head's pod", _head_pod(outputs.cluster) if outputs.cluster else ""),
         ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
+        ("ends when idle", idle),
         ("results", outputs.storage_url),
-        *(row for service in outputs.services for row in _service(service, outputs.stack)),
+        *(
+            row
+            for service in outputs.services
+            if service.output != IDLE_END_URL
+            for row in _service(service, outputs.stack)
+        ),
     ]
     return [row for row in rows if row[1]]
 
@@ -64,6 +79,25 @@ def ends_soon(outputs: StackOutputs) -> str:
 
 # By whether the stack is on other machines.
 RESULTS = {False: "results stay", True: "of rented machines nothing stays"}
+HEAD_SECONDS = 5
+
+
+def _head_pod(stack: InCluster) -> str:
+    """The head's pod, or how to find it where the cluster does not answer."""
+    labels = f"ray.io/cluster={stack.ray_cluster},ray.io/node-type=head"
+    command = [*stack.cluster.kubectl, "get", "pods", "--selector", labels]
+    try:
+        done = subprocess.run(
+            [*command, "--output", "name", f"--request-timeout={HEAD_SECONDS}s"],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=2 * HEAD_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return shlex.join(command)
+    return done.stdout.strip().removeprefix("pod/") or shlex.join(command)
 
 
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:

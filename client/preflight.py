@@ -35,10 +35,18 @@ def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
             f"{outputs.stack!r} and run `make up`, or queue it all the same with --force"
         )
     if groups := feasibility.started(bundles, outputs.nodes):
+        said = [_priced(bundles, outputs, group) for group in groups]
+        rented = any(node.hourly_cost for node in outputs.nodes if node.group in groups)
         say(
-            f"needs nodes on demand, of {' or '.join(groups)}: those that do not run yet are "
+            f"needs nodes on demand, of {' or '.join(said)}: those that do not run yet are "
             "started, and end when they are idle"
+            + (f" (by `make scale STACK={outputs.stack}`, which has to run)" if rented else "")
         )
+
+
+def _priced(bundles: Sequence[Bundle], outputs: StackOutputs, group: str) -> str:
+    count, cost = feasibility.price(bundles, outputs.nodes, group)
+    return f"{group} ({count} or more: {cost:.2f} $/h)" if cost else group
 
 
 def check_versions(outputs: StackOutputs) -> None:
@@ -93,7 +101,7 @@ def check_bucket(outputs: StackOutputs) -> None:
     Raises:
         ClientError: one of the three failed, or took too long.
     """
-    if outputs.ssh is not None and outputs.storage_url.startswith("file:"):
+    if outputs.away and outputs.storage_url.startswith("file:"):
         return
 
     def work() -> None:

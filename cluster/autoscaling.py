@@ -11,10 +11,13 @@ what they have room for, and start others.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import pulumi
+
 from cluster import ray_node
+from cluster.inputs import lift
 from cluster.ray_node import MIB, NodeResources
 
 CONFIG_FILE = "autoscaling.json"  # JSON is YAML
@@ -50,14 +53,16 @@ class NodeProvider:
         text: of a Python module with a class `Provider`, a node provider of Ray's; it needs Ray
             and what Ray nodes have, and nothing else of this project.
         settings: of the provider; the autoscaler's configuration has them under `provider`.
+        secrets: content of its secret files by name; the head has them beside its own.
     """
 
     text: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, Any]
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
 
 def grows(workers: Sequence[Any]) -> bool:
-    """Return whether any worker is there on demand; of other machines none is."""
+    """Return whether any worker is there on demand; of rented machines none is."""
     return any(isinstance(each, NodeResources) and each.growth is not None for each in workers)
 
 
@@ -81,7 +86,7 @@ def flags(path: str) -> list[str]:
     return [f"--autoscaling-config={path}"]
 
 
-def head_environment() -> dict[str, str]:
+def head_environment() -> dict[str, pulumi.Input[str]]:
     """Return the variables of a head with an autoscaler."""
     return {
         "RAY_enable_autoscaler_v2": "1",
@@ -90,7 +95,7 @@ def head_environment() -> dict[str, str]:
     }
 
 
-def node_environment(service: str, node_type: str) -> dict[str, str]:
+def node_environment(service: str, node_type: pulumi.Input[str]) -> dict[str, pulumi.Input[str]]:
     """Return the variables by which the autoscaler knows a node."""
     return {"RAY_CLOUD_INSTANCE_ID": service, "RAY_NODE_TYPE_NAME": node_type}
 
@@ -98,6 +103,19 @@ def node_environment(service: str, node_type: str) -> dict[str, str]:
 def node_type(node: NodeResources) -> str:
     """Return the name of a worker's type."""
     return node.group or WORKER_TYPE
+
+
+def files(
+    head: NodeResources,
+    workers: Mapping[str, pulumi.Input[NodeResources]],
+    provider: NodeProvider,
+) -> dict[str, pulumi.Input[str]]:
+    """Return the files of a head with an autoscaler by name; see `config`."""
+
+    def known(*nodes: NodeResources) -> str:
+        return config(head, dict(zip(workers, nodes, strict=True)), provider)
+
+    return {CONFIG_FILE: lift(known, *workers.values()), PROVIDER_FILE: provider.text}
 
 
 def config(

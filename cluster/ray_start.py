@@ -9,12 +9,17 @@ Its processes run in a virtual environment that is empty but for the path of the
 packages. For a job with a `pip` list Ray copies the environment that the node runs in: with PyTorch
 6 GB. A copy of the empty one has some KB, and pip finds there what the real one has.
 
+A node whose machine comes and goes joins a head once. When it ends, drained or crashed, Ray's
+autoscaler wishes for its machine no more, and that takes a while to end: until then the node must
+not come back, or jobs would go to it. Only another head takes it in again.
+
 This module is a file of every node, wherever that runs, and needs nothing beside it but Ray.
 """
 
 import contextlib
 import os
 import shutil
+import socket
 import sys
 import sysconfig
 import threading
@@ -29,9 +34,14 @@ HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a
 FILE = "ray_start.py"
 MODULES = "PYTHONPATH"
 NODE_PROVIDER = "node_provider.py"  # beside this file
+JOINS_ONCE = {"TRAINYARD_JOINS_ONCE": "1"}  # of a node whose machine comes and goes
+JOINED = "joined"  # file in the node's --temp-dir, with the session of the head that it joined
+LATEST = "session_latest"  # link there that Ray makes
 ENVIRONMENT = "python"  # folder of the empty environment, in the node's --temp-dir
 RAYLET = "raylet"
 POLL_SECONDS = 1.0
+AGAIN_SECONDS = 30.0
+CONNECT_SECONDS = 3.0
 # For Ray, which says more of a crash, and then ends by itself.
 GRACE_SECONDS = 3.0
 
@@ -57,6 +67,12 @@ def begin(parameters: Any, _head: bool) -> None:
         os.environ.pop(name, None)
     if sys.prefix != sys.base_prefix:  # else Ray makes a job's environment on top of the system's
         _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
+    if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
+        joined = Path(parameters.temp_dir, JOINED)
+        while joined.exists() and joined.read_text() == _session(sys.argv):
+            sys.stderr.write("The head has let this node go: it waits for its machine to end.\n")
+            time.sleep(AGAIN_SECONDS)
+        threading.Thread(target=_note, args=[joined], name="ray-joined", daemon=True).start()
     threading.Thread(target=_follow, name="ray-watch", daemon=True).start()
 
 
@@ -72,6 +88,29 @@ def _use_empty_environment(folder: Path) -> None:
     programs = folder / "bin"
     sys.executable = str(programs / "python")  # by which Ray starts its processes
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def _session(words: list[str]) -> str:
+    """Return the session of the head that a command line names, "" where it does not answer."""
+    address = next((w.partition("=")[2] for w in words if w.startswith("--address=")), "")
+    host, _, port = address.rpartition(":")
+    try:
+        # Ray's client would wait 40 s for a head that is gone.
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        # Not at the top: a head does without.
+        from ray import _raylet  # noqa: PLC0415
+
+        client: Any = getattr(_raylet, "GcsClient")  # noqa: B009 (types do not know it)
+        name = client(address=address).internal_kv_get(b"session_name", b"session")
+    except Exception:  # whatever Ray raises: `ray start` says it better
+        return ""
+    return (name or b"").decode()
+
+
+def _note(joined: Path) -> None:
+    while _raylet() is None:
+        time.sleep(POLL_SECONDS)
+    joined.write_text(joined.with_name(LATEST).resolve().name)
 
 
 def _follow() -> None:

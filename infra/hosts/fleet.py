@@ -11,11 +11,26 @@ from typing import Any, Protocol
 
 import pulumi
 
+from cluster.ray_node import NodeResources
 from infra.hosts.holdings import Account
 from infra.hosts.machine import Group, Machine
+from infra.node_settings import NodeGroup
 from infra.reader import Reader
 
 MAX_MACHINES = 64  # of a stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleWatch:
+    """Who on the head's machine knows whether the cluster is idle.
+
+    Attributes:
+        port: TCP port.
+        token: bearer token of those who may ask.
+    """
+
+    port: int
+    token: pulumi.Input[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +42,13 @@ class FleetArgs:
         python_environment: folder of an environment that is there, "" for none.
         resources: see Group.
         groups: the same for each group of nodes that machines name, by its name.
+        growing: the groups among them whose machines come and go.
+        wanted: numbers of the machines of those that are to be there now.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
         keep_data: whether data of the source outlives the stack.
         owner: of what is rented; "" for user and machine.
+        idle: whom machines that end themselves ask as well; None where the deadline alone counts.
     """
 
     base: str
@@ -41,6 +59,9 @@ class FleetArgs:
     keep_data: bool
     owner: str
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    growing: Sequence[NodeGroup] = ()
+    wanted: Sequence[int] = ()
+    idle: IdleWatch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +87,34 @@ class Login:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rest:
+    """Machines of a group that grows, be they there now or not; all are alike.
+
+    Attributes:
+        numbers: of the machines in the stack.
+        least: how many are always wanted.
+        resources: what the worker of each offers.
+    """
+
+    numbers: range
+    least: int
+    resources: pulumi.Input[NodeResources]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """The machines of a stack.
 
     Attributes:
-        machines: the machines, the head's first.
+        machines: the machines, the head's first; of a group that grows, those that are wanted now.
         login: how users reach them.
+        rest: the group that grows; None where all machines are always there.
         expires_at: when they end themselves, in ISO 8601; "" for never.
     """
 
     machines: Sequence[Machine]
     login: Login
+    rest: Rest | None = None
     expires_at: pulumi.Input[str] = ""
 
 
@@ -98,15 +136,29 @@ class FleetSettings(Protocol):
 
     @property
     def count(self) -> int:
-        """How many machines."""
+        """How many machines, without groups that grow."""
+        ...
+
+    def most(self, groups: Sequence[NodeGroup]) -> int:
+        """Return how many machines at most, with what groups of nodes add."""
+        ...
+
+    @property
+    def ends_itself(self) -> bool:
+        """Whether the machines have a deadline, at which they end themselves."""
+        ...
+
+    @property
+    def group_sizes(self) -> Mapping[str, int] | None:
+        """How many machines name each group of nodes; None where groups have sizes of their own."""
         ...
 
     def check_launcher(self, reader: Reader) -> None:
         """Note what keeps Ray's own launcher, which startRay = false leaves Ray to, from them."""
         ...
 
-    def check_groups(self, reader: Reader, names: Sequence[str]) -> None:
-        """Note what does not go with the groups of nodes that are set; no names where none are."""
+    def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
+        """Note what does not go with the groups of nodes that are set, if any."""
         ...
 
     def open(self, args: FleetArgs) -> Fleet:

@@ -37,6 +37,7 @@ class Machine:
 
     Attributes:
         name: of it in the stack: host-0 and so on.
+        number: the same, as a number: of its Ray worker too.
         group: that it is one of.
         identity: what another machine does not have, whatever its address: user@address, or the
             id of an instance.
@@ -55,6 +56,7 @@ class Machine:
     """
 
     name: str
+    number: int
     group: Group
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]

@@ -1,16 +1,28 @@
-"""A node provider for Ray's autoscaler: nodes are programs of the stack's supervisord.
+"""A node provider for Ray's autoscaler: nodes are programs of supervisord, here or elsewhere.
 
 All of them are declared there, and supervisord alone knows which run. Nothing is kept here, so
 whoever is killed at whatever moment, no node is lost or started twice.
+
+On the head's machine supervisord is asked itself; on another one the switch beside it
+(node_switch.py) is. A machine that does not answer is not there: its node counts as ended, and
+another one is started in its place.
 
 This module is a file of the head, and needs nothing beside it but Ray and supervisor. Ray's
 autoscaler imports it.
 """
 
 import contextlib
+import http.client
+import itertools
+import json
 import threading
+import time
+import urllib.error
+import urllib.request
 import xmlrpc.client
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from ray.autoscaler import tags
@@ -19,6 +31,46 @@ from ray.autoscaler.node_provider import NodeProvider
 from supervisor.xmlrpc import SupervisorTransport
 
 HERE = ("STARTING", "RUNNING", "BACKOFF", "STOPPING")  # states of a program that has processes
+ANSWER_SECONDS = 3.0  # for the answer of a switch
+RESTART_SECONDS = 5.0  # of a switch that was killed: until then its machine refuses connections
+SILENT_SECONDS = 15.0  # until a machine that did not answer is asked again: each try takes time
+ANSWER_BYTES = 1024
+ASKED_AT_ONCE = 32
+
+
+class Switch:
+    """What starts and stops the node of another machine.
+
+    Args:
+        url: of its switch.
+        token: that it wants.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url, self._token = url, token
+        self._silent_until = 0.0
+        # A proxy of the user's is none for the machines of the stack.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(self, method: str, action: str) -> str:
+        """Return the node's state after an action; "" if the machine does not answer."""
+        headers = {"Authorization": f"Bearer {self._token}"}
+        url = f"{self._url}/{action}"
+        request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310
+        begun = time.monotonic()
+        while time.monotonic() >= self._silent_until:
+            try:
+                with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
+                    return str(json.loads(answer.read(ANSWER_BYTES))["state"])
+            except (OSError, http.client.HTTPException, LookupError, ValueError) as error:
+                refused = isinstance(error, urllib.error.URLError) and isinstance(
+                    error.reason, ConnectionRefusedError
+                )
+                if refused and time.monotonic() - begun < RESTART_SECONDS:
+                    time.sleep(0.2)
+                else:
+                    self._silent_until = time.monotonic() + SILENT_SECONDS
+        return ""
 
 
 class Provider(NodeProvider):
@@ -26,7 +78,8 @@ class Provider(NodeProvider):
 
     Args:
         provider_config: `supervisor`, the folder of supervisord; `head`, name and type of the head;
-            `nodes`, types of the workers by name.
+            `nodes`, types of the workers by name; of workers on other machines `switches`, URLs by
+            name, and `token`, the file with their token.
         cluster_name: of the cluster.
     """
 
@@ -37,6 +90,10 @@ class Provider(NodeProvider):
         self._types = {self._head: head_type, **self._workers}
         # Ray starts nodes in several threads, and two must not choose the same.
         self._choosing = threading.Lock()
+        switches: dict[str, str] = provider_config.get("switches", {})
+        token = Path(provider_config["token"]).read_text() if switches else ""
+        self._switches = {name: Switch(url, token) for name, url in switches.items()}
+        self._asking = ThreadPoolExecutor(ASKED_AT_ONCE)
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
         """Return the names of the nodes that have processes."""
@@ -46,7 +103,7 @@ class Provider(NodeProvider):
 
     def is_running(self, node_id: str) -> bool:
         """Return whether a node has processes; whether Ray runs there, Ray knows."""
-        return node_id == self._head or self._states().get(node_id) in HERE
+        return node_id == self._head or self._state(node_id) in HERE
 
     def is_terminated(self, node_id: str) -> bool:
         """Return whether a node has none."""
@@ -81,7 +138,7 @@ class Provider(NodeProvider):
         """Start nodes of a type.
 
         Raises:
-            NodeLaunchException: fewer are free.
+            NodeLaunchException: fewer are free, or answer.
         """
         wanted = tags_[tags.TAG_RAY_USER_NODE_TYPE]
         with self._choosing:
@@ -91,16 +148,17 @@ class Provider(NodeProvider):
                 for name, kind in self._workers.items()
                 if kind == wanted and states.get(name) not in (None, *HERE)
             ]
-            for name in free[:count]:
-                with self._supervisor() as supervisor:
-                    supervisor.startProcess(name, False)
-        if len(free) < count:
+            started = len([*itertools.islice(filter(self._start, free), count)])
+        if started < count:
             raise NodeLaunchException(
-                "all nodes are in use", f"{len(free)} of {count} nodes of {wanted} are free", None
+                "no node is free", f"{started} of {count} nodes of {wanted} were started", None
             )
 
     def terminate_node(self, node_id: str) -> None:
-        """Stop a node; one that has ended is left at that."""
+        """Stop a node; one that has ended, or whose machine is gone, is left at that."""
+        if node_id in self._switches:
+            self._switches[node_id].ask("POST", "stop")
+            return
         with contextlib.suppress(xmlrpc.client.Fault), self._supervisor() as supervisor:
             supervisor.stopProcess(node_id, False)
 
@@ -109,7 +167,27 @@ class Provider(NodeProvider):
         """Return the configuration as it is."""
         return cluster_config
 
+    def _start(self, name: str) -> bool:
+        if name in self._switches:
+            return self._switches[name].ask("POST", "start") in HERE
+        with self._supervisor() as supervisor:
+            return bool(supervisor.startProcess(name, False))
+
+    def _state(self, name: str) -> str | None:
+        if name in self._switches:
+            return self._switches[name].ask("GET", "state")
+        return self._local().get(name)
+
     def _states(self) -> dict[str, str]:
+        """Return the states of all nodes whose machines answer."""
+        asked = {
+            name: self._asking.submit(switch.ask, "GET", "state")
+            for name, switch in self._switches.items()
+        }
+        found = {name: answer.result() for name, answer in asked.items()}
+        return self._local() | {name: state for name, state in found.items() if state}
+
+    def _local(self) -> dict[str, str]:
         with self._supervisor() as supervisor:
             return {each["name"]: each["statename"] for each in supervisor.getAllProcessInfo()}
 

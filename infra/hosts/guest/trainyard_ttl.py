@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Ends this rented machine at its deadline; cron runs it each minute, as root.
+"""Ends this rented machine at its deadline, or when idle; cron runs it each minute, as root.
 
-Reads /etc/trainyard/ttl.json: deadline (seconds since 1970), apiUrl, apiKey, instanceId. Warns
-everybody who is logged in, and in the log, before. It has the standard library only.
+Reads /etc/trainyard/ttl.json: deadline (seconds since 1970), apiUrl, apiKey, instanceId, and with
+idleEndMinutes also idle: url and token of who knows whether the cluster is idle
+(cluster/idle_watch.py), and last, whether this is the machine that it runs on. Without an answer
+the deadline counts. Warns everybody who is logged in, and in the log, before. It has the standard
+library only.
 """
 
 import json
@@ -13,10 +16,14 @@ import urllib.error
 import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 SETTINGS = Path("/etc/trainyard/ttl.json")
 WARNED = Path("/run/trainyard-ttl")  # minutes of the last warning
 LOG = Path("/var/log/trainyard-ttl.log")
+ENDING = Path("/run/trainyard-ttl-ending")  # the cluster is idle: who knew may be gone by now
+IDLE_WARNED = Path("/run/trainyard-ttl-idle")
+IDLE_WARN_SECONDS = 300
 WARN_MINUTES = (5, 10, 30, 60)
 REQUEST_SECONDS = 30
 
@@ -27,8 +34,39 @@ def main() -> int:
         return 0
     settings = json.loads(SETTINGS.read_text())
     left = settings["deadline"] - time.time()
-    if left > 0:
-        return warn(left / 60)
+    if left <= 0:
+        return end(settings, "the time of this machine is over")
+    if ENDING.exists() or is_over(settings.get("idle")):
+        ENDING.touch()
+        return end(settings, "the cluster is idle")
+    return warn(left / 60)
+
+
+def is_over(idle: "dict[str, Any] | None") -> bool:
+    """Ask whether the cluster is idle for long enough; say so some minutes before."""
+    if not idle:
+        return False
+    try:
+        request = urllib.request.Request(  # noqa: S310 (written by the stack)
+            idle["url"], headers={"Authorization": f"Bearer {idle['token']}"}
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=REQUEST_SECONDS) as answer:
+            found = json.load(answer)
+        over, ends_in = found["end_head" if idle["last"] else "end"], found["ends_in"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False  # what cannot be read counts as active
+    if ends_in is None or ends_in > IDLE_WARN_SECONDS:
+        IDLE_WARNED.unlink(missing_ok=True)
+    elif not IDLE_WARNED.exists():
+        minutes = max(0, ends_in) / 60
+        say(f"the cluster is idle and ends in {minutes:.0f} minutes: train keep 2h puts it off")
+        IDLE_WARNED.touch()
+    return over is True
+
+
+def end(settings: "dict[str, Any]", why: str) -> int:
+    """Terminate this machine."""
     request = urllib.request.Request(  # noqa: S310 (written by the stack)
         f"{settings['apiUrl']}/api/v1/instance-operations/terminate",
         data=json.dumps({"instance_ids": [settings["instanceId"]]}).encode(),
@@ -39,7 +77,7 @@ def main() -> int:
     )
     try:
         with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:  # noqa: S310
-            say(f"the time of this machine is over: terminating it ({answer.status})")
+            say(f"{why}: terminating it ({answer.status})")
     except urllib.error.HTTPError as error:
         say(f"this machine cannot be terminated ({error.code}); trying again in a minute")
         return 1

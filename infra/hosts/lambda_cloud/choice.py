@@ -84,7 +84,8 @@ class InstanceRequest:
         candidates: (type, region) in order of preference; region "" for any.
         gpus: at least so many in an instance; used where there are no candidates.
         gpu_memory_gib: at least so much on each GPU; used where there are no candidates.
-        count: instances.
+        count: instances, at most.
+        least: instances, at least; 0 where there are never fewer.
         max_hourly_cost: bound of $/h for all instances, 0 for none.
         budget: bound of $ for all instances over the stack's time to live, 0 for none.
         ttl_hours: the stack's time to live, 0 for none.
@@ -95,6 +96,7 @@ class InstanceRequest:
     gpus: int = 0
     gpu_memory_gib: int = 0
     count: int = 1
+    least: int = 0
     max_hourly_cost: float = 0.0
     budget: float = 0.0
     ttl_hours: float = 0.0
@@ -113,6 +115,7 @@ class InstanceRequest:
             gpus=int(need.get("gpus", 0)),
             gpu_memory_gib=int(need.get("gpuMemoryGib", 0)),
             count=int(props["count"]),
+            least=int(props.get("least") or 0),
             max_hourly_cost=float(props["maxHourlyCost"] or 0),
             budget=float(props["budget"] or 0),
             ttl_hours=float(props["ttlHours"] or 0),
@@ -146,21 +149,35 @@ class InstanceRequest:
         """Return why so many instances at this price exceed a bound, "" when they do not."""
         hourly = price * self.count
         if self.max_hourly_cost and hourly > self.max_hourly_cost:
-            return f"{hourly:.2f} $/h is above maxHourlyCost {self.max_hourly_cost:g}"
+            return f"{self._of_all}{hourly:.2f} $/h is above maxHourlyCost {self.max_hourly_cost:g}"
         total = hourly * self.ttl_hours
         if self.budget and total > self.budget:
-            return f"{total:.2f} $ for {self.ttl_hours:g} h is above budget {self.budget:g}"
+            return (
+                f"{self._of_all}{total:.2f} $ for {self.ttl_hours:g} h is above budget "
+                f"{self.budget:g}"
+            )
         return ""
 
     def describe(self, pick: Pick) -> str:
         """Return one line on a choice and what it costs."""
-        hourly = pick.price * self.count
+        hourly, grows = pick.price * self.count, 0 < self.least < self.count
         text = f"{self.count} x {pick}: {hourly:.2f} $/h"
+        if grows:
+            text = (
+                f"{self.least} to {self.count} x {pick}: {pick.price * self.least:.2f} to "
+                f"{hourly:.2f} $/h"
+            )
         if self.ttl_hours:
-            text += f", {hourly * self.ttl_hours:.2f} $ for the stack's {self.ttl_hours:g} h"
+            most = "at most " if grows else ""
+            text += f", {most}{hourly * self.ttl_hours:.2f} $ for the stack's {self.ttl_hours:g} h"
         if self.budget:
             text += f" (budget {self.budget:g} $)"
         return text
+
+    @property
+    def _of_all(self) -> str:
+        """What is counted in a bound, where that is not what there is at first."""
+        return f"all {self.count} that there may be: " if 0 < self.least < self.count else ""
 
     def _is_enough(self, type_: str, gpus: int, gpu_description: str) -> bool:
         if ARM.search(type_) or gpus < self.gpus:

@@ -104,6 +104,7 @@ class DeadlineProvider(HostProvider):
             "apiUrl": url,
             "apiKey": key,
             "instanceId": props["machine"],
+            **({"idle": props["idle"]} if "idle" in props else {}),
         }
         run(Connection.of(props["host"]), WRITE, stdin=json.dumps(settings), seconds=CALL_SECONDS)
         salt = secrets.token_hex(SALT_BYTES)
@@ -136,7 +137,10 @@ class Deadline(dynamic.Resource, module="lambda", name="Deadline"):
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare an end from host (as its admin), machine (its id) and at (ISO 8601)."""
+        """Declare an end from host (as its admin), machine (its id) and at (ISO 8601).
+
+        With idle (url, token, last) the machine also ends when whoever is asked there says so.
+        """
         # Whoever reads the salt could try keys; nobody has to.
         marked = pulumi.ResourceOptions(additional_secret_outputs=["salt"])
         super().__init__(

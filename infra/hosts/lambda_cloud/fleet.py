@@ -1,17 +1,21 @@
 """Rented machines as hosts of a stack: their resources in the account, and how to reach them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pulumi
 
-from cluster.inputs import lift
+from cluster.inputs import join, lift
+from cluster.ray_node import NodeResources
 from infra.hosts import cloud_init, local
-from infra.hosts.fleet import Declared, FleetArgs, Login
+from infra.hosts.fleet import Declared, FleetArgs, IdleWatch, Login, Rest
 from infra.hosts.host_key import HostKey
 from infra.hosts.lambda_cloud import identity
+from infra.hosts.lambda_cloud.choice import Pick
 from infra.hosts.lambda_cloud.deadline import Deadline, after
 from infra.hosts.lambda_cloud.resources import (
     Account,
@@ -25,6 +29,7 @@ from infra.hosts.lambda_cloud.resources import (
 from infra.hosts.lambda_cloud.settings import INSTANCE, LambdaCloud
 from infra.hosts.machine import Group, Machine
 from infra.hosts.reachable import Reachable
+from infra.node_settings import NodeGroup, worker_on
 
 SSH_PORT = 22
 NOT_HOSTNAME = re.compile(r"[^a-z0-9-]+")
@@ -35,7 +40,7 @@ class LambdaFleet:
     """The machines that a stack rents.
 
     Attributes:
-        groups: all of them in one.
+        groups: those that are always there, then those of a group that grows, if any.
     """
 
     groups: Sequence[Group]
@@ -55,14 +60,19 @@ class LambdaFleet:
             count=cloud.instances,
             resources=args.resources,
         )
-        self.groups = [self._group]
+        self._rest = [
+            replace(self._group, count=group.count, resources=group.fields, label=group.name)
+            for group in args.growing
+        ]
+        self.groups = [self._group, *self._rest]
 
     def declare(self) -> Declared:
         """Declare instances, and what they need in the account."""
-        rental = Rental("lambda", self._cloud, self._group, self._args)
+        rental = Rental("lambda", self._cloud, self.groups, self._args)
         return Declared(
             machines=rental.machines,
             login=Login(key_file=str(rental.key_file), hands_out_key=True),
+            rest=rental.rest,
             expires_at=rental.expires_at,
         )
 
@@ -71,12 +81,14 @@ class Rental(pulumi.ComponentResource):
     """The instances of a stack, and what they need in the account.
 
     Attributes:
-        machines: the instances, the head's first.
+        machines: the instances that are wanted now, the head's first.
+        rest: the group that grows; None where there is none.
         key_file: private key that the account's key belongs to.
         expires_at: when they end themselves, in ISO 8601; "" for never.
     """
 
     machines: list[Machine]
+    rest: Rest | None = None
     key_file: Path
     expires_at: pulumi.Output[str]
 
@@ -84,7 +96,7 @@ class Rental(pulumi.ComponentResource):
         self,
         name: str,
         cloud: LambdaCloud,
-        group: Group,
+        groups: Sequence[Group],
         args: FleetArgs,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -93,19 +105,22 @@ class Rental(pulumi.ComponentResource):
         Args:
             name: of the component.
             cloud: what is to be rented.
-            group: the same, as all sources have it.
+            groups: the same, as all sources have it: those that are always there, then others.
             args: what the stack asks of it.
             opts: of the component.
         """
         super().__init__("trainyard:lambda:Fleet", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
+        always, most = groups[0].count, sum(group.count for group in groups)
         account = Account(f"{name}-account", child)
         choice = Choice(
             f"{name}-choice",
             {
                 "stackId": account.stackId,
-                **group.type,
-                "count": group.count,
+                **groups[0].type,
+                # Bounds hold for as many as there may ever be.
+                "count": most,
+                **_least(always, args.growing),
                 "maxHourlyCost": cloud.max_hourly_cost,
                 "budget": cloud.budget,
                 "ttlHours": cloud.ttl_hours,
@@ -149,72 +164,104 @@ class Rental(pulumi.ComponentResource):
             owner=local.owner(args.owner),
             backend=account.backendId,
         )
-        host_keys: list[HostKey] = []
-        instances: list[Instance] = []
-        for index in range(group.count):
-            host_key = HostKey(f"{name}-host-key-{index}", child)
-            host_keys.append(host_key)
-            instances.append(
-                Instance(
-                    f"{name}-instance-{index}",
-                    {
-                        "stackId": account.stackId,
-                        "name": f"{pulumi.get_project()}-{pulumi.get_stack()}-{index}",
-                        "node": index,
-                        "count": group.count,
-                        "choices": choice.choices,
-                        "sshKeyName": key.name,
-                        "hostname": _hostname(pulumi.get_stack(), index),
-                        "tags": shared,
-                        "firewallRulesetIds": firewall.ids,
-                        "fileSystemMounts": mounts,
-                        "userData": _user_data(host_key, key),
-                        "ttlHours": cloud.ttl_hours,
-                    },
-                    child,
-                )
+        host_keys: dict[int, HostKey] = {}
+        instances: dict[int, Instance] = {}
+        for index in (*range(always), *args.wanted):
+            host_keys[index] = HostKey(f"{name}-host-key-{index}", child)
+            instances[index] = Instance(
+                f"{name}-instance-{index}",
+                {
+                    "stackId": account.stackId,
+                    "name": f"{pulumi.get_project()}-{pulumi.get_stack()}-{index}",
+                    "node": index,
+                    "count": most,
+                    "choices": choice.choices,
+                    "sshKeyName": key.name,
+                    "hostname": _hostname(pulumi.get_stack(), index),
+                    "tags": shared,
+                    "firewallRulesetIds": firewall.ids,
+                    "fileSystemMounts": mounts,
+                    "userData": _user_data(host_keys[index], key),
+                    "ttlHours": cloud.ttl_hours,
+                },
+                child,
             )
-        active = Active(
-            f"{name}-active",
-            {
-                "instanceIds": [instance.id for instance in instances],
-                "timeoutMinutes": cloud.boot_timeout_minutes,
-            },
-            child,
-        )
+
+        def await_active(suffix: str, numbers: Sequence[int]) -> Active:
+            return Active(
+                f"{name}-active{suffix}",
+                {
+                    "instanceIds": [instances[number].id for number in numbers],
+                    "timeoutMinutes": cloud.boot_timeout_minutes,
+                },
+                child,
+            )
+
+        together = await_active("", range(always))
+        # One that comes late, or not at all, holds up no other.
+        alone = {number: await_active(f"-{number}", [number]) for number in args.wanted}
         self.machines = [
             self._machine(
-                f"{group.name}-{index}",
-                group,
+                number,
+                groups[int(number >= always)],
                 instance,
-                host_key,
-                active,
+                host_keys[number],
+                alone.get(number, together),
                 key,
                 args,
                 timeout=cloud.boot_timeout_minutes,
             )
-            for index, (instance, host_key) in enumerate(zip(instances, host_keys, strict=True))
+            for number, instance in instances.items()
         ]
         self.expires_at = pulumi.Output.from_input("")
         if cloud.ttl_hours:
-            for index, instance in enumerate(instances):
-                Deadline(
-                    f"{name}-deadline-{index}",
-                    {
-                        "host": {**self.machines[index].connection, "user": cloud_init.ADMIN},
-                        "machine": instance.id,
-                        "at": lift(lambda at: after(at, cloud.ttl_hours), instance.launchedAt),
-                    },
-                    self.machines[index].options(self),
-                )
-            self.expires_at = pulumi.Output.all(*[i.launchedAt for i in instances]).apply(
+            launched = [instances[number].launchedAt for number in range(always)]
+            self.expires_at = pulumi.Output.all(*launched).apply(
                 lambda known: after(min(known), cloud.ttl_hours)
+            )
+            for machine in self.machines:
+                instance = instances[machine.number]
+                own = lift(lambda at: after(at, cloud.ttl_hours), instance.launchedAt)
+                Deadline(
+                    f"{name}-deadline-{machine.number}",
+                    {
+                        "host": {**machine.connection, "user": cloud_init.ADMIN},
+                        "machine": instance.id,
+                        # What comes later ends with the stack: without a head it is of no use.
+                        "at": own if machine.number < always else self.expires_at,
+                        **self._idle(args.idle, machine, several=most > 1),
+                    },
+                    machine.options(self),
+                )
+        for grown in args.growing:
+            first = instances[0]
+            self.rest = Rest(
+                numbers=range(always, most),
+                least=grown.growth.least if grown.growth else 0,
+                resources=lift(
+                    partial(_offered, grown), choice.choices, first.instanceType, first.region
+                ),
             )
         self.register_outputs({"expires_at": self.expires_at})
 
+    def _idle(
+        self, idle: IdleWatch | None, machine: Machine, *, several: bool
+    ) -> dict[str, pulumi.Input[Any]]:
+        """Return what the timer of a machine is to ask, nothing where the deadline alone counts."""
+        if idle is None:
+            return {}
+        # On several machines services that others use listen on the head's address only.
+        address = self.machines[0].address if several else "127.0.0.1"
+        known = {
+            "url": join("http://", address, f":{idle.port}/verdict"),
+            "token": idle.token,
+            "last": machine.number == 0,
+        }
+        return {"idle": pulumi.Output.secret(known)}
+
     def _machine(
         self,
-        name: str,
+        number: int,
         group: Group,
         instance: Instance,
         host_key: HostKey,
@@ -224,6 +271,7 @@ class Rental(pulumi.ComponentResource):
         *,
         timeout: int,
     ) -> Machine:
+        name = f"{group.name}-{number}"
         addresses = pulumi.Output.all(active.addresses, instance.id).apply(
             lambda known: known[0][known[1]]
         )
@@ -249,6 +297,7 @@ class Rental(pulumi.ComponentResource):
         )
         return Machine(
             name=name,
+            number=number,
             group=group,
             identity=instance.id,
             connection=connection,
@@ -264,6 +313,32 @@ class Rental(pulumi.ComponentResource):
             after=[reachable],
             part_of=instance,
         )
+
+
+def _least(always: int, growing: Sequence[NodeGroup]) -> dict[str, int]:
+    """Return how many instances there are at least, where that is not how many there may be."""
+    kept = [group.growth.least for group in growing if group.growth]
+    return {"least": always + sum(kept)} if kept else {}
+
+
+def _offered(
+    group: NodeGroup, choices: Sequence[Mapping[str, Any]], instance_type: str, region: str
+) -> NodeResources:
+    """Return what the worker of each instance of a group offers.
+
+    It has to be known before there is one, and the same once it is there: Ray starts another node
+    for what the first one turns out to have no room for. So the instance is not asked.
+
+    Args:
+        group: the group.
+        choices: of a Choice.
+        instance_type: of the stack's first instance; the others are like it.
+        region: where that is.
+    """
+    same = [c for c in choices if (c["instanceType"], c["region"]) == (instance_type, region)]
+    pick = Pick.of_props((same or choices)[0])
+    offered = worker_on(group.name, group.fields, pick.vcpus, pick.memory_mib, pick.gpus)
+    return replace(offered, growth=group.growth, hourly_cost=pick.price)
 
 
 def _hostname(stack: str, index: int) -> str:

@@ -47,7 +47,7 @@ class Choice(dynamic.Resource, module="lambda", name="Choice"):
         regions: of all choices.
         instanceType: of the first choice, as the rest.
         region: its region.
-        hourlyCost: $/h for all instances.
+        hourlyCost: $/h for as many instances as there may be.
         gpus: of one instance.
         gpuDescription: model and memory of its GPUs.
         vcpus: of one instance.
@@ -70,9 +70,9 @@ class Choice(dynamic.Resource, module="lambda", name="Choice"):
         Args:
             name: of the resource.
             props: stackId; either candidates (a list of type and region, "" for any) or need (gpus
-                and gpuMemoryGib, each at least so many); count of instances; maxHourlyCost ($/h),
-                budget ($) and ttlHours, 0 for none; needFirewall to leave out regions that apply no
-                rules.
+                and gpuMemoryGib, each at least so many); count of instances at most, and least
+                where there may be fewer; maxHourlyCost ($/h), budget ($) and ttlHours, 0 for none;
+                needFirewall to leave out regions that apply no rules.
             opts: of the resource.
         """
         outputs = dict.fromkeys(Choice.__annotations__)

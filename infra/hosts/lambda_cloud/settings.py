@@ -10,6 +10,7 @@ from typing import Any
 
 from infra.hosts.fleet import MAX_MACHINES, Cloud, Fleet, FleetArgs, Source
 from infra.hosts.holdings import Account
+from infra.node_settings import GROUPS, NodeGroup
 from infra.reader import Reader
 from infra.setting_fields import amount, known, text, whole
 
@@ -55,8 +56,22 @@ class LambdaCloud:
 
     @property
     def count(self) -> int:
-        """How many machines."""
+        """How many machines are always there."""
         return self.instances
+
+    def most(self, groups: Sequence[NodeGroup]) -> int:
+        """How many there may be."""
+        return self.instances + sum(group.count for group in groups if group.growth)
+
+    @property
+    def ends_itself(self) -> bool:
+        """With ttlHours each instance has a timer, and the key to end itself."""
+        return self.ttl_hours > 0
+
+    @property
+    def group_sizes(self) -> None:
+        """Instances name no groups: these have sizes of their own."""
+        return
 
     def check_launcher(self, reader: Reader) -> None:
         """Note a key of the account that Ray's own launcher would make readable."""
@@ -66,12 +81,20 @@ class LambdaCloud:
             action = f"remove {SETTING}.ttlHours or startRay"
             reader.fault("startRay", "false", bound, action)
 
-    def check_groups(self, reader: Reader, names: Sequence[str]) -> None:
-        """Note groups: all instances are alike."""
-        if names:
-            bound = f"is for workers that differ, and all {self.count} instances are alike"
-            action = "remove it, and set worker to what each offers"
-            reader.fault("nodeGroups", ", ".join(names), bound, action)
+    def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
+        """Note what is not one group that grows: all instances are alike."""
+        for group in groups:
+            if not group.growth:
+                bound = "needs max: rented machines that are always there are its instances"
+                action = f"set max in place of count, or set {SETTING}.instances"
+                reader.fault(f"{GROUPS}.{group.name}", group.count, bound, action)
+        if len(groups) > 1:
+            names = ", ".join(group.name for group in groups)
+            bound = "must be one group: all instances of a stack are alike"
+            reader.fault(GROUPS, names, bound, "keep one of them")
+        if groups and (most := self.most(groups)) > MAX_MACHINES:
+            bound = f"must be {MAX_MACHINES} at most, {SETTING}.instances and max together"
+            reader.fault(GROUPS, f"{most} machines", bound, "lower max")
 
     def open(self, args: FleetArgs) -> Fleet:
         """Return the machines that are to be rented."""

@@ -52,7 +52,7 @@ class SshFleet:
         self.groups = list(groups.values())
         self._login = Login(key_file=str(args.key_file or ""), hands_out_key=False)
         self._machines = [
-            _machine(f"host-{index}", groups[host.group], host, connection, facts, args)
+            _machine(index, groups[host.group], host, connection, facts, args)
             for index, (host, (connection, facts)) in enumerate(
                 zip(hosts, _look(hosts, args), strict=True)
             )
@@ -102,10 +102,11 @@ def _look(hosts: Sequence[Host], args: FleetArgs) -> list[tuple[Connection, Fact
 
 
 def _machine(
-    name: str, group: Group, host: Host, connection: Connection, facts: Facts, args: FleetArgs
+    number: int, group: Group, host: Host, connection: Connection, facts: Facts, args: FleetArgs
 ) -> Machine:
     return Machine(
-        name=name,
+        name=f"host-{number}",
+        number=number,
         group=group,
         identity=connection.name,
         connection={

@@ -4,11 +4,13 @@ Deliberately absent: any look at a machine.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from infra.hosts.fleet import MAX_MACHINES, Fleet, FleetArgs, Source
+from infra.node_settings import GROUPS, NodeGroup
 from infra.reader import Reader
 from infra.setting_fields import known, text, whole
 
@@ -62,6 +64,20 @@ class Hosts:
         """How many machines."""
         return len(self.hosts)
 
+    def most(self, groups: Sequence[NodeGroup]) -> int:  # noqa: ARG002 (groups are of hosts)
+        """How many machines: groups add none."""
+        return self.count
+
+    @property
+    def ends_itself(self) -> bool:
+        """Not these."""
+        return False
+
+    @property
+    def group_sizes(self) -> Mapping[str, int]:
+        """How many of them name each group of nodes."""
+        return Counter(host.group for host in self.hosts)
+
     def check_launcher(self, reader: Reader) -> None:
         """Note what Ray's own launcher cannot log in to: its file has one user and no port."""
         if len({host.user for host in self.hosts}) > 1:
@@ -73,8 +89,9 @@ class Hosts:
             action = "move their SSH servers, or set startRay to true"
             reader.fault("startRay", "false", bound, action)
 
-    def check_groups(self, reader: Reader, names: Sequence[str]) -> None:
+    def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
         """Note hosts whose group is not one of those that are set, and groups without a host."""
+        names = [group.name for group in groups]
         known = f"must be one of nodeGroups: {', '.join(names)}" if names else "needs nodeGroups"
         for index, host in enumerate(self.hosts):
             if host.group not in (names or [""]):
@@ -83,7 +100,7 @@ class Hosts:
         for name in names:
             if name not in [host.group for host in self.hosts]:
                 bound = "is the group of no host"
-                reader.fault("nodeGroups", name, bound, "name it as the group of one, or remove it")
+                reader.fault(GROUPS, name, bound, "name it as the group of one, or remove it")
 
     def open(self, args: FleetArgs) -> Fleet:
         """Return the machines, after a look at each; see FleetSettings."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.feasibility import MIB, Bundle, remedy, shortfall, started
+from client.feasibility import MIB, Bundle, price, remedy, shortfall, started
 from client.outputs import Node, StackOutputs
 
 
@@ -40,6 +40,14 @@ def test_the_groups_that_have_to_be_started_are_named() -> None:
     ):
         assert shortfall(bundles, nodes) is None
         assert started(bundles, nodes) == groups
+
+
+def test_what_rented_nodes_cost_is_said_of_as_few_as_will_do() -> None:
+    rented = replace(node("a", 4), group="gpu", on_demand=True, hourly_cost=0.75)
+    nodes = (node("always", 2), *[rented] * 4)
+    for count, expected in ((1, (1, 0.75)), (3, (3, 2.25)), (4, (4, 3.0))):
+        assert price([{"CPU": 3.0}] * count, nodes, "gpu") == expected
+    assert price([{"CPU": 2.0}, {"CPU": 2.0}], nodes, "gpu") == (1, 0.75)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import pytest
 from ray._private.runtime_env import _clonevirtualenv
 
 from cluster import ray_start
+from tests.ports import free_ports
+from tests.waiting import wait_for
 
 QUICK_SECONDS = 0.1  # instead of what a node waits
 # Like `ray start --block`: it goes on when the raylet has ended in order, and collects its status.
@@ -44,7 +46,7 @@ LARGEST_COPY = 2**20  # bytes
 @pytest.fixture
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     quick, waits = re.subn(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", ray_start.text())
-    assert waits == 2
+    assert waits == 4
     (tmp_path / ray_start.FILE).write_text(quick)
     raylet = tmp_path / ray_start.RAYLET
     shutil.copy(shutil.which("sleep") or "sleep", raylet)
@@ -73,6 +75,68 @@ def test_a_node_ends_with_its_raylet(node: subprocess.Popen[str]) -> None:  # F2
     assert node.wait(30) == 1
     assert node.stderr is not None
     assert f"The raylet (process {pid}) has ended" in node.stderr.read()
+
+
+# A node whose machine comes and goes, by a head whose session a file names.
+COMES = """
+def _session(_words):
+    return open({session!r}).read()
+"""
+
+
+def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    quick = re.sub(r"(?m)^(\w+_SECONDS) = .*", rf"\1 = {QUICK_SECONDS}", ray_start.text())
+    (tmp_path / ray_start.FILE).write_text(quick + COMES.format(session=str(session)))
+    raylet = tmp_path / ray_start.RAYLET
+    shutil.copy(shutil.which("sleep") or "sleep", raylet)
+    hook = ray_start.environment(str(tmp_path / ray_start.FILE)) | ray_start.JOINS_ONCE
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", START, raylet, "collects"],
+            env=os.environ | hook,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def join(name: str) -> None:
+        """As Ray does for a node: a folder of the head's session, and a link to it."""
+        (tmp_path / name).mkdir()
+        (tmp_path / ray_start.LATEST).unlink(missing_ok=True)
+        (tmp_path / ray_start.LATEST).symlink_to(name)
+
+    started = []
+    try:
+        session.write_text("session_1")
+        join("session_1")
+        started.append(first := start())
+        assert first.stdout is not None
+        pid = int(first.stdout.readline().split()[0])
+        joined = tmp_path / ray_start.JOINED
+        wait_for("a note", lambda: joined.exists() and joined.read_text() == "session_1", 20)
+        os.kill(pid, signal.SIGTERM)  # drained, or crashed
+        assert first.wait(30) == 1
+        started.append(second := start())
+        assert second.stderr is not None
+        assert "The head has let this node go" in second.stderr.readline()
+        assert second.poll() is None
+        session.write_text("session_2")  # the head was started anew
+        assert second.stdout is not None
+        assert second.stdout.readline().strip().endswith("[]")
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def test_a_head_that_does_not_answer_has_no_session() -> None:
+    port = free_ports(1)[0]
+    assert ray_start._session(["ray", "start", f"--address=127.0.0.1:{port}"]) == ""
+    assert ray_start._session(["ray"]) == ""
 
 
 def test_a_jobs_environment_is_a_copy_of_an_empty_one_with_all_packages(  # A31, D28

@@ -4,6 +4,7 @@ It comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli); the rest 
 """
 
 import json
+import shlex
 import shutil
 import socket
 import subprocess
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.job_submission import JobSubmissionClient
 
 from client import outputs as contract
+from client.job_server import JobServer
 from client.tunnel import Tunnel
 from tests.fakes.machines import Machines
 from tests.integration.training import tiny
@@ -25,14 +28,29 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
 GROUPS: dict[str, dict[str, Any]] = {
     "cpu": {"cpus": 1},
-    "tpu": {"cpus": 1, "resources": {"TPU": 4}},
+    # Woken when a job waits for it, and parked when it is idle.
+    "tpu": {"cpus": 1, "resources": {"TPU": 4}, "idleMinutes": 0.1},
 }
 ROOT = Path(__file__).resolve().parents[4]
 TRAIN = str(Path(sys.executable).parent / "train")
 FOLDERS = "ls -d /var/tmp/trainyard-* ~ubuntu/.trainyard ~ubuntu/*.tar.gz 2>/dev/null || true"
-PROGRAMS = "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py"
+PROGRAMS = (
+    "supervisord|raylet|gcs_server|versitygw|prometheus|alertmanager|replicate.py|node_switch.py"
+)
 SERVICES = f"pgrep -u ubuntu -fa '{PROGRAMS}' || true"
 COPY = "/var/tmp/copy"
+# Needs the parked host; says so once it runs there.
+TPU_JOB = """
+import ray, time
+ray.init()
+@ray.remote(num_cpus=0, resources={"TPU": 4})
+def there(): return "woken"
+print(ray.get(there.remote()), flush=True)
+@ray.remote(num_cpus=0, resources={"TPU": 4})
+def stay(): time.sleep(%d)
+ray.get(stay.remote())
+"""
+HELD_SECONDS = 600  # longer than the test takes
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +95,48 @@ def test_a_second_up_and_a_refresh_change_nothing(on_hosts: Any) -> None:  # F20
     )
 
 
-def test_a_job_uses_both_machines_from_here(
-    on_hosts: Any, outputs_file: Path, settled: Callable[..., Any], guests: Machines
-) -> None:  # A21, C1, C5
+def _submit(outputs: contract.StackOutputs, seconds: int) -> tuple[JobSubmissionClient, str]:
+    headers = {"Authorization": f"Bearer {outputs.ray_token}"}
+    client = JobSubmissionClient(outputs.dashboard_url, headers=headers)
+    entrypoint = f"python -c {shlex.quote(TPU_JOB % seconds)}"
+    return client, client.submit_job(entrypoint=entrypoint)
+
+
+def _raylets(guests: Machines, name: str) -> list[str]:
+    return guests.exec(name, "pgrep -u ubuntu raylet", check=False).stdout.split()
+
+
+def test_a_parked_host_is_woken_for_a_job_and_parked_again(  # B1
+    on_hosts: Any,
+    outputs_file: Path,
+    settled: Callable[..., Any],
+    guests: Machines,
+    wait_for: Callable[..., Any],
+) -> None:
     outputs = contract.read(None, outputs_file)
     with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+        settled(tunnel.outputs, 2)
+        assert _raylets(guests, HOSTS[1]) == []
+        client, job = _submit(tunnel.outputs, HELD_SECONDS)
         nodes = settled(tunnel.outputs, 3)
-    addresses = {host["privateAddress"] for host in on_hosts.settings["hosts"]}
-    assert {node["node_ip"] for node in nodes} == addresses
-    groups = {node["labels"]["group"]: node for node in nodes if "group" in node["labels"]}
-    assert groups.keys() == GROUPS.keys()  # B24
-    assert groups["tpu"]["resources_total"]["TPU"] == 4
-    assert "TPU" not in groups["cpu"]["resources_total"]
+        addresses = {host["privateAddress"] for host in on_hosts.settings["hosts"]}
+        assert {node["node_ip"] for node in nodes} == addresses
+        groups = {node["labels"]["group"]: node for node in nodes if "group" in node["labels"]}
+        assert groups.keys() == GROUPS.keys()  # B24
+        assert groups["tpu"]["resources_total"]["TPU"] == 4
+        assert "TPU" not in groups["cpu"]["resources_total"]
+        raylets = _raylets(guests, HOSTS[1])
+        guests.exec(HOSTS[1], "pkill -KILL -u ubuntu -f node_switch.py")
+        assert _drift(on_hosts) == (0, {})
+        assert _raylets(guests, HOSTS[1]) == raylets  # F2
+        client.stop_job(job)
+        settled(tunnel.outputs, 2)
+    wait_for(lambda: _raylets(guests, HOSTS[1]) == [], 30)
+
+
+def test_a_job_uses_both_machines_from_here(
+    on_hosts: Any, outputs_file: Path, guests: Machines
+) -> None:  # A21, C1, C5
     done = subprocess.run(
         [
             *(TRAIN, "submit", tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
@@ -167,16 +215,19 @@ def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Ma
     assert "hosts-host-1-supervisor" in drift
     assert "hosts-host-0-supervisor" not in drift.replace("same", "")
     again = on_hosts.engine("up", "--yes").stdout
-    assert "2 create" in again, again
+    assert "3 create" in again, again
     on_hosts.engine("up", "--yes", "--expect-no-changes")
 
 
 def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
-    on_hosts: Any, guests: Machines
+    on_hosts: Any, outputs_file: Path, guests: Machines, wait_for: Callable[..., Any]
 ) -> None:
     address = on_hosts.settings["hosts"][1]["address"]
+    outputs = contract.read(None, outputs_file)
     guests.cut("stack-b")
     try:
+        with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+            job = _submit(tunnel.outputs, 0)[1]
         done = on_hosts.bench("refresh", "--yes", check=False)
         assert done.returncode == 1
         assert f"ubuntu@{address} cannot be reached by SSH" in done.stdout + done.stderr
@@ -194,6 +245,11 @@ def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
             break
         except OSError:
             time.sleep(0.1)
+    # The autoscaler went on without the host, and wakes it now.
+    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+        server = JobServer(tunnel.outputs)
+        wait_for(lambda: server.job(job).status.ended, 90)
+        assert "woken" in server.log(job)
     on_hosts.engine("up", "--yes", "--expect-no-changes")
 
 

@@ -41,6 +41,7 @@ class cuda:
 def _machine(home: Path, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": "host-0",
+        "number": 0,
         "group": Group(name="host", type={}, count=1, resources={}),
         "identity": "ada@host",
         "connection": {},

@@ -20,7 +20,7 @@ if hasattr(datetime, "UTC"):
     del datetime.UTC
 module = runpy.run_path(sys.argv[1])
 names = module["main"].__globals__
-for name, path in zip(("SETTINGS", "WARNED", "LOG"), sys.argv[2:]):
+for name, path in zip(("SETTINGS", "WARNED", "LOG", "ENDING", "IDLE_WARNED"), sys.argv[2:]):
     names[name] = pathlib.Path(path)
 sys.exit(module["main"]())
 """
@@ -32,6 +32,7 @@ class Api(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
         self.status = 200
+        self.verdict = None  # None: who watches for idleness does not answer
         self.requests = []
 
     @property
@@ -45,6 +46,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.server.requests.append((self.path, dict(self.headers), json.loads(body)))
         self.send_response(self.server.status)
         self.end_headers()
+
+    def do_GET(self):
+        allowed = self.headers["Authorization"] == "Bearer canary-idle"
+        known = self.path == "/verdict" and allowed and self.server.verdict is not None
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.server.verdict).encode())
 
     def log_message(self, *_):
         pass
@@ -66,20 +74,22 @@ class Machine:
     def __init__(self, folder, api, put_program):
         self.settings = folder / "ttl.json"
         self.log = folder / "log"
-        self._warned = folder / "warned"
+        self._own = [folder / name for name in ("warned", "log", "ending", "idle-warned")]
         self._api = api
         self._bin = folder / "bin"
         self._bin.mkdir()
         self.wall = folder / "wall"
         put_program(self._bin, "wall", f'echo "$1" >> {self.wall}')
 
-    def ends_in(self, minutes):
+    def ends_in(self, minutes, **idle):
         settings = {
             "deadline": int(time.time() + minutes * 60),
             "apiUrl": self._api.url,
             "apiKey": "canary",
             "instanceId": "i-1",
         }
+        if idle:
+            settings["idle"] = {"url": f"{self._api.url}/verdict", "token": "canary-idle"} | idle
         self.settings.write_text(json.dumps(settings))
 
     def tick(self):
@@ -87,7 +97,7 @@ class Machine:
         done = subprocess.run(
             [
                 *(sys.executable, "-I", "-c", RUN, cloud_init.SCRIPT),
-                *(self.settings, self._warned, self.log),
+                *(self.settings, *self._own),
             ],
             env={"PATH": f"{self._bin}:{os.environ['PATH']}"},
             capture_output=True,
@@ -181,6 +191,49 @@ def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):
     machine.ends_in(-1)
     assert machine.tick() == 0
     assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "last", "ends"),
+    [
+        ({"end": True, "end_head": False, "ends_in": -60}, False, True),
+        ({"end": True, "end_head": False, "ends_in": -60}, True, False),
+        ({"end": True, "end_head": True, "ends_in": -240}, True, True),
+        ({"end": False, "end_head": False, "ends_in": 0}, False, False),
+        # What cannot be read counts as active.
+        (None, False, False),
+        ({}, False, False),
+        ({"end": "yes", "end_head": "yes", "ends_in": None}, False, False),
+        ([], False, False),
+    ],
+)
+def test_an_idle_clusters_machines_end_the_heads_last(machine, api, verdict, last, ends):
+    api.verdict = verdict
+    machine.ends_in(90, last=last)
+    assert machine.tick() == 0
+    assert len(api.requests) == ends
+    if ends:
+        assert machine.said()[-1] == "the cluster is idle: terminating it (200)"
+
+
+def test_an_end_that_was_refused_is_tried_again_when_nobody_knows_any_more(machine, api):
+    api.verdict, api.status = {"end": True, "end_head": True, "ends_in": -60}, 500
+    machine.ends_in(90, last=False)
+    assert machine.tick() == 1
+    api.verdict, api.status = None, 200
+    assert machine.tick() == 0
+    assert len(api.requests) == 2
+
+
+def test_an_idle_clusters_end_is_said_once_and_anew_after_work(machine, api):
+    machine.ends_in(90, last=False)
+    for ends_in, warnings in ((400, 0), (290, 1), (230, 1), (None, 1), (250, 2)):
+        api.verdict = {"end": False, "end_head": False, "ends_in": ends_in}
+        machine.tick()
+        assert len(machine.said()) == warnings, ends_in
+    said = "the cluster is idle and ends in 5 minutes: train keep 2h puts it off"
+    assert machine.said()[0] == said
+    assert api.requests == []
 
 
 def test_it_runs_on_the_pythons_of_the_clouds_images():

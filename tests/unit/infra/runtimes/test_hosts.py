@@ -17,6 +17,7 @@ PORTS = [Port(number=8265, setting="dashboardPort"), Port(number=6379, setting="
 def _machine(index: int, **changes: Any) -> Machine:
     values: dict[str, Any] = {
         "name": f"host-{index}",
+        "number": index,
         "group": Group(name="host", type={}, count=1, resources={}),
         "identity": f"ada@h{index}",
         "connection": {
@@ -46,6 +47,7 @@ def within(recorded: Any) -> Callable[..., None]:
     def run(use: Callable[[HostsRuntime], None], machines: list[Machine], **changes: Any) -> None:
         values: dict[str, Any] = {
             "machines": machines,
+            "several": len(machines) > 1,
             "setup_commands": [],
             "ray": "2.60.0",
             "links_ray": False,
@@ -58,6 +60,7 @@ def within(recorded: Any) -> Callable[..., None]:
             "programs": {},
             "ports": PORTS[: 3 + len(machines)],
             "start_timeout": 120,
+            "drain": 60,
         }
 
         @pulumi.runtime.test

@@ -71,4 +71,5 @@ def test_relative_folders_are_refused() -> None:
             ports=[],
             store="",
             start_timeout=5,
+            drain=60,
         )

@@ -143,6 +143,19 @@ def test_what_it_costs():
     assert asked.describe(pick) == expected
 
 
+def test_what_a_group_that_grows_costs_is_what_all_of_it_costs():
+    props = PROPS | {"count": 4, "least": 1, "budget": 30, "ttlHours": 8}
+    asked = InstanceRequest.of_props(props)
+    (pick, *_), _ = choose(asked, OFFERS)
+    assert asked.describe(pick) == (
+        f"1 to 4 x {pick}: {pick.price:.2f} to {4 * pick.price:.2f} $/h, at most "
+        f"{32 * pick.price:.2f} $ for the stack's 8 h (budget 30 $)"
+    )
+    for bound in ({"maxHourlyCost": 3 * pick.price}, {"budget": 31 * pick.price}):
+        with pytest.raises(ChoiceError, match="all 4 that there may be: "):
+            choose(InstanceRequest.of_props(props | bound), OFFERS)
+
+
 def test_a_pick_survives_the_state():
     pick = choose(InstanceRequest.of_props(PROPS), OFFERS)[0][0]
     stored = {key: float(v) if isinstance(v, int) else v for key, v in pick.to_props().items()}

@@ -46,6 +46,14 @@ def calls(monkeypatch, tmp_path):
     return made
 
 
+def test_the_timer_is_told_whom_to_ask(calls):
+    idle = {"url": "http://10.0.0.1:8768/verdict", "token": "canary", "last": True}
+    made = _provider().create(PROPS | {"idle": idle}).outs
+    assert json.loads(calls[0].stdin)["idle"] == idle
+    # A state from before knows of none: the timer is told anew.
+    assert _provider().diff("i-1", {k: v for k, v in made.items() if k != "idle"}, made).changes
+
+
 def _provider(setting=None):
     provider = DeadlineProvider()
     provider.configure(SimpleNamespace(config={} if setting is None else {"lambdaApiKey": setting}))

@@ -1,0 +1,151 @@
+"""The end of rented machines when the cluster is idle: who watches, and whom the timers ask."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from access import outputs
+from cluster import idle_watch, ray_head, replicate
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Text
+from cluster.inputs import join
+from cluster.replica import source_of
+from cluster.service import HealthCheck, Port, Runtime, Service, Volume
+from cluster.stack import Stack
+from cluster.storage import Storage
+
+SERVICE = "idle-end"
+PORT = "idleEndPort"
+MINUTES = "idleEndMinutes"
+NEVER = "0"
+MODULE_FILE, REPLICATE_FILE = "idle_watch.py", "replicate.py"
+SETTINGS_FILE = "idle.json"  # a secret: it has tokens and keys
+STATE = Volume(name="state")
+STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleEndArgs:
+    """Arguments of the watch.
+
+    Attributes:
+        runtime: where it runs.
+        port: TCP port.
+        minutes: that a cluster may be idle.
+        token: of those who may ask.
+        expires_at: when the machines end in any case, in ISO 8601.
+        dashboard_port: of Ray.
+        ray_token: bearer token of every Ray endpoint.
+        storage: where jobs keep their results.
+    """
+
+    runtime: Runtime
+    port: int
+    minutes: int
+    token: pulumi.Input[str]
+    expires_at: pulumi.Input[str]
+    dashboard_port: int
+    ray_token: pulumi.Input[str]
+    storage: Storage
+
+
+class IdleEnd(pulumi.ComponentResource):
+    """The service that watches.
+
+    Attributes:
+        url: its URL, for users.
+    """
+
+    url: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: IdleEndArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:cluster:IdleEnd", name, None, opts)
+        runtime = args.runtime
+        known = pulumi.Output.all(
+            listen=runtime.listen_address(SERVICE),
+            port=args.port,
+            token=args.token,
+            idleSeconds=args.minutes * 60,
+            deadline=pulumi.Output.from_input(args.expires_at).apply(_seconds),
+            file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
+            dashboard=join("http://", runtime.address(ray_head.SERVICE, args.dashboard_port)),
+            rayToken=args.ray_token,
+            source=source_of(args.storage),
+        )
+        runtime.place(
+            Service(
+                name=SERVICE,
+                program="python",
+                arguments=[
+                    runtime.file(SERVICE, MODULE_FILE),
+                    runtime.file(SERVICE, SETTINGS_FILE),
+                ],
+                files={
+                    MODULE_FILE: Path(idle_watch.__file__).read_text(),
+                    REPLICATE_FILE: Path(replicate.__file__).read_text(),
+                },
+                secrets={SETTINGS_FILE: pulumi.Output.secret(known.apply(json.dumps))},
+                volumes=[STATE],
+                ports=[Port(number=args.port, setting=PORT)],
+                health=[HealthCheck(port=args.port, path="/health")],
+                stop_seconds=0,
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=list(args.storage.needs)),
+        )
+        self.url = pulumi.Output.concat("http://", runtime.public(SERVICE, args.port))
+        self.register_outputs({"url": self.url})
+
+
+def _seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()
+
+
+def declare(stack: Stack) -> None:
+    """Declare the watch of a stack."""
+    watch = IdleEnd(
+        SERVICE,
+        IdleEndArgs(
+            runtime=stack.runtime,
+            port=stack.port(PORT),
+            minutes=int(stack.settings.of_services[MINUTES]),
+            token=stack.idle_token,
+            expires_at=stack.expires_at,
+            dashboard_port=stack.port("dashboardPort"),
+            ray_token=stack.token,
+            storage=stack.storage,
+        ),
+    )
+    stack.outputs |= {ENDPOINT.url: watch.url, ENDPOINT.login: stack.idle_token}
+
+
+def wanted(of_services: Mapping[str, Any]) -> bool:
+    """Return whether the settings ask for an end when idle."""
+    return bool(of_services[MINUTES] != NEVER)
+
+
+ENDPOINT = Endpoint(title="ends when idle", url=outputs.IDLE_END_URL, login=outputs.IDLE_END_TOKEN)
+DESCRIPTOR = Descriptor(
+    program="python",
+    service=SERVICE,
+    declare=declare,
+    source=Source.MODULE,
+    ports=(PortSetting(key=PORT, published=False),),
+    limit=Limit(memory_mib=1024, processes=256),
+    shared=True,  # the timers of other machines ask it
+    settings={
+        MINUTES: Text(
+            pattern=r"0|[1-9]\d{0,3}",
+            bound="must be a whole number of minutes from 1 to 9999, or 0 for never",
+            action="set it so",
+            secret=False,
+        )
+    },
+    wanted=lambda settings: wanted(settings.of_services),
+    endpoints=(ENDPOINT,),
+)

@@ -1,0 +1,351 @@
+"""Says when a cluster of rented machines has been idle for so long that they end themselves.
+
+    python idle_watch.py SETTINGS
+
+It looks at jobs, served models, actors, logins and results every few seconds. What cannot be read
+counts as active, and so does a time without a look. Results that are neither pulled nor copied keep
+the machines until their deadline, for a run costs more than some hours of a machine.
+
+The machines' timers ask `GET /verdict` (infra/hosts/guest/trainyard_ttl.py), `train info` too;
+`POST /keep` puts the end off. Both need the token. The head's machine ends after the others, which
+ask it. Once it is said that the machines end, it stays said.
+
+This module is a file of a service, and needs nothing beside it but replicate.py, boto3 and psutil.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+try:
+    from cluster.replicate import CHECKPOINT, CONFIG, MANIFEST, MARK, METRICS, Place, place, records
+except ImportError:  # beside it, where the service runs
+    from replicate import (  # type: ignore[import-not-found,no-redef]
+        CHECKPOINT,
+        CONFIG,
+        MANIFEST,
+        MARK,
+        METRICS,
+        Place,
+        place,
+        records,
+    )
+
+LOOK_SECONDS = 15.0
+BLIND_SECONDS = 120.0  # without a look: what happened meanwhile is not known
+HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
+REQUEST_SECONDS = 10.0
+BODY_BYTES = 1000
+MARKS = (MARK, "pulled.json")
+LISTED = 10_000  # actors
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is set.
+
+    Attributes:
+        idle_seconds: after which the machines end.
+        deadline: when they end in any case, in seconds since 1970.
+    """
+
+    idle_seconds: float
+    deadline: float
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known; times are seconds since 1970, 0 for none.
+
+    Attributes:
+        looked: when it was looked last.
+        idle_since: the first of the looks in a row that found nothing.
+        keep_until: before that, the machines do not end.
+        ending: when it was said that they end.
+        active: why the cluster is not idle.
+    """
+
+    looked: float = 0.0
+    idle_since: float = 0.0
+    keep_until: float = 0.0
+    ending: float = 0.0
+    active: tuple[str, ...] = ()
+
+    def ends_at(self, rules: Rules) -> float:
+        """Return when the machines end if nothing happens; 0 while something does."""
+        if self.ending or not self.idle_since:
+            return self.ending
+        return max(self.idle_since + rules.idle_seconds, self.keep_until)
+
+
+def decide(before: State, active: Sequence[str], now: float, rules: Rules) -> State:
+    """Return what is known after a look.
+
+    Args:
+        before: what was known.
+        active: why the cluster is not idle, by that look.
+        now: seconds since 1970.
+        rules: what is set.
+    """
+    if before.ending:
+        return before
+    looked = replace(before, looked=now, active=tuple(active))
+    if active:
+        return replace(looked, idle_since=0.0)
+    if not before.idle_since or not 0 <= now - before.looked <= BLIND_SECONDS:
+        looked = replace(looked, idle_since=now)
+    return replace(looked, ending=now) if now >= looked.ends_at(rules) else looked
+
+
+def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
+    """Return what is known once somebody wants the machines for so long.
+
+    Raises:
+        ValueError: they end by then; the message says when.
+    """
+    if before.ending:
+        raise ValueError("the machines are ending already: make up brings others")
+    left = max(0.0, rules.deadline - now)
+    if not (math.isfinite(seconds) and 0 < seconds <= left):
+        raise ValueError(
+            f"{seconds / 60:.0f} minutes must be more than 0 and at most the {left / 60:.0f} until "
+            "the machines' deadline: raise lambdaCloud.ttlHours and run make up, or keep less"
+        )
+    return replace(before, keep_until=now + seconds)
+
+
+def verdict(state: State, now: float, rules: Rules) -> dict[str, Any]:
+    """Return the answer to who asks."""
+    ends_at = state.ends_at(rules)
+    return {
+        **asdict(state),
+        "idle_seconds": rules.idle_seconds,
+        "ends_in": ends_at - now if ends_at else None,
+        "end": bool(state.ending),
+        "end_head": bool(state.ending) and now >= state.ending + HEAD_SECONDS,
+    }
+
+
+def look(readers: Mapping[str, Callable[[], Sequence[str]]]) -> list[str]:
+    """Return why the cluster is not idle, by what each of the readers finds."""
+    found: list[str] = []
+    for what, read in readers.items():
+        try:
+            found += read()
+        except Exception as error:  # whatever it is, it is not known that nothing is there
+            found.append(f"{what} cannot be read ({error or repr(error)})")
+    return found
+
+
+class Ray:
+    """What runs on the cluster, asked of its dashboard."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url, self._token = url, token
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def jobs(self) -> list[str]:
+        """Return jobs that have not ended, those of Ray's client and of `train dev` included."""
+        return [
+            f"job {each.get('submission_id') or each.get('job_id')} is {each['status']}"
+            for each in self._ask("/api/jobs/")
+            if each["status"] in ("PENDING", "RUNNING")
+        ]
+
+    def served(self) -> list[str]:
+        """Return the applications of Ray Serve."""
+        return [
+            f"{name} is served" for name in self._ask("/api/serve/applications/")["applications"]
+        ]
+
+    def actors(self) -> list[str]:
+        """Return actors that have outlived their jobs; those of Ray itself are left out."""
+        asked = f"/api/v0/actors?detail=1&limit={LISTED}"
+        asked += "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
+        return [
+            f"actor {each['name'] or each['class_name']} lives"
+            for each in self._ask(asked)["data"]["result"]["result"]
+            if not str(each["ray_namespace"]).startswith("_")
+            and not str(each["class_name"]).startswith("_")
+        ]
+
+    def _ask(self, path: str) -> Any:
+        request = urllib.request.Request(  # noqa: S310 (written by the stack)
+            self._url + path, headers={"Authorization": f"Bearer {self._token}"}
+        )
+        with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
+            return json.load(answer)
+
+
+def logins(idle_seconds: float) -> list[str]:
+    """Return who has typed or read something at a terminal of this machine."""
+    found = []
+    for each in psutil.users():
+        terminal = Path("/dev", each.terminal or "")
+        if terminal.is_char_device() and time.time() - terminal.stat().st_atime < idle_seconds:
+            found.append(f"{each.name} is logged in at {each.terminal}")
+    return found
+
+
+def results(source: Place) -> list[str]:
+    """Return runs of which something was neither pulled nor copied."""
+    names = set(source.listed())
+    found = []
+    for run in sorted(run for run, _, rest in (n.partition("/") for n in names) if rest == CONFIG):
+        stored = {name.split("/")[1] for name in names if name.startswith(f"{run}/{CHECKPOINT}")}
+        whole = [each for each in stored if f"{run}/{each}/{MANIFEST}" in names]
+        epochs = records(_read(source, f"{run}/{METRICS}")) if f"{run}/{METRICS}" in names else 0
+        newest = {"checkpoint": max(whole, default=""), "epochs": epochs}
+        saved = [_json(_read(source, name)) for m in MARKS if (name := f"{run}/{m}") in names]
+        if (whole or epochs) and newest not in saved:
+            found.append(f"run {run} was neither pulled nor copied")
+    return found
+
+
+def _read(source: Place, name: str) -> bytes:
+    with source.opened(name) as file:
+        return file.read()
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+class Watch:
+    """The looks, and what they come to.
+
+    Args:
+        rules: what is set.
+        file: that keeps what is known, for another start of this service.
+    """
+
+    def __init__(self, rules: Rules, file: Path) -> None:
+        self._rules, self._file = rules, file
+        self._lock = threading.Lock()
+        known = _json(file.read_bytes()) if file.exists() else None
+        kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
+        self._state = State(active=("nothing was looked at yet",), **kept)
+
+    def looked(self, active: Sequence[str]) -> None:
+        """Note what a look has found."""
+        with self._lock:
+            self._set(decide(self._state, active, time.time(), self._rules))
+
+    def keep(self, seconds: float) -> None:
+        """See `keep`."""
+        with self._lock:
+            self._set(keep(self._state, seconds, time.time(), self._rules))
+
+    def verdict(self) -> dict[str, Any]:
+        """See `verdict`."""
+        return verdict(self._state, time.time(), self._rules)
+
+    def _set(self, state: State) -> None:
+        if (state.keep_until, state.ending) != (self._state.keep_until, self._state.ending):
+            draft = self._file.with_suffix(".new")
+            draft.write_text(json.dumps(asdict(state)))
+            draft.replace(self._file)
+        self._state = state
+
+
+def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
+    """Answer requests in a thread of its own."""
+
+    class Answers(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
+        def do_GET(self) -> None:
+            if self.path == "/health":
+                self._say(HTTPStatus.OK, {})
+            elif self._may():
+                known = self.path == "/verdict"
+                self._say(
+                    HTTPStatus.OK if known else HTTPStatus.NOT_FOUND,
+                    watch.verdict() if known else {},
+                )
+
+        def do_POST(self) -> None:
+            if not self._may():
+                return
+            if self.path != "/keep":
+                self._say(HTTPStatus.NOT_FOUND, {})
+                return
+            try:
+                length = min(int(self.headers["Content-Length"]), BODY_BYTES)
+                watch.keep(float(json.loads(self.rfile.read(length))["seconds"]))
+            except (ValueError, TypeError, LookupError) as error:
+                self._say(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            else:
+                self._say(HTTPStatus.OK, watch.verdict())
+
+        def _may(self) -> bool:
+            given = self.headers.get("Authorization", "")
+            if hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+                return True
+            self._say(HTTPStatus.UNAUTHORIZED, {})
+            return False
+
+        def _say(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: those who ask, ask each minute."""
+
+    server = ThreadingHTTPServer(address, Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def main(settings: Mapping[str, Any]) -> None:
+    """Look, for as long as nobody ends it.
+
+    Args:
+        settings: `listen`, `port`, `token`, `idleSeconds`, `deadline` (seconds since 1970), `file`,
+            `dashboard` and `rayToken`, `source` as replicate.py's `place` takes it.
+    """
+    rules = Rules(settings["idleSeconds"], settings["deadline"])
+    watch = Watch(rules, Path(settings["file"]))
+    serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
+    ray = Ray(settings["dashboard"], settings["rayToken"])
+    source = place(settings["source"])
+    readers: dict[str, Callable[[], Sequence[str]]] = {
+        "jobs": ray.jobs,
+        "served models": ray.served,
+        "actors": ray.actors,
+        "logins": lambda: logins(rules.idle_seconds),
+    }
+    # Last: all of the store is listed.
+    stored: dict[str, Callable[[], Sequence[str]]] = {"results": lambda: results(source)}
+    said: list[str] = []
+    while True:
+        active = look(readers) or look(stored)
+        watch.looked(active)
+        if active != said:
+            print("; ".join(active) or "idle", flush=True)  # noqa: T201 - the service's log
+        said = active
+        time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,332 @@
+"""`python -m infra.scale`: launches and ends machines of a group that grows, as Ray wishes.
+
+Ray's autoscaler on the head writes down which machines it wishes for. This asks for the wish every
+few seconds, through SSH, and runs `up` when it differs from what is there. So each machine is a
+resource of the stack like any other, and the account's key is here, not on the head.
+
+It keeps nothing: killed, it begins with an `up` that finishes what was begun.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from access import outputs
+from access.ssh import Connection, SshError
+from cluster.ssh import CommandError, run
+from infra.wishes import VARIABLE
+
+ROOT = Path(__file__).parents[1]
+POLL_SECONDS = 5.0
+CALL_SECONDS = 60.0
+AGAIN_SECONDS, AGAIN_MOST_SECONDS = 10.0, 300.0  # between attempts that fail
+TELL_SECONDS = 60.0  # between two lines on an `up` that goes on
+LAST_LINES = 12
+# Files of infra/runtimes/wish_provider.py, which imports all of Ray.
+WANTED, THERE = "wanted.json", "there.json"
+LOCKED = "locked by"  # says each engine of a stack that another operation holds
+
+
+class ScaleError(Exception):
+    """It cannot go on; the message says what to do."""
+
+
+class UnreadableError(Exception):
+    """Nothing is known now of what is wished; later it may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The group that grows, as the stack's outputs have it.
+
+    Attributes:
+        prices: $/h of each of its machines, by name of its worker.
+        there: names of those that the last `up` declared.
+        folder: with the files of the wish, on the head's machine.
+        way: to that machine.
+    """
+
+    prices: Mapping[str, float]
+    there: frozenset[str]
+    folder: str
+    way: Connection
+
+    @classmethod
+    def of(cls, known: Mapping[str, Any], stack: str) -> "Group":
+        """Return the group of a stack with these outputs.
+
+        Raises:
+            ScaleError: it has none.
+        """
+        if not known:
+            raise ScaleError(f"stack {stack!r} is not up: run `make up STACK={stack}` first")
+        if not known.get(outputs.WISHES):
+            raise ScaleError(
+                f"no group of stack {stack!r} grows on rented machines: set nodeGroups with max "
+                f"beside lambdaCloud, then run `make up STACK={stack}`"
+            )
+        nodes = [node for node in known[outputs.NODES] if node["onDemand"]]
+        return cls(
+            prices={node["name"]: float(node["hourlyCost"]) for node in nodes},
+            there=frozenset(node["name"] for node in nodes if node["there"]),
+            folder=known[outputs.WISHES],
+            way=Connection.of(known[outputs.SSH]),
+        )
+
+    def wish(self) -> list[str]:
+        """Return the names of the machines that Ray wishes for.
+
+        Raises:
+            UnreadableError: the head's machine does not say.
+        """
+        try:
+            text = self._run(f"cat {shlex.quote(f'{self.folder}/{WANTED}')}")
+            wished = [str(name) for name in json.loads(text)]
+        except CommandError:
+            raise UnreadableError("the head has not written down yet what it wishes") from None
+        except SshError as error:
+            raise UnreadableError(str(error)) from None
+        except (ValueError, TypeError):
+            raise UnreadableError(f"{WANTED} on {self.way.name} holds no wish") from None
+        if unknown := sorted({*wished} - {*self.prices}):
+            # Somebody has changed the group; the outputs are read again.
+            raise UnreadableError(f"{', '.join(unknown)}: of no group that the outputs name")
+        return wished
+
+    def tell(self, there: Collection[str]) -> None:
+        """Tell Ray which machines are there: it wishes for none of them anew while they end.
+
+        Raises:
+            UnreadableError: the head's machine does not answer.
+        """
+        path = shlex.quote(f"{self.folder}/{THERE}")
+        try:
+            self._run(f"cat > {path}.new && mv {path}.new {path}", json.dumps(sorted(there)))
+        except SshError as error:
+            raise UnreadableError(str(error)) from None
+
+    def costs(self, names: Collection[str]) -> str:
+        """Return how many machines these are, and their price."""
+        price = sum(self.prices[name] for name in names)
+        return f"{len(names)} of at most {len(self.prices)} machines, {price:.2f} $/h"
+
+    def _run(self, command: str, stdin: str = "") -> str:
+        return run(self.way, command, stdin=stdin, seconds=CALL_SECONDS)
+
+
+def steps(there: Collection[str] | None, wish: Collection[str]) -> list[list[str]]:
+    """Return the machines that each `up` is to leave there, in order, until the wish is met.
+
+    What ends goes first: where a launch finds no room, what is wished no more would stay, billed.
+
+    Args:
+        there: machines that are there, None where an `up` did not end well.
+        wish: machines that are wished.
+    """
+    if there is None:
+        return [sorted(wish)]
+    kept = {*there} & {*wish}
+    ways = [kept] if kept != {*there} else []
+    ways += [{*wish}] if kept != {*wish} else []
+    return [sorted(way) for way in ways]
+
+
+class Scaler:
+    """Meets the wishes of one stack.
+
+    Args:
+        folder: of the project.
+        stack: its name.
+    """
+
+    def __init__(self, folder: Path, stack: str) -> None:
+        self._folder, self._stack = folder, stack
+        self._group: Group | None = None
+        self._whole = False  # whether the last `up` ended well
+        self._said = ""
+        self._stopping = threading.Event()
+        self._child: subprocess.Popen[str] | None = None
+
+    def stop(self) -> None:
+        """Begin nothing more, and let the `up` in hand end its steps; at once when called again."""
+        self._stopping.set()
+        if self._child is not None:
+            self._child.send_signal(signal.SIGINT)
+
+    def run(self) -> None:
+        """Meet wishes until `stop`.
+
+        Raises:
+            ScaleError: the stack has no group that grows, or is gone.
+        """
+        again = AGAIN_SECONDS
+        while not self._stopping.is_set():
+            if self.meet():
+                again, pause = AGAIN_SECONDS, POLL_SECONDS
+            else:
+                again, pause = min(2 * again, AGAIN_MOST_SECONDS), again
+            self._stopping.wait(pause)
+        self._say("stopped")
+
+    def meet(self) -> bool:
+        """Meet the wish of now; return whether it is met.
+
+        Raises:
+            ScaleError: the stack has no group that grows, or is gone.
+        """
+        try:
+            if self._group is None:
+                self._group = Group.of(self._outputs(), self._stack)
+            return self._meet(self._group)
+        except UnreadableError as error:
+            self._say(f"nothing is changed: {error}")
+            # Whoever brought the head back may have given it another address.
+            self._group = None
+            return False
+
+    def _meet(self, group: Group) -> bool:
+        wish = group.wish()
+        for target in steps(group.there if self._whole else None, wish):
+            launched, ended = {*target} - group.there, group.there - {*target}
+            if launched or ended:
+                group.tell(group.there | launched)
+                parts = [f"launching {', '.join(sorted(launched))}"] if launched else []
+                parts += [f"ending {', '.join(sorted(ended))}"] if ended else []
+                self._say(f"{' and '.join(parts)}: then {group.costs(target)}")
+            else:
+                self._say("looking whether all is as it was left")
+            self._whole, self._group = False, None
+            if not self._up(target):
+                return False
+            group = self._group = Group.of(self._outputs(), self._stack)
+            group.tell(group.there)
+            self._whole = True
+        self._say(f"as wished: {group.costs(group.there)}")
+        return True
+
+    def _up(self, target: Sequence[str]) -> bool:
+        """Run `up`; what one machine lacks keeps no other from being finished."""
+        last = self._engine("up", os.environ | {VARIABLE: ",".join(target)})
+        if last is None or self._stopping.is_set():
+            return last is None
+        self._say("`up` failed:\n" + "\n".join(f"  {line}" for line in last))
+        if not any(LOCKED in line for line in last):
+            self._say("finishing what was launched; the rest is tried again later")
+            plain = {key: value for key, value in os.environ.items() if key != VARIABLE}
+            # A machine that came too late has been ended, and is still in the state.
+            commands = ("refresh", "up")
+            self._whole = all(self._engine(each, plain) is None for each in commands)
+        return False
+
+    def _engine(self, command: str, environment: Mapping[str, str]) -> list[str] | None:
+        """Run a command of the engine to its end; return its last lines if it failed."""
+        if self._stopping.is_set():
+            return []
+        begun = told = time.monotonic()
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "engine.launch", command, "-s", self._stack],
+            cwd=self._folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C comes through `stop`, once
+        ) as child:
+            self._child = child
+            lines: deque[str] = deque(maxlen=LAST_LINES)
+            output = child.stdout or ()
+            reader = threading.Thread(
+                target=lambda: lines.extend(line.rstrip() for line in output if line.strip())
+            )
+            reader.start()
+            while reader.is_alive():
+                reader.join(1)
+                if time.monotonic() - told > TELL_SECONDS:
+                    told = time.monotonic()
+                    self._say(
+                        f"`{command}` runs for {told - begun:.0f} s: {lines[-1] if lines else ''}"
+                    )
+        self._child = None
+        if child.returncode == 0:
+            self._say(f"`{command}` ended well after {time.monotonic() - begun:.0f} s")
+            return None
+        return list(lines)
+
+    def _outputs(self) -> dict[str, Any]:
+        """Read the outputs of the stack, {} for a stack that is not there.
+
+        Raises:
+            UnreadableError: they cannot be read now.
+        """
+        arguments = ["output", "--json", "--show-secrets", "-s", self._stack]
+        commands = [[sys.executable, "-P", "-m", "engine", "-C", str(self._folder), *arguments]]
+        if shutil.which("pulumi"):
+            commands.append(["pulumi", "stack", *arguments, "--non-interactive"])
+        said = ""
+        for command in commands:
+            done = subprocess.run(
+                command, cwd=self._folder, capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                found: dict[str, Any] = json.loads(done.stdout)
+                return found
+            said = said or done.stderr.strip()
+        raise UnreadableError(f"the outputs of stack {self._stack!r} cannot be read: {said}")
+
+    def _say(self, text: str) -> None:
+        if text != self._said:  # not again and again
+            print(f"{time.strftime('%H:%M:%S')} {self._stack}: {text}", flush=True)  # noqa: T201
+        self._said = text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 1 when the wish is not met, or cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m infra.scale", description=__doc__)
+    parser.add_argument("-s", "--stack", required=True, help="name of the stack")
+    parser.add_argument(
+        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="meet the wish of now, then end: for a schedule"
+    )
+    options = parser.parse_args(argv)
+    scaler = Scaler(options.cwd.resolve(), options.stack)
+    try:
+        with _stop_on_signal(scaler):
+            if options.once:
+                return int(not scaler.meet())
+            scaler.run()
+    except ScaleError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+@contextmanager
+def _stop_on_signal(scaler: Scaler) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: scaler.stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

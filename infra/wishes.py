@@ -1,0 +1,57 @@
+"""Which machines of a group that grows are to be there: what Ray wishes, or what is there already.
+
+Ray's autoscaler on the head writes down what it wishes (infra/runtimes/wish_provider.py).
+`python -m infra.scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
+keeps what is there: it launches no machine of such a group beyond its least, and ends none.
+"""
+
+import os
+from collections.abc import Iterable
+
+import pulumi
+
+from cluster import ray_worker
+from cluster.ray_node import Growth
+from infra import backend, states
+
+VARIABLE = "TRAINYARD_WANTED"  # names of the workers that are wanted, with commas between them
+HEAD = 0  # number of the machine that the head is on
+
+
+def wanted(numbers: range, growth: Growth) -> list[int]:
+    """Return the numbers of the machines of a group that are to be there now.
+
+    Args:
+        numbers: of all that there may be.
+        growth: of the group.
+
+    Raises:
+        pulumi.RunError: the state cannot be read; or it has no such stack, and a wish is to be met.
+    """
+    there = _there()
+    asked = os.environ.get(VARIABLE)
+    if asked is None:
+        return enough(numbers, growth.least, there)
+    if HEAD not in there:
+        raise pulumi.RunError(
+            f"{VARIABLE} is set, which only `python -m infra.scale` does, and stack "
+            f"{pulumi.get_stack()} is not up: it has no cluster that could grow. Unset it"
+        )
+    names = asked.split(",")
+    return enough(numbers, growth.least, [n for n in numbers if ray_worker.service(n) in names])
+
+
+def enough(numbers: range, least: int, wished: Iterable[int]) -> list[int]:
+    """Return those of the wished numbers that there may be, and others up to the least."""
+    found = sorted({*numbers} & {*wished})
+    others = [number for number in numbers if number not in found]
+    return sorted([*found, *others[: max(0, least - len(found))]])
+
+
+def _there() -> frozenset[int]:
+    folder = backend.project_folder()
+    try:
+        place = backend.find(folder)
+        return states.machines(folder, place, pulumi.get_project(), pulumi.get_stack())
+    except states.StateError as error:
+        raise pulumi.RunError(str(error)) from None

@@ -1,0 +1,196 @@
+"""When a cluster counts as idle, and when its machines end for that."""
+
+import http.server
+import io
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import idle_watch
+from cluster.idle_watch import HEAD_SECONDS, Ray, Rules, State, Watch, decide, keep, verdict
+from cluster.replicate import Folder
+
+RULES = Rules(idle_seconds=600, deadline=100_000)
+BUSY = ("job a is RUNNING",)
+
+
+def looks(state: State, *found: tuple[float, tuple[str, ...]]) -> State:
+    for now, active in found:
+        state = decide(state, active, now, RULES)
+    return state
+
+
+def idle(state: State, begin: float, end: float) -> State:
+    for now in range(int(begin), int(end) + 1, 15):
+        state = decide(state, (), now, RULES)
+    return state
+
+
+def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
+    state = looks(State(), (1000, BUSY), (1015, ()))
+    assert (state.idle_since, state.ends_at(RULES)) == (1015, 1615)
+    assert not idle(state, 1030, 1600).ending
+    ended = idle(state, 1030, 1615)
+    assert ended.ending == 1615
+    # The others' machines first: they ask the head's.
+    assert verdict(ended, 1616, RULES)["end"] is True
+    assert verdict(ended, 1616, RULES)["end_head"] is False
+    assert verdict(ended, 1615 + HEAD_SECONDS, RULES)["end_head"] is True
+    # Some have ended by then: it stays said.
+    assert looks(ended, (1700, BUSY)).ending == 1615
+
+
+def test_whatever_is_found_begins_the_time_anew() -> None:
+    state = idle(State(), 1000, 1585)
+    state = looks(state, (1590, BUSY))
+    assert (state.idle_since, state.ends_at(RULES)) == (0, 0)
+    assert verdict(state, 1591, RULES)["ends_in"] is None
+    assert looks(state, (1605, ())).ends_at(RULES) == 2205
+
+
+@pytest.mark.parametrize("now", [1711.0, 5000.0, 900.0])
+def test_a_time_without_a_look_counts_as_active(now: float) -> None:
+    state = idle(State(), 1000, 1590)
+    assert looks(state, (now, ())).idle_since == now  # also where the clock was set back
+
+
+def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
+    kept = keep(idle(State(), 1000, 1300), 7200, 1300, RULES)
+    assert kept.ends_at(RULES) == 8500
+    assert not idle(kept, 1315, 8485).ending
+    assert idle(kept, 1315, 8500).ending == 8500
+    for seconds in (0, -1, 98_701, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"at most the 1645 until the machines' deadline"):
+            keep(kept, seconds, 1300, RULES)
+    with pytest.raises(ValueError, match="are ending already"):
+        keep(idle(kept, 1315, 8500), 60, 8501, RULES)
+
+
+def test_what_cannot_be_read_counts_as_active() -> None:
+    def broken() -> list[str]:
+        raise OSError("no route")
+
+    found = idle_watch.look({"jobs": broken, "actors": list, "logins": lambda: ["a"]})
+    assert found == ["jobs cannot be read (no route)", "a"]
+
+
+class Dashboard(http.server.ThreadingHTTPServer):
+    """Answers as Ray's dashboard does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Reply)
+        self.says: dict[str, Any] = {}
+
+
+class Reply(http.server.BaseHTTPRequestHandler):
+    server: Dashboard
+
+    def do_GET(self) -> None:
+        known = self.server.says.get(self.path.partition("?")[0])
+        allowed = self.headers["Authorization"] == "Bearer t"
+        self.send_response(200 if known is not None and allowed else 500)
+        self.end_headers()
+        self.wfile.write(json.dumps(known).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def dashboard() -> Iterator[Dashboard]:
+    with Dashboard() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    assert "cannot be read" in idle_watch.look({"jobs": ray.jobs})[0]
+    dashboard.says["/api/jobs/"] = [
+        {"submission_id": "a", "status": "SUCCEEDED"},
+        {"submission_id": "b", "status": "PENDING"},
+        {"submission_id": None, "job_id": "02000000", "status": "RUNNING"},  # of Ray's client
+    ]
+    assert ray.jobs() == ["job b is PENDING", "job 02000000 is RUNNING"]
+    dashboard.says["/api/serve/applications/"] = {"applications": {"cats": {}}}
+    assert ray.served() == ["cats is served"]
+    actor = {"name": "", "class_name": "Counter", "ray_namespace": "x"}
+    own = {"name": "s", "class_name": "_StatsActor", "ray_namespace": "_dataset_stats_actor"}
+    dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor, own]}}}
+    assert ray.actors() == ["actor Counter lives"]
+
+
+def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
+    place = Folder(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+
+    def put(name: str, content: str = "{}") -> None:
+        place.write(name, io.BytesIO(content.encode()))
+
+    put("other/file")  # no run
+    put("failed/config.json")  # has nothing to lose
+    assert idle_watch.results(place) == []
+    put("one/config.json")
+    put("one/metrics.jsonl", '{"epoch": 0}\n')
+    put("one/checkpoint_000001/manifest.json")
+    put("one/checkpoint_000002/model.pt")  # not whole
+    said = ["run one was neither pulled nor copied"]
+    assert idle_watch.results(place) == said
+    put("one/pulled.json", '{"checkpoint": "checkpoint_000000", "epochs": 1}')
+    assert idle_watch.results(place) == said
+    put("one/replicated.json", '{"checkpoint": "checkpoint_000001", "epochs": 1}')
+    assert idle_watch.results(place) == []
+    put("one/metrics.jsonl", '{"epoch": 0}\n{"epoch": 1}\n')
+    assert idle_watch.results(place) == said
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
+
+
+def test_only_those_with_the_token_are_answered(watch: Watch) -> None:  # F33
+    server = idle_watch.serve(watch, ("127.0.0.1", 0), "canary")
+    url = f"http://127.0.0.1:{server.server_port}"
+
+    def ask(path: str, token: str = "canary", body: str | None = None) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {token}"}
+        data = None if body is None else body.encode()
+        request = urllib.request.Request(url + path, headers=headers, data=data)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    try:
+        assert ask("/health", "")[0] == 200
+        for path, body in (("/verdict", None), ("/keep", '{"seconds": 60}')):
+            assert ask(path, "x", body) == (401, {})
+        status, answer = ask("/verdict")
+        assert (status, answer["end"], answer["ends_in"]) == (200, False, None)
+        assert answer["active"] == ["nothing was looked at yet"]
+        assert ask("/keep", body='{"seconds": 1800}')[1]["keep_until"] > time.time() + 1700
+        for bad in ('{"seconds": 7200}', '{"seconds": "x"}', "{}", "[]", "no", "1" * 5000):
+            status, answer = ask("/keep", body=bad)
+            assert (status, bool(answer["error"])) == (400, True), bad
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_another_start_knows_what_was_said(watch: Watch, tmp_path: Path) -> None:
+    watch.keep(1800)
+    again = Watch(Rules(idle_seconds=60, deadline=time.time() + 3600), tmp_path / "state.json")
+    assert again.verdict()["keep_until"] == watch.verdict()["keep_until"]
+    assert again.verdict()["ends_in"] is None  # it has looked at nothing yet

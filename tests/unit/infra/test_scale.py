@@ -1,0 +1,230 @@
+"""What `infra.scale` makes of a wish; on a real cluster in tests/integration/…/test_groups.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from access.ssh import UnreachableError
+from cluster.ssh import CommandError
+from infra import scale
+from infra.scale import Scaler, steps
+from infra.wishes import VARIABLE
+from tests.waiting import wait_for
+
+SSH = {"host": "192.0.2.7", "port": 22, "user": "trainyard", "hostKey": "k", "privateKey": "p"}
+A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"
+
+
+@pytest.mark.parametrize(
+    ("there", "wish", "ways"),
+    [
+        ([], [], []),
+        ([A], [A], []),
+        ([], [A, B], [[A, B]]),
+        ([A, B], [B], [[B]]),
+        ([A, B], [B, C], [[B], [B, C]]),  # B's neighbour makes room before C is launched
+        (None, [A], [[A]]),  # what an interrupted `up` left is looked after, whatever is wished
+        (None, [], [[]]),
+    ],
+)
+def test_what_ends_goes_before_what_is_launched(
+    there: list[str] | None, wish: list[str], ways: list[list[str]]
+) -> None:
+    assert steps(there, wish) == ways
+
+
+class Stack:
+    """A stack as the command sees it: outputs, a head to ask, and `up`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there: list[str] = []
+        self.refreshed = 0
+        self.wish: Any = []
+        self.known: dict[str, Any] = {}
+        self.told: list[list[str]] = []
+        self.ups: list[list[str] | None] = []
+        self.failing: list[list[str]] = []  # last lines of the next `up`s
+        monkeypatch.setattr(scale, "run", self._ask)
+        monkeypatch.setattr(Scaler, "_engine", lambda _, command, env: self._up(command, env))
+        monkeypatch.setattr(Scaler, "_outputs", lambda _: self.known)
+        self.scaler = Scaler(Path(), "test")
+
+    def _ask(self, connection: Any, command: str, *, stdin: str = "", seconds: float) -> str:
+        assert connection.host == SSH["host"]
+        assert seconds > 0
+        if isinstance(self.wish, Exception):
+            raise self.wish
+        if command == "cat /var/tmp/ty/wishes/wanted.json":
+            return self.wish if isinstance(self.wish, str) else json.dumps(self.wish)
+        self.told.append(json.loads(stdin))
+        return ""
+
+    def _up(self, command: str, environment: dict[str, str]) -> list[str] | None:
+        if command == "refresh":
+            self.refreshed += 1
+            return None
+        asked = environment.get(VARIABLE)
+        names = None if asked is None else [name for name in asked.split(",") if name]
+        self.ups.append(names)
+        if self.failing:
+            return self.failing.pop(0)
+        self.there = self.there if names is None else names
+        self.up()
+        return None
+
+    def up(self) -> None:
+        head = {"name": "ray-head", "onDemand": False}
+        self.known = {
+            "wishes": "/var/tmp/ty/wishes",
+            "ssh": SSH,
+            "nodes": [
+                head,
+                *(
+                    {"name": n, "onDemand": True, "hourlyCost": 0.75, "there": n in self.there}
+                    for n in (A, B, C)
+                ),
+            ],
+        }
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
+    found = Stack(monkeypatch)
+    found.up()
+    return found
+
+
+def test_a_wish_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stack.scaler.meet()
+    assert stack.ups == [[]]  # the first look finishes what a killed one left
+    stack.wish = [A, B]
+    assert stack.scaler.meet()
+    assert stack.scaler.meet()
+    assert stack.ups == [[], [A, B]]
+    said = capsys.readouterr().out
+    assert "launching ray-worker-1, ray-worker-2: then 2 of at most 3 machines, 1.50 $/h" in said
+    stack.wish = [B, C]
+    assert stack.scaler.meet()
+    assert stack.ups[2:] == [[B], [B, C]]
+    # Ray hears of what is launched before it is, and of what has ended once it has.
+    assert stack.told == [[], [A, B], [A, B], [A, B], [B], [B, C], [B, C]]
+
+
+def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) -> None:
+    assert stack.scaler.meet()
+    stack.wish = [A, B]
+    stack.failing = [["error: not enough capacity"]]
+    assert not stack.scaler.meet()
+    assert stack.refreshed == 1  # a machine that came too late is ended, and in the state
+    assert stack.ups[1:] == [[A, B], None]  # a plain `up` launches nothing
+    assert stack.scaler.meet()
+    assert stack.ups[3:] == [[A, B]]
+
+
+def test_where_there_is_no_room_what_is_wished_no_more_goes_all_the_same(stack: Stack) -> None:
+    stack.there = [A]
+    stack.up()
+    stack.wish = [B]
+    stack.failing = [["error: not enough capacity"]]
+    assert not stack.scaler.meet()
+    assert stack.there == [A]
+    assert stack.scaler.meet()
+    assert stack.ups == [[B], None, [], [B]]
+
+
+def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> None:
+    stack.wish = [A]
+    stack.failing = [["error: the stack is locked by ada@lab (pid 7)"]]
+    assert not stack.scaler.meet()
+    assert stack.ups == [[A]]
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (UnreachableError("192.0.2.7 does not answer"), "192.0.2.7 does not answer"),
+        (CommandError("cat: no such file"), "the head has not written down yet"),
+        ("{", "holds no wish"),
+        ("7", "holds no wish"),
+        (["ray-worker-77"], "ray-worker-77: of no group that the outputs name"),
+    ],
+)
+def test_without_a_wish_nothing_changes(
+    stack: Stack, capsys: pytest.CaptureFixture[str], wish: Any, said: str
+) -> None:
+    stack.there = [A]
+    stack.up()
+    stack.wish = wish
+    assert not stack.scaler.meet()
+    assert not stack.scaler.meet()
+    assert stack.ups == []
+    assert capsys.readouterr().out.count(said) == 1  # not again and again
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [({}, "is not up: run `make up STACK=test` first"), ({"wishes": ""}, "no group of stack")],
+)
+def test_a_stack_that_cannot_grow_ends_it(
+    stack: Stack, capsys: pytest.CaptureFixture[str], known: dict[str, Any], said: str
+) -> None:
+    stack.known = known
+    assert scale.main(["-s", "test", "--once"]) == 1
+    assert said in capsys.readouterr().err
+    assert stack.ups == []
+
+
+ENGINE = """\
+import os, signal, sys, time
+begun = []
+signal.signal(signal.SIGINT, lambda *_: begun.append(1))
+print("Launching instance", flush=True)
+open(sys.argv[1], "w").close()
+while not begun:
+    time.sleep(0.05)
+print("finished the steps in hand", os.environ["TRAINYARD_WANTED"])
+sys.exit(1)
+"""
+
+
+def test_an_up_in_hand_finishes_its_steps_before_the_command_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "engine.py").write_text(ENGINE)
+    begun = tmp_path / "begun"
+    real = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> Any:
+        assert command[1:5] == ["-P", "-m", "engine.launch", "up"]
+        return real([sys.executable, str(tmp_path / "engine.py"), str(begun)], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    scaler = Scaler(tmp_path, "test")
+    found: list[Any] = []
+    environment = {**os.environ, VARIABLE: A}
+    thread = threading.Thread(target=lambda: found.append(scaler._engine("up", environment)))
+    thread.start()
+    wait_for("the engine", begun.exists, 20)
+    scaler.stop()
+    thread.join(20)
+    assert found == [["Launching instance", f"finished the steps in hand {A}"]]
+
+
+def test_ctrl_c_ends_the_wait_for_the_next_wish(stack: Stack) -> None:
+    stack.scaler.meet()
+    begun = time.monotonic()
+    with scale._stop_on_signal(stack.scaler):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        stack.scaler.run()
+    assert time.monotonic() - begun < scale.POLL_SECONDS
