@@ -14,9 +14,8 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import asyncssh
@@ -25,6 +24,7 @@ from access import ssh, ssh_client
 from client import parallel, ssh_key
 from client.errors import ClientError
 from client.outputs import Ssh, StackOutputs
+from client.way import Route
 
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10  # from the first packet to the login's end
@@ -37,15 +37,6 @@ RESET = struct.pack("ii", 1, 0)  # linger on, for no time: closing sends a reset
 
 class HostKeyError(ClientError):
     """The host has another key than the pinned one; trying again would be wrong."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """One service: its address here, and on the stack's host."""
-
-    service: str
-    here: str
-    there: str
 
 
 class Tunnel:
@@ -86,7 +77,7 @@ class Tunnel:
         self._open: Future[None] = Future()
         self._ended: Future[None]
 
-    def __enter__(self) -> Tunnel:
+    def __enter__(self) -> Self:
         """Connects and listens.
 
         Raises:

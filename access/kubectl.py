@@ -1,0 +1,166 @@
+"""A namespace of a Kubernetes cluster, and its services at ports of this machine by kubectl.
+
+The API itself can forward ports too, by a protocol of its own that only kubectl speaks well; who
+has a cluster has kubectl.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 20.0
+END_SECONDS = 5.0
+LOOPBACK = "127.0.0.1"
+FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
+LAST_LINES = 5
+# Becomes a program that Linux ends with the thread that started it, also when that was killed:
+# nobody would end kubectl, and what it forwards stays reachable. 1 is PR_SET_PDEATHSIG.
+TIED = (
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+class KubectlError(Exception):
+    """A service of a cluster is not reached; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A namespace of a cluster.
+
+    Attributes:
+        kubeconfig: path of the file that says how it is reached.
+        context: name of the context in that file.
+        namespace: of the stack.
+    """
+
+    kubeconfig: str
+    context: str
+    namespace: str
+
+    @classmethod
+    def of(cls, props: Mapping[str, Any]) -> Cluster:
+        """Return the cluster that the properties of a resource, or an output, hold."""
+        return cls(
+            kubeconfig=str(props["kubeconfig"]),
+            context=str(props["context"]),
+            namespace=str(props["namespace"]),
+        )
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"namespace {self.namespace} of context {self.context}"
+
+    @property
+    def kubectl(self) -> list[str]:
+        """The words with which a command for it begins."""
+        path = str(Path(self.kubeconfig).expanduser())
+        chosen = ["--kubeconfig", path, "--context", self.context]
+        return ["kubectl", *chosen, "--namespace", self.namespace]
+
+
+class Forward:
+    """A port of this machine that leads to a service, for as long as its kubectl runs.
+
+    Attributes:
+        port: of this machine.
+    """
+
+    port: int
+
+    def __init__(self, cluster: Cluster, service: str, port: int, *, local: int = 0) -> None:
+        """Begins, and returns once the port answers.
+
+        Args:
+            cluster: where the service is.
+            service: its name.
+            port: its TCP port.
+            local: port of this machine; 0 for a free one.
+
+        Raises:
+            KubectlError: kubectl is missing or ends.
+        """
+        if shutil.which("kubectl") is None:
+            raise KubectlError(
+                f"kubectl is not on PATH: it leads to the services in {cluster.name}; install it "
+                "(kubernetes.io/docs/tasks/tools)"
+            )
+        tied = [sys.executable, "-IS", "-c", TIED] if sys.platform == "linux" else []
+        target = f"{local or ''}:{port}"
+        forward = ["port-forward", "--address", LOOPBACK, f"service/{service}", target]
+        self._what = f"service {service} in {cluster.name}"
+        self._said: deque[str] = deque(maxlen=LAST_LINES)
+        self._opened = threading.Event()
+        self._found = 0
+        self._process = subprocess.Popen(
+            [*tied, *cluster.kubectl, *forward],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        threading.Thread(target=self._read, name="kubectl", daemon=True).start()
+        self._opened.wait(START_SECONDS)
+        if not self._found:
+            self.close()
+            reason = "; ".join(self._said) or f"nothing within {START_SECONDS:g} s"
+            raise KubectlError(f"{self._what} is not reached; kubectl says: {reason}")
+        self.port = self._found
+
+    def _read(self) -> None:
+        for line in self._process.stdout or ():
+            if found := FORWARDING.match(line):
+                self._found = int(found[1])
+                self._opened.set()
+            elif line.strip() and not line.startswith(("Handling connection", "Forwarding")):
+                self._said.append(line.strip())
+        self._opened.set()
+
+    def wait(self) -> str:
+        """Returns when kubectl has ended; the reason it gave."""
+        self._process.wait()
+        return "; ".join(self._said)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.terminate()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextlib.contextmanager
+def forwarded(cluster: Cluster, service: str, port: int) -> Iterator[str]:
+    """Open a port of this machine that leads to a service of a cluster.
+
+    Args:
+        cluster: where it is.
+        service: its name.
+        port: its TCP port.
+
+    Yields:
+        host:port of this machine.
+
+    Raises:
+        KubectlError: it is not reached.
+    """
+    forward = Forward(cluster, service, port)
+    try:
+        yield f"{LOOPBACK}:{forward.port}"
+    finally:
+        forward.close()

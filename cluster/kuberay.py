@@ -1,0 +1,155 @@
+"""A Ray cluster on Kubernetes, as KubeRay's operator (1.7) takes it: manifests from plain values.
+
+Deliberately absent: Pulumi, a client of Kubernetes, and what belongs to others once the cluster is
+there. `replicas` of groups that grow, and `scaleStrategy`, are the autoscaler's. Start commands,
+probes, the head's service and the autoscaler's rights are the operator's.
+
+Every pod has a network of its own, so agents and metrics have KubeRay's own ports.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from cluster import kuberay_pods, ray_node
+from cluster.kuberay_spec import RayClusterSpec, WorkerGroup
+from cluster.ray_node import MIB, NodeResources
+
+API_VERSION = "ray.io/v1"
+KIND = "RayCluster"
+TOKEN_KEY = "auth_token"  # noqa: S105 (a key of a Secret, by which KubeRay finds the token)
+RECOMMENDED = "app.kubernetes.io/"  # begin of labels that everybody is recommended to have
+CLUSTER_LABEL, TYPE_LABEL = "ray.io/cluster", "ray.io/node-type"  # KubeRay's, on each pod
+
+
+def head_service(name: str) -> str:
+    """Return the name of the service that KubeRay makes for the head of a cluster."""
+    return f"{name}-head-svc"
+
+
+def head_pods(name: str) -> dict[str, str]:
+    """Return the labels of the head's pod of a cluster."""
+    return {CLUSTER_LABEL: name, TYPE_LABEL: "head"}
+
+
+def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
+    """Return the RayCluster."""
+    found: dict[str, Any] = {
+        "rayVersion": spec.ray_version,
+        "authOptions": {"mode": "token", "secretName": spec.token_secret},
+        # Else KubeRay leaves pods as they are when their image or their settings change.
+        "upgradeStrategy": {"type": "Recreate"},
+        "headGroupSpec": {
+            "rayStartParams": {
+                **_start_parameters(spec.head),
+                "port": str(spec.ports.gcs),
+                "dashboard-port": str(spec.ports.dashboard),
+                "ray-client-server-port": str(spec.ports.client),
+            },
+            "template": kuberay_pods.head_template(spec),
+        },
+        "workerGroupSpecs": [_group(spec, group) for group in spec.groups],
+    }
+    if spec.grows:
+        found |= {"enableInTreeAutoscaling": True, "autoscalerOptions": _autoscaler(spec)}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": _metadata(spec.name, spec.namespace, spec.labels),
+        "spec": found,
+    }
+
+
+def network_policy(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return what lets pods of a stack be reached by its own pods only.
+
+    Ray opens ports by which whoever has its token runs code. `kubectl port-forward` and the
+    kubelet's probes come from a pod's own node, so they pass.
+
+    Args:
+        name: of the policy.
+        namespace: of the stack.
+        labels: by which the stack's pods are told from others.
+    """
+    # Helm and others write labels of this kind themselves.
+    own = {key: each for key, each in labels.items() if not key.startswith(RECOMMENDED)}
+    pods = {"matchLabels": dict(sorted(own.items()))}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(name, namespace, labels),
+        "spec": {
+            "podSelector": pods,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": pods}]}],
+        },
+    }
+
+
+def head_budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return what keeps `kubectl drain` from ending the head, and with it all jobs.
+
+    Args:
+        name: of the RayCluster.
+        namespace: of the stack.
+        labels: of the budget.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(f"{name}-head", namespace, labels),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": head_pods(name)}},
+    }
+
+
+def _metadata(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": name, "namespace": namespace, "labels": dict(sorted(labels.items()))}
+
+
+def _start_parameters(node: NodeResources) -> dict[str, str]:
+    found = {
+        "num-cpus": f"{node.cpus:g}",
+        "num-gpus": f"{node.gpus:g}",
+        "memory": str(node.memory_mib * MIB),
+        "object-store-memory": str(node.object_store_mib * MIB),
+        # Else Ray keeps 10002 to 19999 for workers, and ends where a port of ours is one of them.
+        "min-worker-port": "0",
+        "max-worker-port": "0",
+    }
+    if node.resources:
+        # Of the quotes, bash takes one pair away, and so does Ray's autoscaler by hand.
+        found["resources"] = f"'{json.dumps(dict(node.resources), sort_keys=True)}'"
+    return found
+
+
+def _group(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
+    growth = group.node.growth
+    found: dict[str, Any] = {
+        "groupName": group.name,
+        "minReplicas": group.count if growth is None else growth.least,
+        "maxReplicas": group.count,
+        "rayStartParams": _start_parameters(group.node),
+        "template": kuberay_pods.worker_template(spec, group),
+    }
+    if not spec.grows:
+        found["replicas"] = group.count  # else the autoscaler's
+    if growth is not None:
+        found["idleTimeoutSeconds"] = math.ceil(growth.idle_seconds)
+    if group.node.group:
+        found["labels"] = {ray_node.GROUP_LABEL: group.node.group}
+    return found
+
+
+def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
+    return {
+        "version": "v2",
+        "imagePullPolicy": spec.pull_policy,
+        "resources": {
+            "requests": {"cpu": kuberay_pods.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
+            "limits": {"cpu": "1", "memory": "512Mi"},
+        },
+        "securityContext": dict(kuberay_pods.CONTAINER_SECURITY),
+        # It alone may ask the API: a job on the head must not be able to change the cluster.
+        "volumeMounts": [kuberay_pods.API_ACCESS_MOUNT],
+    }

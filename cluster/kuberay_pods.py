@@ -1,0 +1,206 @@
+"""The pods of a Ray cluster on Kubernetes: templates, which KubeRay's operator completes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster import ray_node
+from cluster.kuberay_spec import SECRET_MODE, Mount, RayClusterSpec, WorkerGroup
+from cluster.ray_node import NodeResources
+
+METRICS_PORT, AGENT_PORT = 8080, 52365  # KubeRay's, on each pod
+GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # by accelerator
+# What the head's own processes are to have, and may use, beside what the head offers to jobs.
+HEAD_CPUS, HEAD_CPUS_LIMIT = 1.0, 2.0
+STOP_SECONDS = 5  # before a pod's end: runs go on from their checkpoints
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where Ray keeps objects)
+API_ACCESS = "api-access"  # name of a volume
+API_ACCESS_MOUNT: Mapping[str, Any] = {
+    "name": API_ACCESS,
+    "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",  # where Ray's autoscaler looks
+    "readOnly": True,
+}
+TOKEN_SECONDS = 3607  # of the autoscaler's token for the API, which the kubelet renews
+# Ends a pod that could not keep results, with what to do; its arguments: folder, group.
+CHECK_SHARED = (
+    'test -w "$1" || { echo "The shared volume $1 is not writable for user $(id -u), group $2: '
+    'give its folder this group and the mode 2775" >&2; exit 1; }'
+)
+# All that Kubernetes' profile "restricted" asks for.
+CONTAINER_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def head_template(spec: RayClusterSpec) -> dict[str, Any]:
+    """Return the template of the head's pod."""
+    node = spec.head
+    resources = _resources(
+        spec,
+        node,
+        cpus=(node.cpus + HEAD_CPUS, node.cpus + HEAD_CPUS_LIMIT),
+        memory_mib=(ray_node.memory_limit_mib(node), ray_node.head_memory_limit_mib(node)),
+    )
+    container = {
+        **_container("ray-head", spec, spec.image, resources, spec.head_environment),
+        # The head's service gets these ports, by these names.
+        "ports": [
+            {"name": "client", "containerPort": spec.ports.client},
+            {"name": "dashboard", "containerPort": spec.ports.dashboard},
+            {"name": "gcs-server", "containerPort": spec.ports.gcs},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+            {"name": "serve", "containerPort": spec.ports.serve},
+        ],
+    }
+    template = _template(spec, container, node, [*spec.mounts, *spec.head_mounts])
+    if spec.grows:
+        template["spec"]["volumes"].append(_api_access())
+    return template
+
+
+def worker_template(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
+    """Return the template of a group's pods."""
+    node, image = group.node, group.image or spec.image
+    cpus, memory = max(node.cpus, 1.0), ray_node.memory_limit_mib(node)
+    resources = _resources(spec, node, cpus=(cpus, cpus), memory_mib=(memory, memory))
+    container = {
+        **_container("ray-worker", spec, image, resources, spec.worker_environment),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+    }
+    template = _template(spec, container, node, spec.mounts)
+    if group.node_selector:
+        template["spec"]["nodeSelector"] = dict(sorted(group.node_selector.items()))
+    if group.tolerations:
+        template["spec"]["tolerations"] = [dict(each) for each in group.tolerations]
+    return template
+
+
+def cpu_quantity(cpus: float) -> str:
+    """Return an amount of CPUs as Kubernetes writes it."""
+    return f"{round(cpus, 3):g}"
+
+
+def _api_access() -> dict[str, Any]:
+    """Return a volume with what Kubernetes would give to each container of a pod."""
+    return {
+        "name": API_ACCESS,
+        "projected": {
+            "defaultMode": SECRET_MODE,
+            "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+                {
+                    "configMap": {
+                        "name": "kube-root-ca.crt",
+                        "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                    }
+                },
+                {
+                    "downwardAPI": {
+                        "items": [
+                            {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+                        ]
+                    }
+                },
+            ],
+        },
+    }
+
+
+def _resources(
+    spec: RayClusterSpec,
+    node: NodeResources,
+    *,
+    cpus: tuple[float, float],
+    memory_mib: tuple[int, int],
+) -> dict[str, Any]:
+    """Return requests and limits; each pair has what is kept for the pod, then its most."""
+    devices = {}
+    if node.gpus and (device := GPU_RESOURCES.get(spec.accelerator)):
+        devices[device] = f"{node.gpus:g}"
+    return {
+        "requests": {
+            "cpu": cpu_quantity(cpus[0] * spec.cpu_share),
+            "memory": f"{memory_mib[0]}Mi",
+            **devices,
+        },
+        "limits": {"cpu": cpu_quantity(cpus[1]), "memory": f"{memory_mib[1]}Mi", **devices},
+    }
+
+
+def _container(
+    name: str,
+    spec: RayClusterSpec,
+    image: str,
+    resources: dict[str, Any],
+    environment: Mapping[str, Any],
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": spec.pull_policy,
+        "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
+        "resources": resources,
+        "securityContext": dict(CONTAINER_SECURITY),
+    }
+
+
+def _template(
+    spec: RayClusterSpec, container: dict[str, Any], node: NodeResources, mounts: Sequence[Mount]
+) -> dict[str, Any]:
+    # KubeRay's own has the size of all the pod's memory.
+    shared_memory = {"medium": "Memory", "sizeLimit": f"{ray_node.shared_memory_mib(node)}Mi"}
+    mounts = [
+        Mount(
+            name="shared-mem",
+            path=SHARED_MEMORY,
+            source={"emptyDir": shared_memory},
+            read_only=False,
+        ),
+        *mounts,
+    ]
+    mounted = [_mounted(mount) for mount in mounts]
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": STOP_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": spec.user,
+            "runAsGroup": spec.user,
+            "fsGroup": spec.group,
+            # A volume with many files is looked through once, not at each start.
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [{**container, "volumeMounts": mounted}],
+        # Two mounts may be of one volume.
+        "volumes": [
+            *{mount.name: {"name": mount.name, **mount.source} for mount in mounts}.values()
+        ],
+    }
+    if spec.shared:
+        volume = next(mount for mount in mounts if mount.path == spec.shared)
+        pod["initContainers"] = [_check_shared(spec, container["image"], volume)]
+    if spec.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in spec.pull_secrets]
+    metadata: dict[str, Any] = {"labels": dict(sorted(spec.labels.items()))}
+    if spec.annotations:
+        metadata["annotations"] = dict(sorted(spec.annotations.items()))
+    return {"metadata": metadata, "spec": pod}
+
+
+def _mounted(mount: Mount) -> dict[str, Any]:
+    found = {"name": mount.name, "mountPath": mount.path, "readOnly": mount.read_only}
+    return {**found, "subPath": mount.sub_path} if mount.sub_path else found
+
+
+def _check_shared(spec: RayClusterSpec, image: str, volume: Mount) -> dict[str, Any]:
+    small = {"cpu": "100m", "memory": "64Mi"}
+    return {
+        "name": "shared-volume",
+        "image": image,
+        "imagePullPolicy": spec.pull_policy,
+        "command": ["/bin/sh", "-c", CHECK_SHARED, "sh", volume.path, str(spec.group)],
+        "resources": {"requests": small, "limits": small},
+        "securityContext": dict(CONTAINER_SECURITY),
+        "volumeMounts": [_mounted(volume)],
+    }

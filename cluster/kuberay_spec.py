@@ -1,0 +1,179 @@
+"""What a Ray cluster on Kubernetes is described by: plain values, checked."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.ray_node import NodeResources, RayPorts
+
+NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+NAME_LIMIT = 53  # characters: KubeRay appends up to ten of its own, and 63 is the limit of a name
+GROUP = "worker"  # name of the group of workers that have none
+HEAD_GROUP = "headgroup"  # KubeRay's name of the head's group
+USER = 1000  # of the image docker/ray
+SECRET_MODE = 0o440  # of secret files: their group is the pod's fsGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A volume of all Ray pods.
+
+    Attributes:
+        name: of the volume, unique in a pod.
+        path: folder at which pods find it.
+        source: what it is, as Kubernetes says it: {"secret": …}, {"configMap": …}.
+        read_only: whether pods only read it.
+        sub_path: folder of the volume that is mounted, "" for all of it.
+    """
+
+    name: str
+    path: str
+    source: Mapping[str, Any]
+    read_only: bool = True
+    sub_path: str = ""
+
+    @classmethod
+    def secret(cls, name: str, path: str) -> "Mount":
+        """Return the files of a Secret, for the pod's user only."""
+        source = {"secret": {"secretName": name, "defaultMode": SECRET_MODE}}
+        return cls(name=name, path=path, source=source)
+
+    @classmethod
+    def config_map(cls, name: str, path: str) -> "Mount":
+        """Return the files of a ConfigMap."""
+        return cls(name=name, path=path, source={"configMap": {"name": name}})
+
+    @classmethod
+    def claim(cls, name: str, path: str, *, read_only: bool = False) -> "Mount":
+        """Return what a PersistentVolumeClaim holds."""
+        source = {"persistentVolumeClaim": {"claimName": name}}
+        return cls(name=name, path=path, source=source, read_only=read_only)
+
+    @classmethod
+    def host_folder(cls, name: str, path: str, folder: str) -> "Mount":
+        """Return a folder that is there on every node of Kubernetes, such as one of NFS."""
+        source = {"hostPath": {"path": folder, "type": "Directory"}}
+        return cls(name=name, path=path, source=source, read_only=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerGroup:
+    """Workers that are alike.
+
+    Attributes:
+        node: what each offers to jobs; its growth says that the group grows, its group has a name.
+        count: how many; of a group that grows, at most.
+        image: of its pods, "" for the cluster's.
+        node_selector: labels of the Kubernetes nodes that it runs on.
+        tolerations: taints of these that it tolerates.
+    """
+
+    node: NodeResources
+    count: int
+    image: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        if self.name == HEAD_GROUP:
+            raise ValueError(f"group {self.name} has KubeRay's name for the head: rename it")
+        if self.node.growth is not None and not 0 <= self.node.growth.least <= self.count:
+            least = self.node.growth.least
+            raise ValueError(f"group {self.name} has at least {least} nodes, at most {self.count}")
+
+    @property
+    def name(self) -> str:
+        """Name of the group."""
+        return self.node.group or GROUP
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayClusterSpec:
+    """A Ray cluster on Kubernetes.
+
+    Values of environment may be Pulumi's outputs: they are passed on as they are.
+
+    Attributes:
+        name: of the RayCluster; all that KubeRay makes of it begins with it.
+        namespace: of Kubernetes.
+        labels: on it and on its pods; together they tell the stack from others.
+        image: of all pods, with Ray and what jobs need.
+        pull_policy: Always, IfNotPresent or Never.
+        pull_secrets: names of Secrets by which the image is pulled.
+        ray_version: of the image.
+        token_secret: name of a Secret with Ray's token under `auth_token`.
+        head: what the head offers to jobs.
+        groups: the workers.
+        ports: of the head.
+        head_environment: variables of the head.
+        worker_environment: variables of workers.
+        mounts: volumes of all pods.
+        head_mounts: volumes of the head alone.
+        shared: path of the one among them where jobs keep results, "" for none; all pods check at
+            their start that they may write there.
+        accelerator: kind of the nodes' GPUs, nvidia or amd; "" counts them only.
+        annotations: of all pods; KubeRay makes them anew when one changes, so digests of what the
+            files hold belong here.
+        user: user and group that pods run as.
+        group: group to which volumes belong; of a folder of the host it must be so already.
+        cpu_share: of the CPUs that nodes offer, the share that Kubernetes keeps for them.
+    """
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    image: str
+    ray_version: str
+    token_secret: str
+    head: NodeResources
+    groups: Sequence[WorkerGroup]
+    ports: RayPorts
+    head_environment: Mapping[str, Any]
+    worker_environment: Mapping[str, Any]
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: Sequence[str] = ()
+    mounts: Sequence[Mount] = ()
+    head_mounts: Sequence[Mount] = ()
+    shared: str = ""
+    accelerator: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    user: int = USER
+    group: int = USER
+    cpu_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name) or len(self.name) > NAME_LIMIT:
+            raise ValueError(
+                f"RayCluster name {self.name!r} must be lowercase letters, digits and hyphens "
+                f"after a letter, at most {NAME_LIMIT} characters: rename the stack"
+            )
+        names = [group.name for group in self.groups]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"groups of one name: {', '.join(doubled)}")
+        if self.shared and self.shared not in [mount.path for mount in self.mounts]:
+            raise ValueError(f"no volume of all pods is at the shared folder {self.shared}")
+        for node in (self.head, *(group.node for group in self.groups)):
+            _check(node)
+
+    @property
+    def grows(self) -> bool:
+        """Whether any group grows, so that there is an autoscaler."""
+        return any(group.node.growth is not None for group in self.groups)
+
+
+def _check(node: NodeResources) -> None:
+    name = node.group or "head or worker"
+    for amount, of in ((node.cpus, "cpus"), (node.gpus, "gpus")):
+        if amount % 1:
+            raise ValueError(
+                f"{of} of {name} is {amount:g}: KubeRay's autoscaler takes whole numbers, "
+                "set it to one"
+            )
+    for resource in node.resources:
+        # KubeRay puts them between single quotes in a command of bash; Ray drops backslashes.
+        if "'" in resource or "\\" in resource:
+            raise ValueError(
+                f"resource {resource!r} of {name} must have neither quotes nor backslashes: "
+                "rename it"
+            )

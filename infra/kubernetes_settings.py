@@ -1,0 +1,250 @@
+"""Settings of a stack on Kubernetes; the cluster itself is looked at by the runtime."""
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cluster import ray_cluster, services
+from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
+from cluster.ray_node import NodeResources
+from infra import node_settings, tools
+from infra.hosts import go_programs
+from infra.hosts.local import LocalHost
+from infra.images import BUILT
+from infra.node_settings import NodeGroup
+from infra.reader import Reader
+
+KEY = "kubernetes"
+KUBECONFIG = "~/.kube/config"
+SHARED = ("claim", "hostPath")
+FIELDS = (
+    "context",
+    "kubeconfig",
+    "namespace",
+    "storageClass",
+    "storageGib",
+    "shared",
+    "group",
+    "pullSecrets",
+    "cpuShare",
+)
+ACTION = f"write its fields: {', '.join(FIELDS)}"
+# Names of Kubernetes: of a namespace, and of what may hold dots.
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+TEXTS = {
+    "context": (re.compile(r"\S.*"), "a context of the kubeconfig"),
+    "namespace": (LABEL, "at most 63 lowercase letters, digits and hyphens"),
+    "storageClass": (NAME, "the name of a StorageClass"),
+}
+STORAGE_GIB, GROUP = 20, 1000
+MOST = {"storageGib": 1_000_000, "group": 2**31 - 1}
+# The names of all that a stack has begin with its own; KubeRay appends to that of the cluster.
+STACK = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
+# Ports of each pod that are not the settings': KubeRay's own, for Ray's agents.
+TAKEN_PORTS = (METRICS_PORT, AGENT_PORT)
+NO_PORTS_OF_PODS = ("agentPort", ray_cluster.NODE_SWITCH_PORT)
+# A worker for which nothing else is set: this machine's size says nothing about a pod's.
+WORKER_CPUS, WORKER_MEMORY_MIB = 2, 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kubernetes:
+    """Where in which cluster a stack is.
+
+    Attributes:
+        context: of the kubeconfig.
+        kubeconfig: path of that file.
+        namespace: where all objects are.
+        storage_class: of claims, "" for the cluster's default.
+        storage_gib: size of each claim.
+        claim: name of a claim that all Ray pods share, "" for none.
+        host_path: folder of each node that they share instead, "" for none.
+        group: group of the files in volumes.
+        pull_secrets: names of the Secrets by which images are pulled.
+        cpu_share: of the CPUs that Ray nodes offer, the share that is kept for them.
+    """
+
+    context: str
+    kubeconfig: str
+    namespace: str
+    storage_class: str
+    storage_gib: int
+    claim: str
+    host_path: str
+    group: int
+    pull_secrets: tuple[str, ...]
+    cpu_share: float
+
+    @property
+    def shared(self) -> bool:
+        """Whether there is a volume that pods share."""
+        return bool(self.claim or self.host_path)
+
+
+def read(reader: Reader) -> Kubernetes | None:
+    """Return where the stack is; None without the setting, or with faults in it."""
+    given = reader.object(KEY, ACTION)
+    before = len(reader.faults)
+    if reader.raw.get("runtime", "").strip() == KEY:
+        if not given.get("context"):
+            bound = f"must be set with runtime = {KEY!r}"
+            reader.fault(f"{KEY}.context", "", bound, "choose one: kubectl config get-contexts")
+    elif given:
+        bound = f"does nothing with runtime = {reader.raw.get('runtime')!r}"
+        reader.fault(KEY, sorted(given), bound, f"set runtime to {KEY}, or remove {KEY}")
+    for name, value in given.items():
+        _check(reader, name, value)
+    if not given or len(reader.faults) > before:
+        return None
+    shared = given.get("shared", {})
+    return Kubernetes(
+        context=given["context"],
+        kubeconfig=given.get("kubeconfig") or os.environ.get("KUBECONFIG") or KUBECONFIG,
+        namespace=given.get("namespace", "default"),
+        storage_class=given.get("storageClass", ""),
+        storage_gib=given.get("storageGib", STORAGE_GIB),
+        claim=shared.get("claim", ""),
+        host_path=shared.get("hostPath", ""),
+        group=given.get("group", GROUP),
+        pull_secrets=tuple(given.get("pullSecrets", ())),
+        cpu_share=float(given.get("cpuShare", 1.0)),
+    )
+
+
+def check(
+    reader: Reader,
+    values: Mapping[str, Any],
+    stack: str,
+    programs: Collection[str],
+    *,
+    nodes: Mapping[str, Mapping[str, Any]],
+    ports: Mapping[str, int],
+) -> None:
+    """Note what does not go together with a cluster.
+
+    Args:
+        reader: of the settings.
+        values: other settings.
+        stack: its name.
+        programs: what runs, with all object stores.
+        nodes: fields of the head and of each kind of workers, by their settings.
+        ports: numbers by setting.
+    """
+    if values["runtime"] != KEY:
+        return
+    _check_gpus(reader, values["accelerator"], nodes)
+    _check_ports(reader, ports)
+    if not STACK.fullmatch(stack):
+        bound = "must be at most 30 lowercase letters, digits and hyphens after a letter: names "
+        bound += "of Kubernetes begin with it"
+        reader.fault("stack", stack, bound, "make a stack with such a name")
+    others = services.STORES.keys() - {store(values["object_store"])}
+    for program in sorted((set(programs) & set(BUILT)) - others - values["images"].keys()):
+        bound = f"must be named with runtime = {KEY!r}: nothing is built there"
+        action = f"build docker/{program}, push it to a registry that the cluster pulls from, and "
+        action += f"write its reference as images.{program} (docs/kubernetes.md)"
+        reader.fault(f"images.{program}", "", bound, action)
+    where: Kubernetes | None = values[KEY]
+    data = values["dataset"]
+    if data and data.archive:
+        bound = "is a file of this machine, which pods do not have"
+        reader.fault("dataset.archive", str(data.archive), bound, "use dataset.url")
+    if data and where and not where.shared:
+        bound = f"needs a volume that pods share: {KEY}.shared is not set"
+        reader.fault("dataset", reader.fields("dataset"), bound, f"set {KEY}.shared")
+    for service, limits in values["container_limits"].items():
+        if isinstance(limits, Mapping) and "processes" in limits:
+            bound = "is the kubelet's to bound (podPidsLimit)"
+            key = f"containerLimits.{service}.processes"
+            reader.fault(key, limits["processes"], bound, f"remove {key}")
+
+
+def _check_gpus(reader: Reader, accelerator: str, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Note GPUs whose pods would get none: Kubernetes hands them out by the name of their kind."""
+    for key, fields in nodes.items():
+        gpus = fields.get("gpus")
+        if accelerator == "none" and isinstance(gpus, int | float) and gpus > 0:
+            bound = f"must be 0 with runtime = {KEY!r} and accelerator = 'none': pods get no GPU"
+            action = f"set accelerator to {' or '.join(GPU_RESOURCES)}, or remove {key}.gpus"
+            reader.fault(f"{key}.gpus", gpus, bound, action)
+
+
+def _check_ports(reader: Reader, ports: Mapping[str, int]) -> None:
+    """Note ports of the head that KubeRay gives to Ray's agents, in each pod."""
+    for setting in services.RAY.ports:
+        port = ports[setting.key]
+        if port in TAKEN_PORTS and setting.key not in NO_PORTS_OF_PODS:
+            taken = " nor ".join(str(each) for each in TAKEN_PORTS)
+            bound = f"must be neither {taken}: Ray's agents have these in each pod"
+            reader.fault(setting.key, port, bound, f"set {setting.key} to another port")
+
+
+def store(setting: str) -> str:
+    """Return the name of the object store that runs."""
+    return go_programs.DEFAULT if setting == tools.AUTO else setting
+
+
+def workers(groups: Sequence[NodeGroup], devices: int) -> tuple[NodeResources, ...]:
+    """Return what each worker offers, group by group; a pod has the CPUs that it offers."""
+    total = sum(group.count for group in groups)
+    size = LocalHost(cpus=WORKER_CPUS * total, memory_mib=WORKER_MEMORY_MIB * total)
+    found = node_settings.workers(groups, size, devices)
+    return tuple(replace(node, threads=None) for node in found)
+
+
+def _check(reader: Reader, name: str, value: Any) -> None:
+    key = f"{KEY}.{name}"
+    match name:
+        case "context" | "namespace" | "storageClass":
+            _check_text(reader, key, value, *TEXTS[name])
+        case "storageGib" | "group":
+            _check_whole(reader, key, value, MOST[name])
+        case "kubeconfig":
+            _check_kubeconfig(reader, key, value)
+        case "shared":
+            _check_shared(reader, key, value)
+        case "pullSecrets" if isinstance(value, list):
+            for each in value:
+                _check_text(reader, key, each, NAME, "names of Secrets")
+        case "pullSecrets":
+            reader.fault(key, value, "must be an array", "write [NAME, …] of Secrets")
+        case "cpuShare":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 < value <= 1:
+                reader.fault(key, value, "must be above 0, at most 1", "leave it out for 1")
+        case _:
+            reader.unknown(key, value, name, FIELDS)
+
+
+def _check_text(reader: Reader, key: str, value: Any, pattern: re.Pattern[str], what: str) -> None:
+    if not isinstance(value, str) or not value.isprintable() or not pattern.fullmatch(value):
+        reader.fault(key, value, f"must be {what}", "write it as kubectl shows it")
+
+
+def _check_whole(reader: Reader, key: str, value: Any, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        bound = f"must be a whole number from 1 to {most}"
+        reader.fault(key, value, bound, f"set {key} within it")
+
+
+def _check_kubeconfig(reader: Reader, key: str, value: Any) -> None:
+    usable = isinstance(value, str) and value.isprintable()
+    if not usable or not Path(value).expanduser().is_absolute() or ".." in Path(value).parts:
+        bound = "must be an absolute path, or begin with ~/"
+        reader.fault(key, value, bound, f"write the path of the file; {KUBECONFIG} is the default")
+
+
+def _check_shared(reader: Reader, key: str, value: Any) -> None:
+    if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(SHARED):
+        bound = f"must be an object with one of {', '.join(SHARED)}"
+        reader.fault(key, value, bound, "write {claim: NAME} or {hostPath: /folder}")
+    elif "claim" in value:
+        _check_text(reader, f"{key}.claim", value["claim"], NAME, "the name of a claim")
+    elif not isinstance(value["hostPath"], str):
+        reader.fault(f"{key}.hostPath", value["hostPath"], "must be a text", "write a path")
+    else:
+        reader.check_path(f"{key}.hostPath", value["hostPath"])

@@ -1,0 +1,1 @@
+"""A stack on Kubernetes as files, for Argo CD or Flux instead of `up`."""

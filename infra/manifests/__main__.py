@@ -1,0 +1,48 @@
+"""`python -m infra.manifests -s STACK`: all that a stack on Kubernetes applies, as YAML.
+
+No cluster is asked and nothing is changed there. Exit codes: 0, 1 when the stack has no manifests.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pulumi
+
+from infra.manifests import files, program
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        found = program.run(options.stack, options.cwd.resolve())
+        if options.helm_values:
+            text = files.values(options.stack, found)
+        elif options.to:
+            names = files.write(options.stack, found, options.to)
+            text = "".join(f"wrote {options.to / name}\n" for name in names)
+        else:
+            text = files.stream(options.stack, found)
+    except pulumi.RunError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(text, end="")  # noqa: T201
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra.manifests", description=__doc__)
+    parser.add_argument(
+        "-C", "--cwd", type=Path, default=program.ROOT, help="folder of the settings (this one)"
+    )
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--to", type=Path, help="folder for a file per object; stdout without it")
+    way.add_argument("--helm-values", action="store_true", help="values for KubeRay's chart")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

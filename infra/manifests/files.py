@@ -1,0 +1,188 @@
+"""The files of a stack on Kubernetes: one per object, the Secrets apart, in the order of `up`.
+
+The same settings give the same bytes, so a difference in Git is one of the stack.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster import helm_values
+from infra.manifests.program import Found, ManifestsError
+
+# What is applied first: what others mount, ask for or are guarded by.
+ORDER = (
+    "ConfigMap",
+    "PersistentVolumeClaim",
+    "NetworkPolicy",
+    "Service",
+    "Job",
+    "StatefulSet",
+    "Deployment",
+    "PodDisruptionBudget",
+    "RayCluster",
+)
+SECRET, RAY_CLUSTER = "Secret", "RayCluster"
+SECRETS_FILE, LIST_FILE, VALUES_FILE = "secrets.yaml", "kustomization.yaml", "values.yaml"
+SEALING = "kubeseal --format yaml > sealed.yaml"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of many lines as they are, and each value where it belongs."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """Without anchors: people and `kubectl diff` read the files."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def mark(stack: str) -> str:
+    """Return the first line of each file; a file without it is somebody else's."""
+    return f"# Written by `train manifests -s {stack}`: change the stack's settings instead.\n"
+
+
+def documents(found: Found) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return the objects in the order in which they are applied, and the Secrets."""
+    named = sorted(found.objects, key=lambda each: str(each["metadata"]["name"]))
+    secrets = [each for each in named if each["kind"] == SECRET]
+    last = len(ORDER)
+    others = [each for each in named if each["kind"] != SECRET]
+    order = {kind: index for index, kind in enumerate(ORDER)}
+    return sorted(others, key=lambda each: order.get(str(each["kind"]), last)), secrets
+
+
+def to_yaml(value: Any) -> str:
+    """Return a value as YAML, keys in the order of the alphabet."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=True, width=1000, allow_unicode=True)
+    return text
+
+
+def stream(stack: str, found: Found) -> str:
+    """Return all as one text; the Secrets are at its end."""
+    objects, _ = documents(found)
+    parts = [to_yaml(each) for each in objects]
+    return mark(stack) + remarks(found) + "---\n".join(parts) + "---\n" + secrets_text(found)
+
+
+def files(stack: str, found: Found) -> dict[str, str]:
+    """Return the text of each file by its name."""
+    objects, secrets = documents(found)
+    names = {file_name(each): each for each in objects}
+    listed = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [*names],
+    }
+    texts = {name: mark(stack) + to_yaml(each) for name, each in names.items()}
+    texts[LIST_FILE] = mark(stack) + remarks(found) + to_yaml(listed)
+    if secrets:
+        texts[SECRETS_FILE] = mark(stack) + secrets_text(found)
+    return texts
+
+
+def file_name(manifest: Mapping[str, Any]) -> str:
+    """Return the name of an object's file."""
+    return f"{str(manifest['kind']).lower()}-{manifest['metadata']['name']}.yaml"
+
+
+def secrets_text(found: Found) -> str:
+    """Return the Secrets, and how they are filled; no secret is in them."""
+    _, secrets = documents(found)
+    if not secrets:
+        return ""
+    names = " ".join(f"${name}" for name in (*found.drawn, *found.given))
+    namespace = secrets[0]["metadata"]["namespace"]
+    lines = [
+        "Nothing secret is in here. Never apply it as it is. Fill it once, and keep the result out",
+        "of Git, or seal it:",
+        *(f"  export {name}=$(openssl rand -hex {size})" for name, size in found.drawn.items()),
+        *(f"  export {name}=…  # what it stands for" for name in found.given),
+        f"  envsubst '{names}' < {SECRETS_FILE} | kubectl -n {namespace} apply --server-side -f -",
+        f"or, with Sealed Secrets:  envsubst '{names}' < {SECRETS_FILE} | {SEALING}",
+    ]
+    return _comment(lines) + "---\n".join(to_yaml(each) for each in secrets)
+
+
+def remarks(found: Found) -> str:
+    """Return what the files cannot do, as a comment."""
+    lines = []
+    if any(each["kind"] == SECRET for each in found.objects):
+        lines.append(f"The Secrets are in {SECRETS_FILE}, which you fill.")
+    if found.others:
+        lines += [
+            "Not objects of Kubernetes, so not in here: `up` makes them in services that run. See",
+            "docs/kubernetes.md#argo-cd-and-flux for how to make them by hand:",
+            *(f"  {each}" for each in found.others),
+        ]
+    return _comment(lines)
+
+
+def write(stack: str, found: Found, folder: Path) -> list[str]:
+    """Write the files, and remove those of objects that the stack no longer has.
+
+    Returns:
+        The names of all files.
+
+    Raises:
+        ManifestsError: the folder cannot be written, or has a file of somebody else in the way.
+    """
+    texts = files(stack, found)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ours = {
+            path.name
+            for path in folder.glob("*.yaml")
+            if path.read_text(encoding="utf-8", errors="replace").startswith(mark(stack))
+        }
+        foreign = sorted(name for name in texts if (folder / name).exists() and name not in ours)
+        if foreign:
+            raise ManifestsError(
+                f"{folder} has {', '.join(foreign)} of something else, or of another stack: name a "
+                "folder for this stack alone with --to"
+            )
+        for name in ours - texts.keys():
+            (folder / name).unlink()
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ManifestsError(
+            f"cannot write to {folder} ({error.strerror}): name another folder with --to"
+        ) from None
+    return sorted(texts)
+
+
+def values(stack: str, found: Found) -> str:
+    """Return values for KubeRay's chart; a comment names what the chart cannot do.
+
+    Raises:
+        ManifestsError: the stack has no RayCluster.
+    """
+    clusters = [each for each in found.objects if each["kind"] == RAY_CLUSTER]
+    if not clusters:
+        raise ManifestsError(f"stack {stack!r} has no Ray cluster: there is nothing for a chart")
+    (cluster,) = clusters
+    name, namespace = cluster["metadata"]["name"], cluster["metadata"]["namespace"]
+    chosen, missing = helm_values.helm_values(cluster)
+    release = f"{name} {helm_values.CHART} --version {helm_values.VERSION} -n {namespace}"
+    lines = [
+        f"Values of the Ray cluster of stack {stack} for the chart {helm_values.CHART}:",
+        f"  helm install {release} -f {VALUES_FILE}",
+        "All else that the stack has is not in the chart: apply it first, from `train manifests`",
+        f"without {file_name(cluster)}.",
+        "The chart cannot do these as the stack does:",
+        *(f"- {line}" for line in missing),
+    ]
+    return _comment(lines) + to_yaml(chosen)
+
+
+def _comment(lines: Sequence[str]) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)

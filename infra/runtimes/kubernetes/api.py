@@ -1,0 +1,302 @@
+"""Kubernetes' API by lightkube: one kind of object for all kinds, and errors that say what to do.
+
+Imported late (`cluster.late`): lightkube takes a third of a second, which other stacks do without.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import lightkube
+import pulumi
+import yaml
+from lightkube.core.exceptions import ApiError, ConfigError
+from lightkube.generic_resource import (
+    GenericGlobalResource,
+    GenericNamespacedResource,
+    create_api_info,
+)
+from lightkube.types import CascadeType, PatchType
+
+from access.kubectl import Cluster
+
+Manifest = dict[str, Any]
+
+MANAGER = "trainyard"  # who owns the fields that the stack sets
+TIMEOUT_SECONDS = 15.0  # of one request
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+SYSTEM = "kube-system"  # the namespace whose uid is the cluster's
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError)  # a kubeconfig of another shape
+UNMADE = (
+    *("FailedCreate", "FailedMount", "FailedAttachVolume", "ProvisioningFailed"),
+    *("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),  # KubeRay's, of a RayCluster
+)
+# Group, version and plural of each kind.
+KINDS = {
+    "ConfigMap": ("", "v1", "configmaps"),
+    "Deployment": ("apps", "v1", "deployments"),
+    "Job": ("batch", "v1", "jobs"),
+    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
+    "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
+    "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
+    "RayCluster": ("ray.io", "v1", "rayclusters"),
+    "Secret": ("", "v1", "secrets"),
+    "Service": ("", "v1", "services"),
+    "StatefulSet": ("apps", "v1", "statefulsets"),
+}
+# What is read only.
+POD = ("", "v1", "pods")
+EVENT = ("", "v1", "events")
+NAMESPACE = ("", "v1", "namespaces")
+CRD = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+REVIEW = ("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+
+
+class KubernetesError(pulumi.RunError):
+    """A cluster does not do what is asked; the message says why and what to do."""
+
+
+class Api:
+    """One namespace of a cluster.
+
+    Attributes:
+        cluster: how it is reached.
+        server: its address.
+    """
+
+    def __init__(self, cluster: Cluster, client: lightkube.Client) -> None:
+        self.cluster = cluster
+        self.server = str(client.config.cluster.server)
+        self._client = client
+
+    @cache  # noqa: B019 - there is one of each cluster
+    def uid(self) -> str:
+        """Return what tells the cluster from others, whatever its contexts are called."""
+        with explained("the cluster's identity", self.cluster):
+            try:
+                found = self.of_cluster(NAMESPACE, "Namespace", SYSTEM)
+            except ApiError as error:
+                if error.status.code != FORBIDDEN:
+                    raise
+                found = None
+        return str(found["metadata"]["uid"]) if found else self.server
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        """Return an object; None where there is none."""
+        with explained(f"{kind} {name}", self.cluster):
+            try:
+                found = self._client.get(_namespaced(kind), name, namespace=self.cluster.namespace)
+            except ApiError as error:
+                if error.status.code == NOT_FOUND:
+                    return None
+                raise
+        return dict(found)
+
+    def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Apply a manifest on the server, which takes over what others changed of its fields.
+
+        Raises:
+            ApiError: the cluster refuses it.
+        """
+        kind = str(manifest["kind"])
+        return dict(
+            self._client.apply(
+                _namespaced(kind)(manifest),
+                str(manifest["metadata"]["name"]),
+                namespace=self.cluster.namespace,
+                force=True,
+                dry_run=dry_run,
+            )
+        )
+
+    def merge(self, kind: str, name: str, patch: Manifest) -> None:
+        """Change some fields of an object; None removes one."""
+        with explained(f"{kind} {name}", self.cluster):
+            self._client.patch(
+                _namespaced(kind),
+                name,
+                patch,
+                namespace=self.cluster.namespace,
+                patch_type=PatchType.MERGE,
+            )
+
+    def delete(self, kind: str, name: str) -> None:
+        """Begin the end of an object, which is gone once all that belongs to it is."""
+        with explained(f"{kind} {name}", self.cluster):
+            try:
+                self._client.delete(
+                    _namespaced(kind),
+                    name,
+                    namespace=self.cluster.namespace,
+                    cascade=CascadeType.FOREGROUND,
+                )
+            except ApiError as error:
+                if error.status.code != NOT_FOUND:
+                    raise
+
+    def pods(self, labels: Mapping[str, str]) -> list[Manifest]:
+        """Return pods by their labels."""
+        with explained("its pods", self.cluster):
+            found = self._client.list(
+                _named(POD, "Pod"), namespace=self.cluster.namespace, labels=dict(labels)
+            )
+            return [dict(pod) for pod in found]
+
+    def warning(self, name: str) -> str:
+        """Return why an object is not made or has no volume; "" for nothing known."""
+        fields: dict[str, Any] = {"involvedObject.name": name, "type": "Warning"}
+        try:
+            found = self._client.list(
+                _named(EVENT, "Event"), namespace=self.cluster.namespace, fields=fields
+            )
+            events = [dict(event) for event in found]
+            # Of pods' containers their own state says more, and newer things.
+            events = [event for event in events if event.get("reason") in UNMADE]
+        except httpx2.HTTPError:
+            return ""
+        events.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
+        return str(events[-1].get("message", "")) if events else ""
+
+    def log(self, pod: str, container: str, *, lines: int) -> list[str]:
+        """Return the last lines of a container's log; none where it has none."""
+        try:
+            found = self._client.log(
+                pod,
+                namespace=self.cluster.namespace,
+                container=container,
+                tail_lines=lines,
+                newlines=False,
+            )
+            return [str(line) for line in found]
+        except httpx2.HTTPError:  # it has not started, or is gone
+            return []
+
+    def follow(self, pod: str, container: str) -> Iterator[str]:
+        """Yield the lines of a container's log as they come, to its end."""
+        with explained(f"the log of {pod}", self.cluster):
+            yield from self._client.log(
+                pod,
+                namespace=self.cluster.namespace,
+                container=container,
+                follow=True,
+                newlines=False,
+            )
+
+    def may(self, group: str, plural: str, verb: str, subresource: str = "") -> bool:
+        """Return whether the context's user may do something in the namespace."""
+        attributes = {
+            "namespace": self.cluster.namespace,
+            "group": group,
+            "resource": plural,
+            "subresource": subresource,
+            "verb": verb,
+        }
+        with explained("the user's rights", self.cluster):
+            review = self._client.create(
+                _global(REVIEW, "SelfSubjectAccessReview")(
+                    {
+                        "apiVersion": "authorization.k8s.io/v1",
+                        "kind": "SelfSubjectAccessReview",
+                        "spec": {"resourceAttributes": attributes},
+                    }
+                )
+            )
+        return bool(dict(review)["status"].get("allowed"))
+
+    def of_cluster(self, where: tuple[str, str, str], kind: str, name: str) -> Manifest | None:
+        """Return an object that is in no namespace; None where there is none.
+
+        Raises:
+            ApiError: the user may not read it.
+        """
+        try:
+            return dict(self._client.get(_global(where, kind), name))
+        except ApiError as error:
+            if error.status.code == NOT_FOUND:
+                return None
+            raise
+
+
+@cache
+def _named(where: tuple[str, str, str], kind: str) -> Any:
+    group, version, plural = where
+    info = create_api_info(group, version, kind, plural)
+    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
+
+
+@cache
+def _global(where: tuple[str, str, str], kind: str) -> Any:
+    group, version, plural = where
+    info = create_api_info(group, version, kind, plural)
+    return type(kind, (GenericGlobalResource,), {"_api_info": info})
+
+
+def _namespaced(kind: str) -> Any:
+    return _named(KINDS[kind], kind)
+
+
+@cache
+def open_api(cluster: Cluster) -> Api:
+    """Return a cluster's API; one connection serves all threads.
+
+    Raises:
+        KubernetesError: the kubeconfig cannot be used.
+    """
+    path = Path(cluster.kubeconfig).expanduser()
+    try:
+        config = lightkube.KubeConfig.from_file(path)
+        if cluster.context not in config.contexts:
+            known = ", ".join(sorted(config.contexts)) or "none"
+            raise KubernetesError(
+                f"kubernetes.context = {cluster.context!r}: {path} has no such context (there: "
+                f"{known}); name one of them, or another file as kubernetes.kubeconfig"
+            )
+        client = lightkube.Client(
+            config=config.get(cluster.context),
+            namespace=cluster.namespace,
+            field_manager=MANAGER,
+            timeout=httpx2.Timeout(TIMEOUT_SECONDS),
+        )
+    except (ConfigError, yaml.YAMLError, OSError, *MALFORMED) as error:
+        raise KubernetesError(
+            f"kubernetes.kubeconfig = {cluster.kubeconfig!r} cannot be used "
+            f"({_first_line(error)}): name the file that kubectl uses for this cluster"
+        ) from None
+    return Api(cluster, client)
+
+
+@contextmanager
+def explained(what: str, cluster: Cluster) -> Iterator[None]:
+    """Turn what goes wrong with a cluster into one message about `what`.
+
+    Raises:
+        KubernetesError: something did.
+    """
+    try:
+        yield
+    except ApiError as error:
+        raise KubernetesError(f"{what} in {cluster.name}: {said(error)}") from None
+    except (httpx2.HTTPError, ConfigError) as error:
+        raise KubernetesError(
+            f"{what} in {cluster.name}: the cluster does not answer ({str(error) or repr(error)}). "
+            f"`kubectl --context {cluster.context} get pods -n {cluster.namespace}` must work: "
+            "look at the network, the login and the kubeconfig, then try again"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or repr(error)).partition("\n")[0]
+
+
+def said(error: ApiError) -> str:
+    """Return what the cluster says of a refusal, and what to do about it."""
+    text = str(error.status.message or error)
+    code = error.status.code
+    if "exceeded quota" in text:
+        return f"{text}. Free some of it, lower what the settings ask for, or have it raised"
+    if code in (401, FORBIDDEN):
+        return f"the cluster refuses it: {text}. Have the right granted, or use another context"
+    return f"the cluster says: {text}"

@@ -1,0 +1,201 @@
+"""Ray on Kubernetes: a RayCluster of KubeRay's in the place of a stack's own nodes.
+
+KubeRay's operator makes the pods, starts Ray in them and gives them the token. What jobs find on
+other stacks' nodes, variables and files, they find here too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pulumi
+
+from access import outputs
+from cluster import kuberay, ray_cluster, ray_head, ray_node, ray_start, ray_worker
+from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
+from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.stack import Stack
+from infra import versions
+from infra.runtimes.kubernetes import manifests
+from infra.runtimes.kubernetes.runtime import CLUSTER, KubernetesRuntime
+
+# By these the operator has nodes find the token.
+GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pods:
+    """What pods of Ray have beside what the stack says of its nodes.
+
+    Attributes:
+        runtime: of the stack.
+        accelerator: kind of the nodes' GPUs, "" for none.
+        cpu_share: of the CPUs that nodes offer, the share that is kept for them.
+    """
+
+    runtime: KubernetesRuntime
+    accelerator: str
+    cpu_share: float
+
+
+class KubeRayCluster(pulumi.ComponentResource):
+    """The RayCluster, and what it needs.
+
+    Attributes:
+        dashboard_url: URL of the dashboard and job server, for users.
+        serve_url: URL of Ray Serve's proxy, for users.
+        nodes: as of a RayCluster of processes or containers.
+    """
+
+    dashboard_url: pulumi.Output[str]
+    serve_url: pulumi.Output[str]
+    nodes: pulumi.Output[list[dict[str, Any]]]
+
+    def __init__(
+        self,
+        name: str,
+        pods: Pods,
+        stack: Stack,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
+        runtime, ports = pods.runtime, RayPorts.of(stack.settings.ports)
+        child = pulumi.ResourceOptions(parent=self)
+        files = {ray_start.FILE: ray_start.text()}
+        secrets = ray_node.secret_files(
+            stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
+        )
+        before = runtime.place_files(CLUSTER, files, secrets, child)
+        token = manifests.secret(runtime.args.place, CLUSTER, f"{runtime.ray_name}-token")
+        before.append(
+            runtime.place_object(
+                "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
+            )
+        )
+        spec = specification(pods, stack, files, secrets)
+        budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
+        runtime.place_object("ray-budget", budget, child)
+        manifest = kuberay.ray_cluster(spec)
+        made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
+        runtime.await_ready(
+            "ray",
+            manifest,
+            pods={kuberay.CLUSTER_LABEL: spec.name},
+            seconds=runtime.args.place.start_seconds,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[made]),
+        )
+        self.dashboard_url, self.serve_url = (
+            pulumi.Output.from_input(f"http://{runtime.public(ray_node.HEAD, port)}")
+            for port in (ports.dashboard, ports.serve)
+        )
+        workers = _known(stack.workers)
+        self.nodes = pulumi.Output.from_input(
+            [
+                ray_cluster.described(ray_node.HEAD, stack.head),
+                *(
+                    ray_cluster.described(ray_worker.service(index), node)
+                    for index, node in enumerate(workers)
+                ),
+            ]
+        )
+        self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
+
+
+def specification(
+    pods: Pods,
+    stack: Stack,
+    files: Mapping[str, pulumi.Input[str]],
+    secrets: Mapping[str, pulumi.Input[str]],
+) -> RayClusterSpec:
+    """Return what KubeRay is told of a stack's cluster.
+
+    Args:
+        pods: what its pods have.
+        stack: the stack, whose other services are declared.
+        files: of all pods, by name.
+        secrets: the same of secret ones.
+
+    Raises:
+        pulumi.RunError: KubeRay cannot do what the settings ask for.
+    """
+    runtime, place = pods.runtime, pods.runtime.args.place
+    ports = RayPorts.of(stack.settings.ports)
+    on_workers = [addition for addition in stack.additions if not addition.head_only]
+    source = manifests.files_source(place, CLUSTER, [*files], [*secrets])
+    start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
+    common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, on_workers)
+    common = {name: value for name, value in common.items() if name not in GIVEN} | start
+    head = ray_head.head_environment(ray_node.HEAD, runtime, ports, stack.additions)
+    mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]
+    if place.shared:
+        mounts.append(
+            Mount(
+                name=manifests.SHARED_VOLUME,
+                path=manifests.SHARED,
+                source=place.shared,
+                read_only=False,
+            )
+        )
+    try:
+        return RayClusterSpec(
+            name=runtime.ray_name,
+            namespace=place.namespace,
+            labels=place.pods(CLUSTER),
+            image=runtime.args.images["ray"],
+            pull_secrets=place.pull_secrets,
+            ray_version=versions.RAY,
+            token_secret=f"{runtime.ray_name}-token",
+            head=stack.head,
+            groups=_groups(_known(stack.workers)),
+            ports=ports,
+            head_environment=common | head,
+            worker_environment=common,
+            mounts=mounts,
+            head_mounts=_head_mounts(runtime, stack.additions),
+            shared=manifests.SHARED if place.shared else "",
+            accelerator=pods.accelerator,
+            annotations={manifests.FILES_ANNOTATION: runtime.digest(files, secrets)},
+            group=place.group,
+            cpu_share=pods.cpu_share,
+        )
+    except ValueError as error:
+        raise pulumi.RunError(f"runtime kubernetes: {error}") from None
+
+
+def _head_mounts(runtime: KubernetesRuntime, additions: Sequence[NodeAddition]) -> list[Mount]:
+    """Return volumes of the head alone, where pods share none."""
+    place = runtime.args.place
+    volumes = {v.name: v for each in additions if each.head_only for v in each.volumes}
+    found = [manifests.mounted(place, CLUSTER, volume) for volume in volumes.values()]
+    return [
+        Mount(name=each.name, path=each.path, source=each.source, read_only=False)
+        for each in found
+        if each.name != manifests.SHARED_VOLUME
+    ]
+
+
+def _known(workers: Sequence[pulumi.Input[NodeResources]]) -> list[NodeResources]:
+    return [node for node in workers if isinstance(node, NodeResources)]
+
+
+def _groups(workers: Sequence[NodeResources]) -> list[WorkerGroup]:
+    """Return workers by group: those of one are alike and stand together."""
+    found = [(node, len([node, *rest])) for _, (node, *rest) in groupby(workers, _group)]
+    return [WorkerGroup(node=node, count=count) for node, count in found]
+
+
+def _group(node: NodeResources) -> str:
+    return node.group
+
+
+def declare(pods: Pods, stack: Stack) -> None:
+    """Declare, in the place of a stack's Ray nodes, a RayCluster."""
+    ray = KubeRayCluster("ray", pods, stack)
+    stack.outputs |= {
+        ray_cluster.DASHBOARD.url: ray.dashboard_url,
+        ray_cluster.DASHBOARD.login: stack.token,
+        ray_cluster.SERVE.url: ray.serve_url,
+        ray_cluster.SERVE.login: stack.serve_token,
+        outputs.NODES: ray.nodes,
+    }

@@ -1,0 +1,374 @@
+"""Manifests of a service: pure functions of what is known of it.
+
+A service with results is a StatefulSet, of which a cluster never runs two pods at a time; others
+are Deployments, and what runs once is a Job. Pods keep Kubernetes' profile "restricted".
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.service import HealthCheck, Service, Volume
+
+Manifest = dict[str, Any]
+
+FILES = "/etc/trainyard"
+SHARED = "/var/lib/trainyard/shared"  # the volume that pods share, in all of them
+VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that they run as
+PROJECT_LABEL, SERVICE_LABEL = "trainyard/project", "trainyard/service"
+STACK_LABEL = "trainyard/stack"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: another one makes it anew
+MEMORY = "/dev/shm"  # noqa: S108 (the kernel's own place)
+FILES_VOLUME, SHARED_VOLUME, MEMORY_VOLUME = "files", "shared", "shared-memory"
+FILE_MODE = 0o440  # their group is the pod's
+NAME_LIMIT = 63  # characters of a name that is a host name as well
+USER = 1000  # of the images in docker/
+# Of images of others that do not say it as a number, which `runAsNonRoot` asks for.
+USERS = {"prometheus": 65534, "alertmanager": 65534, "grafana": 472}
+# Their images have something in a volume's folder, which a fresh volume is to have too.
+SEEDED = frozenset({"jupyter"})
+CPU_REQUEST = "100m"  # of a service: what it needs while nobody uses it
+MEMORY_REQUEST_SHARE = 8  # of its bound, one part of so many is kept for it
+PROBE_SECONDS = 2
+# One that hangs for three minutes is ended; a store under load answers late, and may.
+LIVE_SECONDS, LIVE_FAILURES, LIVE_TIMEOUT_SECONDS = 30, 6, 10
+PULL = "IfNotPresent"  # images have a tag or a digest that stays
+JOB_TRIES = 0  # what runs once fails at once, and says why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where and as what the objects of a stack are.
+
+    Attributes:
+        prefix: of all names.
+        namespace: of all objects.
+        labels: of all objects and pods.
+        group: group of the files in volumes.
+        pull_secrets: names of the Secrets by which images are pulled.
+        storage_class: of claims, "" for the cluster's default.
+        storage_gib: size of each claim.
+        shared: source of the volume that pods share, as Kubernetes says it; {} for none.
+        start_seconds: that a service may take until it answers.
+    """
+
+    prefix: str
+    namespace: str
+    labels: Mapping[str, str]
+    group: int
+    pull_secrets: Sequence[str]
+    storage_class: str
+    storage_gib: int
+    shared: Mapping[str, Any]
+    start_seconds: int
+
+    def name(self, service: str) -> str:
+        """Return the name of a service's objects."""
+        return f"{self.prefix}-{service}"
+
+    def pods(self, service: str) -> dict[str, str]:
+        """Return the labels that a service's pods have, and no others."""
+        return {**self.labels, SERVICE_LABEL: service}
+
+    def metadata(self, name: str, service: str = "") -> Manifest:
+        """Return the metadata of an object."""
+        labels = self.pods(service) if service else dict(self.labels)
+        return {"name": name, "namespace": self.namespace, "labels": labels}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mounted:
+    """A volume of a pod, and where it is mounted.
+
+    Attributes:
+        name: of the volume in the pod.
+        path: where it is mounted.
+        source: what it is, as Kubernetes says it.
+        read_only: whether the pod only reads it.
+    """
+
+    name: str
+    path: str
+    source: Mapping[str, Any]
+    read_only: bool = False
+
+    @property
+    def volume(self) -> Manifest:
+        """The entry of a pod's volumes."""
+        return {"name": self.name, **self.source}
+
+    @property
+    def mount(self) -> Manifest:
+        """The entry of a container's mounts."""
+        return {"name": self.name, "mountPath": self.path, "readOnly": self.read_only}
+
+
+def labels(project: str, stack: str) -> dict[str, str]:
+    """Return the labels that all objects of a stack have."""
+    return {MANAGED_BY: "trainyard", PROJECT_LABEL: project, STACK_LABEL: stack}
+
+
+def is_claimed(volume: Volume) -> bool:
+    """Return whether a volume has a claim of its own."""
+    return volume.keep and not volume.shared
+
+
+def claim(place: Place, service: str, volume: Volume) -> Manifest:
+    """Return the claim of a volume with results."""
+    spec: Manifest = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": f"{place.storage_gib}Gi"}},
+    }
+    if place.storage_class:
+        spec["storageClassName"] = place.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": place.metadata(claim_name(place, service, volume), service),
+        "spec": spec,
+    }
+
+
+def claim_name(place: Place, service: str, volume: Volume) -> str:
+    """Return the name of a volume's claim."""
+    return f"{place.name(service)}-{volume.name}"
+
+
+def config_map(place: Place, service: str, files: Mapping[str, Any]) -> Manifest:
+    """Return the files of a service; keys may hold no slash, so mounts name paths."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": place.metadata(place.name(service), service),
+        "data": {key(name): content for name, content in files.items()},
+    }
+
+
+def secret(place: Place, service: str, name: str = "") -> Manifest:
+    """Return the Secret of a service, without its content."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": place.metadata(name or place.name(service), service),
+    }
+
+
+def key(name: str) -> str:
+    """Return the key of a file in a ConfigMap or Secret."""
+    return name.replace("/", "..")
+
+
+def digest(contents: Mapping[str, str]) -> str:
+    """Return a text that changes with the content of files."""
+    whole = hashlib.sha256()
+    for name, content in sorted(contents.items()):
+        whole.update(f"{name}\0{content}\0".encode())
+    return whole.hexdigest()[:16]
+
+
+def network_service(place: Place, service: Service) -> Manifest:
+    """Return the name and ports by which other services reach a service."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": place.metadata(place.name(service.name), service.name),
+        "spec": {
+            "selector": place.pods(service.name),
+            "ports": [
+                {"name": f"p{port.number}", "port": port.number, "targetPort": port.number}
+                for port in service.ports
+            ],
+        },
+    }
+
+
+def files_source(
+    place: Place, service: str, files: Sequence[str], secrets: Sequence[str]
+) -> Manifest:
+    """Return the source of a volume with the files and secret files of a service."""
+    sources = []
+    for kind, names in (("configMap", files), ("secret", secrets)):
+        if names:
+            items = [{"key": key(name), "path": name} for name in sorted(names)]
+            sources.append({kind: {"name": place.name(service), "items": items}})
+    return {"projected": {"defaultMode": FILE_MODE, "sources": sources}}
+
+
+def path(place: Place, volume: Volume) -> str:
+    """Return where a service finds one of its volumes.
+
+    Shared ones are folders of the one volume that pods share, of the stack's own: the kubelet would
+    make a `subPath` that is missing as root's, and nobody else could write there.
+    """
+    if volume.shared and place.shared:
+        return f"{SHARED}/{place.prefix}/{volume.name}"
+    if volume.keep or volume.shared:
+        return volume.mount or f"{VOLUMES}/{volume.name}"
+    return f"/tmp/{volume.name}"  # noqa: S108 (of the pod, gone with it)
+
+
+def mounted(place: Place, service: str, volume: Volume) -> Mounted:
+    """Return how a pod of a service has a volume; a shared one without a place is its own."""
+    if volume.shared and place.shared:
+        return Mounted(
+            name=SHARED_VOLUME, path=SHARED, source=place.shared, read_only=volume.read_only
+        )
+    source: Mapping[str, Any] = {"emptyDir": {}}
+    if is_claimed(volume):
+        source = {"persistentVolumeClaim": {"claimName": claim_name(place, service, volume)}}
+    return Mounted(name=f"volume-{volume.name}", path=path(place, volume), source=source)
+
+
+def mounts(place: Place, service: Service) -> list[Mounted]:
+    """Return all volumes of a service's pod."""
+    found = [mounted(place, service.name, volume) for volume in service.volumes]
+    if service.files or service.secrets:
+        source = files_source(place, service.name, [*service.files], [*service.secrets])
+        found.append(Mounted(name=FILES_VOLUME, path=FILES, source=source, read_only=True))
+    if service.shared_memory_mib:
+        memory = {"medium": "Memory", "sizeLimit": f"{service.shared_memory_mib}Mi"}
+        found.append(Mounted(name=MEMORY_VOLUME, path=MEMORY, source={"emptyDir": memory}))
+    return found
+
+
+def workload(
+    place: Place, service: Service, *, image: str, memory_mib: int, files: Any
+) -> Manifest:
+    """Return what runs a service.
+
+    Args:
+        place: of the stack.
+        service: what runs.
+        image: its reference.
+        memory_mib: that it may use.
+        files: digest of its files, which may be known later.
+    """
+    labels = place.pods(service.name)
+    template = {
+        "metadata": {"labels": labels, "annotations": {FILES_ANNOTATION: files}},
+        "spec": pod(place, service, image=image, memory_mib=memory_mib),
+    }
+    metadata = place.metadata(place.name(service.name), service.name)
+    if service.once:
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": {"backoffLimit": JOB_TRIES, "template": template},
+        }
+    spec: Manifest = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    if any(is_claimed(volume) for volume in service.volumes):
+        # Parallel: else a pod that never gets ready would not be replaced by a mended one.
+        spec |= {"serviceName": place.name(service.name), "podManagementPolicy": "Parallel"}
+        kind = "StatefulSet"
+    else:
+        spec["strategy"] = {"type": "Recreate"}
+        kind = "Deployment"
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def pod(place: Place, service: Service, *, image: str, memory_mib: int) -> Manifest:
+    """Return the pod of a service."""
+    found = mounts(place, service)
+    user = USERS.get(service.program, USER)
+    container: Manifest = {
+        "name": service.program,
+        "image": image,
+        "imagePullPolicy": PULL,
+        "args": list(service.arguments),
+        "env": [{"name": name, "value": value} for name, value in service.environment.items()],
+        "ports": [{"containerPort": port.number} for port in service.ports],
+        "resources": resources(memory_mib),
+        "securityContext": container_security(),
+        "volumeMounts": [each.mount for each in found],
+        **probes(service.health, place.start_seconds),
+    }
+    spec: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # variables such as MINIO_PORT, which programs read
+        "terminationGracePeriodSeconds": max(1, service.stop_seconds),
+        "securityContext": pod_security(user, place.group),
+        "containers": [container],
+        "volumes": list({each.name: each.volume for each in found}.values()),
+    }
+    if service.once:
+        spec["restartPolicy"] = "Never"
+    if service.program in SEEDED:
+        kept = [mounted(place, service.name, each) for each in service.volumes if each.keep]
+        spec["initContainers"] = [seeding(each, image) for each in kept]
+    if place.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in place.pull_secrets]
+    return spec
+
+
+def seeding(volume: Mounted, image: str) -> Manifest:
+    """Return what puts into a fresh volume what the image has there; users' changes stay."""
+    fresh = "/volume"
+    return {
+        "name": f"seed-{volume.name}",
+        "image": image,
+        "imagePullPolicy": PULL,
+        "command": ["/bin/sh", "-c", f"cp -Rn {volume.path}/. {fresh}/"],
+        "resources": resources(256),
+        "securityContext": container_security(),
+        "volumeMounts": [{"name": volume.name, "mountPath": fresh}],
+    }
+
+
+def resources(memory_mib: int) -> Manifest:
+    """Return what is kept for a container, and what it may use."""
+    least = max(64, memory_mib // MEMORY_REQUEST_SHARE)
+    return {
+        "requests": {"cpu": CPU_REQUEST, "memory": f"{least}Mi"},
+        "limits": {"memory": f"{memory_mib}Mi"},
+    }
+
+
+def pod_security(user: int, group: int) -> Manifest:
+    """Return how a pod runs: as no root, and with files of its group in its volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": group,
+        "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not gone through each time
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Manifest:
+    """Return what a container may do: nothing beside what its user may."""
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def probes(health: Sequence[HealthCheck], start_seconds: int) -> Manifest:
+    """Return the probes of a service; the first of its checks stands for it."""
+    if not health:
+        return {}
+    check = health[0]
+    get = {
+        "httpGet": {
+            "path": check.path,
+            "port": check.port,
+            # As users name it: some programs refuse other names.
+            "httpHeaders": [{"name": "Host", "value": f"127.0.0.1:{check.port}"}],
+        }
+    }
+    return {
+        "startupProbe": {
+            **get,
+            "periodSeconds": 1,
+            "timeoutSeconds": LIVE_TIMEOUT_SECONDS,
+            "failureThreshold": start_seconds,
+        },
+        "readinessProbe": {**get, "periodSeconds": PROBE_SECONDS, "timeoutSeconds": 5},
+        "livenessProbe": {
+            **get,
+            "periodSeconds": LIVE_SECONDS,
+            "timeoutSeconds": LIVE_TIMEOUT_SECONDS,
+            "failureThreshold": LIVE_FAILURES,
+        },
+    }

@@ -1,0 +1,358 @@
+"""Objects of a cluster as resources: applied on the server, whose dry run is the diff.
+
+An object has the stack's own id in an annotation: another stack of the same name, somebody else's
+perhaps, is noticed before anything of it is touched.
+"""
+
+import base64
+import copy
+import json
+import time
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+from pulumi.runtime.rpc import UNKNOWN
+
+from access.kubectl import Cluster
+from cluster import late
+from cluster.provider import Provider
+from infra.provided import say
+
+Manifest = dict[str, Any]
+
+OWNER = "trainyard/owner"  # annotation: id of the stack whose object it is
+STACK_LABEL = "trainyard/stack"
+KEPT_LABEL = "trainyard/kept-of"  # in its place, on claims that outlive the stack
+DELETE_SECONDS = 180.0
+POLL_SECONDS = 0.5
+APPLY_TRIES = 5
+CLAIM = "PersistentVolumeClaim"
+# Kinds of which the cluster changes no pod template in place.
+REPLACED = ("Job",)
+# What the cluster itself writes into an object's metadata.
+BOOKKEEPING = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid")
+GROUPS = "workerGroupSpecs"
+# Of a group of workers, what Ray's autoscaler sets.
+AUTOSCALED = ("replicas", "scaleStrategy")
+
+
+class ObjectProvider(Provider):
+    """One object of a cluster."""
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Ask the cluster, by a dry run, what applying it again would change."""
+        if has_unknown(news) or has_unknown(olds):
+            return dynamic.DiffResult(changes=True)
+        api = _api(news)
+        if olds["cluster"]["uid"] != news["cluster"]["uid"]:
+            raise _elsewhere(olds["cluster"], news["cluster"]["context"])
+        if _identity(olds) != _identity(news):
+            return dynamic.DiffResult(
+                changes=True, replaces=["manifest"], delete_before_replace=True
+            )
+        live = _mine(api, news)
+        if live is None:
+            return dynamic.DiffResult(changes=True)
+        kind = news["manifest"]["kind"]
+        if kind in REPLACED:
+            changed = plain(olds["manifest"]) != plain(news["manifest"])
+            return dynamic.DiffResult(
+                changes=changed,
+                replaces=["manifest"] if changed else [],
+                delete_before_replace=True,
+            )
+        tried = _apply(api, manifest(news), dry_run=True)
+        changed = content(tried) != content(live) or bool(olds["keep"]) != bool(news["keep"])
+        return dynamic.DiffResult(changes=changed or plain(olds) != plain(news))
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
+        api = _api(props)
+        live = _mine(api, props)
+        if live is not None and KEPT_LABEL in (live["metadata"].get("labels") or {}):
+            api.merge(CLAIM, _identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
+        _apply(api, manifest(props))
+        return dynamic.CreateResult("/".join(_identity(props)), props)
+
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Apply it, also where it is gone."""
+        return dynamic.UpdateResult(self.create(news).outs)
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether it is there as it was applied; what was changed by hand differs."""
+        api = _api(props)
+        kind, _, name = _identity(props)
+        live = api.get(kind, name)
+        if live is None or _owner(live) != props["owner"]:
+            return dynamic.ReadResult("", {})
+        tried = _apply(api, manifest(props), dry_run=True)
+        if content(tried) == content(live):
+            return dynamic.ReadResult(id_, props)
+        found = {**props, "manifest": drifted(props["manifest"], tried, live)}
+        if props.get("secrets"):
+            found["secrets"] = {
+                key: base64.b64decode(text).decode(errors="replace")
+                for key, text in (live.get("data") or {}).items()
+            }
+        return dynamic.ReadResult(id_, found)
+
+    def delete(self, _id: str, props: dict[str, Any]) -> None:
+        """End it and all that belongs to it; a claim that is to be kept is only let go of."""
+        api = _api(props)
+        kind, namespace, name = _identity(props)
+        live = api.get(kind, name)
+        if live is None:
+            return
+        if _owner(live) != props["owner"]:
+            say(f"{kind} {name} in namespace {namespace} is no longer of this stack: left alone")
+            return
+        if props["keep"]:
+            _release(api, props)
+            return
+        api.delete(kind, name)
+        _await_end(api, kind, name)
+
+
+class Object(dynamic.Resource, module="kubernetes", name="Object"):
+    """An object of a cluster."""
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare an object.
+
+        Args:
+            name: of the resource.
+            props: cluster (kubeconfig, context, namespace, and the cluster's uid), owner (id of
+                the stack), manifest, secrets (of a Secret, texts by key; {} for others), keep
+                (whether it outlives the stack).
+            opts: of the resource.
+        """
+        super().__init__(ObjectProvider(), name, props, opts)
+
+
+def manifest(props: Mapping[str, Any]) -> Manifest:
+    """Return what is applied: the manifest with its secrets and the stack's id."""
+    found: Manifest = copy.deepcopy(plain(props["manifest"]))
+    found["metadata"].setdefault("annotations", {})[OWNER] = props["owner"]
+    if props.get("secrets"):
+        found["data"] = {
+            key: base64.b64encode(text.encode()).decode() for key, text in props["secrets"].items()
+        }
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return a value as Kubernetes has it: an engine passes whole numbers as fractions on."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items() if not key.startswith("__")}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def has_unknown(value: Any) -> bool:
+    """Return whether any part of a value is known only after an update."""
+    if isinstance(value, dict):
+        return any(has_unknown(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return any(has_unknown(each) for each in value)
+    return bool(value == UNKNOWN)
+
+
+def content(found: Mapping[str, Any]) -> Manifest:
+    """Return an object without its status and without what the cluster notes of each write."""
+    kept = {key: value for key, value in found.items() if key != "status"}
+    metadata = dict(kept.get("metadata") or {})
+    kept["metadata"] = {key: metadata[key] for key in metadata if key not in BOOKKEEPING}
+    return kept
+
+
+def drifted(wanted: Any, tried: Any, live: Any) -> Any:
+    """Return a manifest with what differs in the cluster.
+
+    Args:
+        wanted: the manifest.
+        tried: what applying it would make of the object: the cluster words some values anew.
+        live: the object.
+    """
+    if tried == live:
+        return wanted
+    if all(isinstance(each, dict) for each in (wanted, tried, live)):
+        return {
+            key: drifted(each, tried.get(key), live[key])
+            for key, each in wanted.items()
+            if key in live
+        }
+    same = isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live)
+    if same and isinstance(tried, list) and len(tried) == len(live):
+        return [drifted(*each) for each in zip(wanted, tried, live, strict=True)]
+    return live
+
+
+def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
+    """Return a RayCluster with the sizes that Ray's autoscaler gave to groups that grow.
+
+    The list of groups has one owner as a whole: an apply without them would end its workers.
+    """
+    if wanted["kind"] != "RayCluster" or live is None:
+        return wanted
+    there = {group["groupName"]: group for group in live["spec"].get(GROUPS) or []}
+    found = copy.deepcopy(wanted)
+    for group in found["spec"].get(GROUPS) or []:
+        before = there.get(group["groupName"], {})
+        sized = "replicas" in group
+        kept = {key: before[key] for key in AUTOSCALED if key in before and not sized}
+        if "replicas" in kept:
+            low, high = group.get("minReplicas", 0), group["maxReplicas"]
+            kept["replicas"] = min(max(kept["replicas"], low), high)
+        group.update(kept)
+    return found
+
+
+def _apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
+    """Apply a manifest; one that somebody else changes at that moment is read and applied again.
+
+    Raises:
+        KubernetesError: the cluster refuses it.
+    """
+    errors = _errors()
+    kind, name = str(wanted["kind"]), str(wanted["metadata"]["name"])
+    with errors.explained(f"{kind} {name}", api.cluster):
+        for left in reversed(range(APPLY_TRIES)):
+            live = api.get(kind, name) if kind == "RayCluster" else None
+            ready = autoscaled(wanted, live)
+            if live is not None:
+                ready = copy.deepcopy(ready)
+                ready["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+            try:
+                return dict(api.apply(ready, dry_run=dry_run))
+            except errors.ApiError as error:
+                if error.status.code != errors.CONFLICT or not left:
+                    raise
+    raise AssertionError("a last try returns or raises")
+
+
+def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
+    """Return the object as it is, None where there is none.
+
+    Raises:
+        KubernetesError: it is somebody else's.
+    """
+    kind, namespace, name = _identity(props)
+    live: Manifest | None = api.get(kind, name)
+    if live is None:
+        return None
+    owner = _owner(live)
+    stack = props["manifest"]["metadata"]["labels"][STACK_LABEL]
+    labels = live["metadata"].get("labels") or {}
+    kept = kind == CLAIM and labels.get(KEPT_LABEL) == stack and owner is None
+    if owner == props["owner"] or kept:
+        return live
+    whose = "is another stack's" if owner else "was not made by Trainyard"
+    raise _errors().KubernetesError(
+        f"{kind} {name} is in namespace {namespace} already and {whose}: nothing of it was "
+        "changed. Give this stack another name or another namespace (kubernetes.namespace), or "
+        f"remove it: kubectl --context {api.cluster.context} -n {namespace} delete "
+        f"{kind.lower()} {name}"
+    )
+
+
+def _release(api: Any, props: Mapping[str, Any]) -> None:
+    """Let go of a claim: the next stack of this name takes it over."""
+    kind, namespace, name = _identity(props)
+    stack = props["manifest"]["metadata"]["labels"][STACK_LABEL]
+    api.merge(
+        kind,
+        name,
+        {
+            "metadata": {
+                "annotations": {OWNER: None},
+                "labels": {STACK_LABEL: None, KEPT_LABEL: stack},
+            }
+        },
+    )
+    say(
+        f"kept: claim {name} with results (setting keepData; kubectl --context "
+        f"{api.cluster.context} -n {namespace} delete pvc {name} when you no longer need it)"
+    )
+
+
+def _await_end(api: Any, kind: str, name: str) -> None:
+    """Wait until an object is gone.
+
+    Raises:
+        KubernetesError: it is still there after DELETE_SECONDS.
+    """
+    deadline = time.monotonic() + DELETE_SECONDS
+    told = time.monotonic()
+    while (live := api.get(kind, name)) is not None:
+        if time.monotonic() > deadline:
+            raise _errors().KubernetesError(_stuck(api, kind, name, live))
+        if time.monotonic() - told > 15:
+            told = time.monotonic()
+            say(f"{kind} {name} is ending; its pods: {_pods(api, live) or 'none left'}")
+        time.sleep(POLL_SECONDS)
+
+
+def _stuck(api: Any, kind: str, name: str, live: Mapping[str, Any]) -> str:
+    own = ["foregroundDeletion", "orphan"]
+    held = [each for each in live["metadata"].get("finalizers") or [] if each not in own]
+    kubectl = f"kubectl --context {api.cluster.context} -n {api.cluster.namespace}"
+    text = f"{kind} {name} is still there {DELETE_SECONDS:g} s after its deletion"
+    if held:
+        patch = json.dumps({"metadata": {"finalizers": None}})
+        return (
+            f"{text}: the finalizers {', '.join(held)} wait for an operator that no longer runs. "
+            "Start it (helm install kuberay-operator kuberay/kuberay-operator) and destroy again; "
+            f"or give them up: {kubectl} patch {kind.lower()} {name} --type merge -p '{patch}'"
+        )
+    return (
+        f"{text}. Its pods: {_pods(api, live) or 'none'}. A node that does not answer keeps them: "
+        f"{kubectl} delete pod --force NAME ends one; then destroy again"
+    )
+
+
+def _pods(api: Any, live: Mapping[str, Any]) -> str:
+    selector = ((live.get("spec") or {}).get("selector") or {}).get("matchLabels")
+    if live["kind"] == "RayCluster":
+        selector = {"ray.io/cluster": live["metadata"]["name"]}
+    pods = api.pods(selector) if selector else []
+    return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in pods)
+
+
+def _identity(props: Mapping[str, Any]) -> tuple[str, str, str]:
+    found = props["manifest"]
+    return (str(found["kind"]), str(props["cluster"]["namespace"]), str(found["metadata"]["name"]))
+
+
+def _owner(live: Mapping[str, Any]) -> str | None:
+    return (live["metadata"].get("annotations") or {}).get(OWNER)
+
+
+def _api(props: Mapping[str, Any]) -> Any:
+    """Return the API of the cluster that an object is in.
+
+    Raises:
+        KubernetesError: its context leads to another one by now, where it is not.
+    """
+    api = _errors().open_api(Cluster.of(props["cluster"]))
+    if api.uid() != props["cluster"]["uid"]:
+        raise _elsewhere(props["cluster"], props["cluster"]["context"])
+    return api
+
+
+def _elsewhere(before: Mapping[str, Any], context: str) -> Exception:
+    error: Exception = _errors().KubernetesError(
+        f"context {context} leads to another cluster than the one that this stack is in (uid "
+        f"{before['uid']}): name a context of that one, or destroy the stack there first. If that "
+        "cluster is gone for good, `pulumi stack rm --force` forgets the stack"
+    )
+    return error
+
+
+def _errors() -> ModuleType:
+    return late.module("infra.runtimes.kubernetes.api")

@@ -1,0 +1,132 @@
+"""What pods say of why they are not ready; pure functions of what the cluster answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Pod = Mapping[str, Any]
+
+STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
+CREATING = ("ContainerCreating", "PodInitializing")
+NEVER = ("InvalidImageName", "ErrImageNeverPull")  # no later attempt mends these
+IMAGE = ("ErrImagePull", "ImagePullBackOff", *NEVER)
+FAILING = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """Why a pod is not ready.
+
+    Attributes:
+        pod: its name.
+        container: which of its containers, "" for the pod as a whole.
+        text: what is wrong.
+        final: whether waiting would mend nothing.
+        logs: whether the container's log says more.
+    """
+
+    pod: str
+    container: str
+    text: str
+    final: bool = False
+    logs: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is told once: the cluster words one and the same thing anew at each attempt."""
+        return self.pod, self.container, self.text.partition(":")[0]
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        of = f", container {self.container}" if self.container else ""
+        return f"pod {self.pod}{of} {self.text}"
+
+
+def is_ready(pod: Pod) -> bool:
+    """Return whether a pod runs and its probes answer."""
+    return _condition(pod, "Ready").get("status") == "True"
+
+
+def is_ending(pod: Pod) -> bool:
+    """Return whether a pod was told to end."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def is_creating(pod: Pod) -> bool:
+    """Return whether a pod's images are being pulled or its volumes attached."""
+    return any(
+        _waiting(status).get("reason") in CREATING
+        for _, status in _statuses(pod)
+        if _condition(pod, "PodScheduled").get("status") == "True"
+    )
+
+
+def troubles(pods: Sequence[Pod]) -> list[Trouble]:
+    """Return what is wrong with pods; nothing of those that only need time."""
+    return [trouble for pod in pods if not is_ending(pod) for trouble in _of(pod)]
+
+
+def _of(pod: Pod) -> Iterator[Trouble]:
+    name = str(pod["metadata"]["name"])
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        reason = scheduled.get("message") or scheduled.get("reason") or "no reason given"
+        yield Trouble(pod=name, container="", text=f"is placed on no node: {reason}")
+    for container, status in _statuses(pod):
+        waiting = _waiting(status)
+        reason, message = waiting.get("reason", ""), waiting.get("message", "")
+        ended = _ended(status)
+        restarts = int(status.get("restartCount", 0))
+        if reason in IMAGE:
+            image = status.get("image", "its image")
+            yield Trouble(
+                pod=name,
+                container=container,
+                text=f"has no image {image}: {message or reason}",
+                final=reason in NEVER,
+            )
+        elif reason in FAILING:
+            yield Trouble(pod=name, container=container, text=f"cannot start: {message or reason}")
+        elif ended and (restarts or not _restarts(pod)) and not status.get("ready"):
+            yield Trouble(
+                pod=name,
+                container=container,
+                text=f"ended{f' {restarts} times' if restarts > 1 else ''} ({ended})",
+                final=restarts >= STARTS_LIMIT,
+                logs=True,
+            )
+    if not pod["status"].get("containerStatuses") and pod["status"].get("phase") == "Failed":
+        said = pod["status"].get("message") or pod["status"].get("reason") or "no reason given"
+        yield Trouble(pod=name, container="", text=f"failed: {said}")
+
+
+def _restarts(pod: Pod) -> bool:
+    return bool(pod["spec"].get("restartPolicy", "Always") != "Never")
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    """Return how a container failed, now or the last time; "" for one that did not."""
+    for state in (status.get("state") or {}, status.get("lastState") or {}):
+        if ended := state.get("terminated"):
+            code, reason = ended.get("exitCode", 0), ended.get("reason", "")
+            if code == 0 and reason != "OOMKilled":
+                return ""
+            why = ", out of memory" if reason == "OOMKilled" else ""
+            return f"exit code {code}{why}"
+    return ""
+
+
+def _statuses(pod: Pod) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for status in pod["status"].get(key) or []:
+            yield str(status["name"]), status
+
+
+def _waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (status.get("state") or {}).get("waiting") or {}
+
+
+def _condition(pod: Pod, kind: str) -> Mapping[str, Any]:
+    found = pod["status"].get("conditions") or []
+    return next((each for each in found if each["type"] == kind), {})

@@ -1,0 +1,227 @@
+"""Waits for what the cluster starts: pods that are ready, a Ray cluster, a program that ends.
+
+While it waits it says why pods are not ready: no node has room, an image is missing, a program
+crashed. The time that a service may take does not run while images are pulled.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from access.kubectl import Cluster
+from cluster import late
+from cluster.provider import Provider
+from infra.cancellation import Cancellation
+from infra.provided import difference, say
+from infra.runtimes.kubernetes import pods
+from infra.runtimes.kubernetes.objects import plain
+from infra.runtimes.kubernetes.pods import Pod, Trouble
+
+POLL_SECONDS = 0.5
+LOG_LINES = 20
+PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
+OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
+OPERATOR += "app.kubernetes.io/name=kuberay-operator"
+OPERATOR_SECONDS = 10  # within which KubeRay's operator looks at a new RayCluster
+NO_OPERATOR = Trouble(
+    pod="of the head",
+    container="",
+    text=f"is not made: KubeRay's operator has not looked at the RayCluster. {OPERATOR}",
+)
+HEAD = {"ray.io/node-type": "head"}  # KubeRay's label
+
+
+class NotReadyError(Exception):
+    """Something did not come up; the message says why, with the last lines of its log."""
+
+
+class ReadyProvider(Provider):
+    """Pods that are ready, or have ended well."""
+
+    def configure(self, req: dynamic.ConfigureRequest) -> None:
+        """Called once, before anything else: what ends waits cannot be stored."""
+        super().configure(req)
+        self._cancellation = Cancellation()
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Wait again for what changed, or for what is not ready."""
+        found = difference(olds, news, replaces=[])
+        found.changes = found.changes or not olds.get("ready", True)
+        return found
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Wait."""
+        wait(props, self._cancellation)
+        return dynamic.CreateResult(f"{props['kind']}/{props['name']}", {**props, "ready": True})
+
+    def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Wait."""
+        wait(news, self._cancellation)
+        return dynamic.UpdateResult({**news, "ready": True})
+
+    def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
+        """Look whether it is ready."""
+        return dynamic.ReadResult(id_, {**props, "ready": looks_ready(props)})
+
+    def cancel(self) -> None:
+        """End all waits: Ctrl-C."""
+        self._cancellation.cancel()
+
+
+class Ready(dynamic.Resource, module="kubernetes", name="Ready"):
+    """What an object starts, once it is ready."""
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare a wait.
+
+        Args:
+            name: of the resource.
+            props: cluster (as an Object has it), kind and name of the object, pods (labels of its
+                pods), once (whether they have to end), version (a text that changes when the
+                object does), timeout (seconds).
+            opts: of the resource.
+        """
+        super().__init__(ReadyProvider(), name, {**props, "ready": None}, opts)
+
+
+def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
+    """Return whether what an object starts is there as its newest form has it.
+
+    Args:
+        live: the object.
+        found: its pods.
+    """
+    status, spec = live.get("status") or {}, live["spec"]
+    if live["kind"] == "Job":
+        return bool(status.get("succeeded", 0) >= 1)
+    if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
+        return False
+    if live["kind"] == "RayCluster":
+        heads = [pod for pod in found if HEAD.items() <= (pod["metadata"]["labels"] or {}).items()]
+        workers = status.get("readyWorkerReplicas", 0) >= status.get("desiredWorkerReplicas", 0)
+        return (
+            status.get("state") == "ready"
+            and workers
+            and any(pods.is_ready(head) for head in heads)
+            and not any(pods.is_ending(pod) for pod in found)
+        )
+    wanted = spec.get("replicas", 1)
+    counts = [status.get(key, 0) for key in ("replicas", "readyReplicas", "updatedReplicas")]
+    return all(count == wanted for count in counts)
+
+
+def looks_ready(props: Mapping[str, Any]) -> bool:
+    """Return whether an object's pods are ready now."""
+    api = _api(props)
+    live = api.get(props["kind"], props["name"])
+    return live is not None and settled(live, api.pods(props["pods"]))
+
+
+def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
+    """Wait until an object's pods are ready.
+
+    Raises:
+        CanceledError: the user asked to stop.
+        NotReadyError: they are not, and why.
+    """
+    api, props = _api(props), plain(props)
+    kind, name, timeout = props["kind"], props["name"], float(props["timeout"])
+    now = begun = time.monotonic()
+    left = timeout
+    told: set[tuple[str, str, str]] = set()
+    followed: set[str] = set()
+    while True:
+        live = api.get(kind, name)
+        if live is None:
+            raise NotReadyError(f"{kind} {name} was removed meanwhile; run `up` again")
+        found = api.pods(props["pods"])
+        if settled(live, found):
+            return
+        if props["once"]:
+            _follow(api, name, found, followed)
+        known = pods.troubles(found)
+        known += _refusals(api, live, found, known)
+        silent = kind == "RayCluster" and not known
+        if silent and not found and not live.get("status") and now - begun > OPERATOR_SECONDS:
+            known = [NO_OPERATOR]
+        for trouble in known:
+            if trouble.key not in told:
+                told.add(trouble.key)
+                say(f"{name}: {trouble.line}")
+        failed = kind == "Job" and (live.get("status") or {}).get("failed", 0)
+        if failed or any(trouble.final for trouble in known):
+            raise NotReadyError(_failure(api, name, "does not come up", known, found))
+        before, now = now, time.monotonic()
+        pulling = not known and any(pods.is_creating(pod) for pod in found)
+        runs = props["once"] and any(pod["status"].get("phase") == "Running" for pod in found)
+        if not (runs or (pulling and now - begun < PULL_SECONDS)):
+            left -= now - before
+        if left < 0:
+            known = known or (_silence(live, found) if silent else [])
+            late_text = f"is not ready after {timeout:g} s (setting startTimeoutSeconds)"
+            raise NotReadyError(_failure(api, name, late_text, known, found))
+        cancellation.sleep(POLL_SECONDS)
+
+
+def _refusals(
+    api: Any, live: Mapping[str, Any], found: Sequence[Pod], known: Sequence[Trouble]
+) -> list[Trouble]:
+    """Return why pods are not made, or have no volume: that is told by events alone."""
+    told = {trouble.pod for trouble in known}
+    creating = [pod["metadata"]["name"] for pod in found if pods.is_creating(pod)]
+    names = [name for name in creating if name not in told]
+    if not found:
+        names = [live["metadata"]["name"]]
+    said = [(name, api.warning(name)) for name in names]
+    return [Trouble(pod=name, container="", text=f"waits: {text}") for name, text in said if text]
+
+
+def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:
+    """Return what is to be said of KubeRay's operator, which does not act."""
+    if not found or not all(pods.is_ready(pod) for pod in found):
+        return []
+    state = (live.get("status") or {}).get("state") or "none"
+    text = f"is ready, and KubeRay's operator has not said so (status.state: {state}). {OPERATOR}"
+    return [Trouble(pod=str(found[0]["metadata"]["name"]), container="", text=text)]
+
+
+def _follow(api: Any, name: str, found: Sequence[Pod], followed: set[str]) -> None:
+    """Show the log of a program that runs once, which is the progress that the user sees."""
+    for pod in found:
+        own = pod["metadata"]["name"]
+        if own not in followed and pod["status"].get("phase") == "Running":
+            followed.add(own)
+            container = pod["spec"]["containers"][0]["name"]
+            for line in api.follow(own, container):
+                say(f"{name}: {line}")
+
+
+def _failure(api: Any, name: str, what: str, known: Sequence[Trouble], found: Sequence[Pod]) -> str:
+    kubectl = f"kubectl --context {api.cluster.context} -n {api.cluster.namespace}"
+    lines = [f"{name} {what}"]
+    lines += [f"  {trouble.line}" for trouble in known] or ["  its pods give no reason"]
+    loud = next(((each.pod, each.container) for each in known if each.logs), None)
+    if loud is None and not known:
+        silent = [pod for pod in found if not pods.is_ready(pod)]
+        loud = next(
+            ((pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]) for pod in silent),
+            None,
+        )
+    if loud and (log := api.log(*loud, lines=LOG_LINES)):
+        lines.append(f"Its last log lines ({kubectl} logs {loud[0]} -c {loud[1]} has all):")
+        lines += log
+    return "\n".join(lines)
+
+
+def _api(props: Mapping[str, Any]) -> Any:
+    return _module().open_api(Cluster.of(props["cluster"]))
+
+
+def _module() -> ModuleType:
+    return late.module("infra.runtimes.kubernetes.api")

@@ -1,0 +1,255 @@
+"""The kubernetes runtime: each service's objects, and what waits for its pods.
+
+The program runs outside of the cluster. It asks the API whether pods are ready, and reaches the
+object store by `kubectl port-forward`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from access.kubectl import Cluster
+from cluster import kuberay, ray_node
+from cluster.inputs import lift
+from cluster.secret import Secret
+from cluster.service import Service, Volume
+from infra import container_limits
+from infra.runtimes.kubernetes import manifests
+from infra.runtimes.kubernetes.manifests import Manifest, Place
+from infra.runtimes.kubernetes.objects import Object
+from infra.runtimes.kubernetes.ready import Ready
+
+LOOPBACK = "127.0.0.1"
+OWNER_BYTES = 8
+CLUSTER = "ray"  # what the name of the RayCluster ends with
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesRuntimeArgs:
+    """Arguments of the kubernetes runtime.
+
+    Attributes:
+        cluster: where the stack is.
+        uid: what tells that cluster from others.
+        place: names and labels of the stack's objects.
+        images: references of images by program.
+        keep_data: whether claims with results outlive the stack.
+        limits: bounds of containers that are set, by service and field.
+    """
+
+    cluster: Cluster
+    uid: str
+    place: Place
+    images: Mapping[str, str]
+    keep_data: bool
+    limits: Mapping[str, Mapping[str, int]]
+
+
+class KubernetesRuntime(pulumi.ComponentResource):
+    """Runs services as pods.
+
+    Attributes:
+        args: as they were given.
+    """
+
+    def __init__(
+        self, name: str, args: KubernetesRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:kubernetes:KubernetesRuntime", name, None, opts)
+        self._name, self.args = name, args
+        owner = Secret(f"{name}-owner", OWNER_BYTES, pulumi.ResourceOptions(parent=self)).value
+        # It tells stacks apart, and proves nothing: everybody who may look at objects sees it.
+        self._owner = pulumi.Output.unsecret(owner)
+        self._where = {
+            "kubeconfig": args.cluster.kubeconfig,
+            "context": args.cluster.context,
+            "namespace": args.cluster.namespace,
+            "uid": args.uid,
+        }
+        self._filled: list[pulumi.Resource] = []
+        policy = kuberay.network_policy(
+            args.place.prefix, args.cluster.namespace, args.place.labels
+        )
+        self._policy = self.place_object("network", policy, pulumi.ResourceOptions(parent=self))
+        self.register_outputs({})
+
+    @property
+    def via(self) -> Mapping[str, Any]:
+        """How this Pulumi program reaches published ports."""
+        return self._where
+
+    def listen_address(self, service: str) -> str:  # noqa: ARG002 (each pod has its own)
+        """Return the address that a service listens on to be reached by those it is meant for."""
+        return "0.0.0.0"  # noqa: S104 (of the pod, which a NetworkPolicy guards)
+
+    def node_address(self, index: int) -> str:  # noqa: ARG002 (each pod has its own)
+        """Return "": Ray finds out a pod's address."""
+        return ""
+
+    def address(self, service: str, port: int) -> str:
+        """Return host:port at which other services reach the port of a service."""
+        return f"{self.service_name(service)}:{port}"
+
+    def published(self, service: str, port: int) -> str:
+        """Return host:port at which `via` reaches a published port."""
+        return self.address(service, port)
+
+    def public(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
+        """Return host:port at which users reach a published port: through `train tunnel`."""
+        return f"{LOOPBACK}:{port}"
+
+    def file(self, service: str, name: str) -> str:  # noqa: ARG002 (each has a file system)
+        """Return the path at which a service finds one of its files or secrets."""
+        return f"{manifests.FILES}/{name}"
+
+    def volume(self, service: str, volume: Volume) -> str:  # noqa: ARG002 (each has a file system)
+        """Return the path at which a service finds one of its volumes."""
+        return manifests.path(self.args.place, volume)
+
+    def service_name(self, service: str) -> str:
+        """Return the name by which other pods reach a service; KubeRay names the head's."""
+        if service == ray_node.HEAD:
+            return kuberay.head_service(self.ray_name)
+        return self.args.place.name(service)
+
+    @property
+    def ray_name(self) -> str:
+        """Name of the RayCluster."""
+        return self.args.place.name(CLUSTER)
+
+    @property
+    def filled(self) -> Collection[pulumi.Resource]:
+        """What has to have ended well before jobs find all data."""
+        return self._filled
+
+    def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """Declare a service; the returned resource exists once it is up, or has ended well."""
+        place, name = self.args.place, service.name
+        before = self.place_files(name, service.files, service.secrets, opts)
+        for volume in service.volumes:
+            if manifests.is_claimed(volume):
+                found = manifests.claim(place, name, volume)
+                before.append(self.place_object(f"{name}-{volume.name}", found, opts, keep=True))
+        if service.ports:
+            network = manifests.network_service(place, service)
+            before.append(self.place_object(f"{name}-service", network, opts))
+        limit = container_limits.of(name, self.args.limits)
+        workload = manifests.workload(
+            place,
+            service,
+            image=self.args.images[service.program],
+            memory_mib=limit.memory_mib,
+            files=self.digest(service.files, service.secrets),
+        )
+        made = self.place_object(name, workload, opts, before=before)
+        ready = self.await_ready(
+            name,
+            workload,
+            pods=place.pods(name),
+            seconds=place.start_seconds,
+            opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=[made]),
+            once=service.once,
+        )
+        if service.once:
+            self._filled.append(ready)
+        return ready
+
+    def place_files(
+        self,
+        service: str,
+        files: Mapping[str, pulumi.Input[str]],
+        secrets: Mapping[str, pulumi.Input[str]],
+        opts: pulumi.ResourceOptions,
+    ) -> list[pulumi.Resource]:
+        """Declare the files of a service, and its secret files."""
+        place = self.args.place
+        found: list[pulumi.Resource] = []
+        if files:
+            wanted = manifests.config_map(place, service, files)
+            found.append(self.place_object(f"{service}-files", wanted, opts))
+        if secrets:
+            texts = {manifests.key(name): value for name, value in secrets.items()}
+            wanted = manifests.secret(place, service)
+            found.append(self.place_object(f"{service}-secrets", wanted, opts, secrets=texts))
+        return found
+
+    def place_object(
+        self,
+        name: str,
+        manifest: Manifest,
+        opts: pulumi.ResourceOptions,
+        *,
+        secrets: Mapping[str, pulumi.Input[str]] | None = None,
+        keep: bool = False,
+        before: Collection[pulumi.Resource] = (),
+    ) -> Object:
+        """Declare an object.
+
+        Args:
+            name: of the resource, without the runtime's.
+            manifest: of the object, without secrets.
+            opts: its parent.
+            secrets: of a Secret, texts by key.
+            keep: whether it has results, which outlive the stack where the settings say so.
+            before: what has to be there first.
+        """
+        return Object(
+            f"{self._name}-{name}",
+            {
+                "cluster": self._where,
+                "owner": self._owner,
+                "manifest": manifest,
+                "secrets": pulumi.Output.secret(dict(secrets)) if secrets else {},
+                "keep": keep and self.args.keep_data,
+            },
+            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[*before])),
+        )
+
+    def await_ready(
+        self,
+        name: str,
+        manifest: Manifest,
+        *,
+        pods: Mapping[str, str],
+        seconds: int,
+        opts: pulumi.ResourceOptions,
+        once: bool = False,
+    ) -> Ready:
+        """Declare the wait for an object's pods.
+
+        Args:
+            name: of the resource, without the runtime's and what says that it is a wait.
+            manifest: of the object.
+            pods: labels of its pods.
+            seconds: that they may take.
+            opts: its parent, and the object.
+            once: whether they have to end well.
+        """
+        return Ready(
+            f"{self._name}-{name}-ready",
+            {
+                "cluster": self._where,
+                "kind": manifest["kind"],
+                "name": manifest["metadata"]["name"],
+                "pods": dict(pods),
+                "once": once,
+                "version": pulumi.Output.json_dumps(manifest).apply(
+                    lambda text: manifests.digest({"manifest": text})
+                ),
+                "timeout": seconds,
+            },
+            opts,
+        )
+
+    @staticmethod
+    def digest(*files: Mapping[str, pulumi.Input[str]]) -> Any:
+        """Return a digest of files and secret files, which is no secret."""
+        contents = {name: value for each in files for name, value in each.items()}
+        names = list(contents)
+        found = lift(
+            lambda *known: manifests.digest(dict(zip(names, known, strict=True))),
+            *contents.values(),
+        )
+        return pulumi.Output.unsecret(found) if isinstance(found, pulumi.Output) else found

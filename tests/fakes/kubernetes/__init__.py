@@ -1,0 +1,12 @@
+"""A Kubernetes cluster for tests: one real node in namespaces of its own.
+
+What is real: API server, etcd, controller manager, scheduler, kubelet, proxy, containerd, runc and
+the containers, whose images are those of the container tests. What is not: DNS and volumes are by
+`addons.py` instead of CoreDNS and a CSI driver, no network policy is enforced, `kuberay.py` is a
+stand-in for KubeRay's operator, and `gpu_node.py` a node that is not there.
+"""
+
+from tests.fakes.kubernetes.binary import NoKubernetesError
+from tests.fakes.kubernetes.node import Node
+
+__all__ = ["NoKubernetesError", "Node"]

@@ -1,0 +1,48 @@
+"""`python -m tests.fakes.kubernetes` makes what clusters are made from: then no test waits for it.
+
+`python -m tests.fakes.kubernetes up` brings one up, prints where its kubeconfig is, and ends it
+with Ctrl-C. `up kuberay gpu_node` adds the stand-in for KubeRay's operator and a fake GPU node.
+"""
+
+import contextlib
+import signal
+import sys
+
+from tests.fakes.kubernetes import Node, NoKubernetesError, binary
+from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
+
+USAGE = f"up [{OPERATOR}] [{GPU_NODE}]"
+
+
+def main(arguments: list[str]) -> int:
+    """Make the program, or bring a cluster up until a signal comes."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if not arguments:
+            binary.obtain()
+        elif arguments[0] == "up" and set(arguments[1:]) <= {OPERATOR, GPU_NODE}:
+            _up(arguments[1:])
+        else:
+            sys.stderr.write(f"error: {' '.join(arguments)}: it is nothing, or {USAGE}\n")
+            return 2
+    except NoKubernetesError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _up(beside: list[str]) -> None:
+    with contextlib.ExitStack() as stack:
+        node = stack.enter_context(Node())
+        for module in beside:
+            log = node.folder / "log" / module
+            stack.enter_context(Process(module, node.kubeconfig, log))
+        sys.stdout.write(
+            f"export KUBECONFIG={node.kubeconfig} PATH={node.programs}:$PATH\nCtrl-C ends it\n"
+        )
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,349 @@
+"""One node of Kubernetes, from nothing to Ready in about ten seconds."""
+
+import atexit
+import contextlib
+import fcntl
+import ipaddress
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from tests.fakes.kubernetes import binary, credentials, images, programs
+from tests.fakes.kubernetes.binary import NoKubernetesError
+
+HERE = Path(__file__).parent
+ENTER = HERE / "enter.py"
+# Not below /tmp, which is memory on many systems: containers write here.
+FOLDERS = Path("/var/tmp")
+LOCK = Path("/run/lock/trainyard-kubernetes")
+COUNT = 256
+LINKS = Path("/sys/class/net")
+NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+NEEDED = {  # a program, and Debian's package that has it
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "etcd": "etcd-server",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "dnsmasq": "dnsmasq-base",
+}
+CNI = Path("/usr/lib/cni")
+CNI_PACKAGE = "containernetworking-plugins"
+SHARES = str(16 * 1024)  # of the processors: as 16 processes
+START_SECONDS = 120
+POLL_SECONDS = 0.1
+LAST_CHARACTERS = 3000
+
+
+class Node:
+    """A cluster of one node. It ends with this process, however it ends.
+
+    Several may run at the same time. What a killed process leaves (a folder, empty control groups)
+    is removed by the next one.
+
+    Attributes:
+        kubeconfig: file (0600) with the contexts admin, which may do all, and nobody, which may
+            do nothing. Its address answers on this machine only.
+        address: of the node, for this machine.
+        programs: folder with a kubectl of the cluster's version, for a PATH.
+
+    Raises:
+        NoKubernetesError: this machine cannot have one, and why.
+        RuntimeError: it did not start; with the end of its log.
+    """
+
+    def __init__(self) -> None:
+        _check_this_machine()
+        program = binary.obtain()
+        self._process: subprocess.Popen[str] | None = None
+        self._init = 0
+        with _alone():
+            _sweep()
+            self.number, self.folder, self._owner = _claim()
+        self.address = f"10.79.{self.number}.2"
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.name = "node1"
+        self.programs = self.folder / "bin"
+        atexit.register(self.close)
+        try:
+            self._start(program)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        """Run kubectl as the admin; what it printed.
+
+        Args:
+            arguments: of kubectl.
+            text: for its standard input.
+            check: whether it has to succeed.
+
+        Raises:
+            AssertionError: it failed.
+        """
+        done = subprocess.run(
+            [self.programs / "kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
+        return done.stdout
+
+    def log(self, name: str) -> str:
+        """Return what a program printed: kubelet, containerd, or another of `programs.py`."""
+        return (self.folder / "log" / name).read_text(errors="replace")
+
+    def close(self) -> None:
+        """End the node, with all that is in it; a second time does nothing."""
+        atexit.unregister(self.close)
+        if self._owner.closed:
+            return
+        if self._process:
+            if self._init:
+                with contextlib.suppress(ProcessLookupError):
+                    # All others inside end before this one is gone.
+                    os.kill(self._init, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
+        _remove(self.number)
+        self._owner.close()
+
+    def _start(self, program: Path) -> None:
+        credentials.make(self.folder, self.address)
+        self.programs.mkdir()
+        (self.programs / "kubectl").symlink_to(program)
+        (self.folder / "resolv.conf").write_text(f"nameserver {self.address}\n")
+        groups = _make_groups(self.number)
+        interface = f"{_name(self.number)}n"
+        told = {
+            "address": self.address,
+            "interface": interface,
+            "services": programs.SERVICES,
+            "cpus": programs.CPUS,
+            "groups": groups,
+            "ready": f"https://{self.address}:{credentials.PORT}/readyz",
+            "images": images.of_engine(self.folder),
+            **programs.write(self.folder, program, self.address, self.name),
+        }
+        ready, tell = os.pipe()
+        with os.fdopen(ready, "rb", buffering=0) as answer:
+            try:
+                with (self.folder / "console").open("w") as console:
+                    self._process = subprocess.Popen(
+                        [
+                            *("setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES),
+                            *("--mount-proc", "--propagation=private"),
+                            *(sys.executable, "-SI", ENTER, self.folder, str(tell)),
+                        ],
+                        stdin=subprocess.PIPE,
+                        stdout=console,
+                        stderr=subprocess.STDOUT,
+                        text=True,
+                        pass_fds=(tell,),
+                        start_new_session=True,  # a Ctrl-C is for the test, which ends its node
+                    )
+            finally:
+                os.close(tell)
+            self._expect(answer, b"1")
+            self._init = psutil.Process(self._process.pid).children()[0].pid
+            _connect(self.number, interface, self._process.pid, self._init)
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(told) + "\n")
+            self._process.stdin.flush()
+            self._expect(answer, b"2")
+            for manifest in (HERE / "storage.yaml", HERE / "crd.yaml"):
+                self.kubectl("apply", "--server-side", f"--filename={manifest}")
+            self._expect(answer, b"3")
+        self._until_ready()
+
+    def _expect(self, answer: IO[bytes], step: bytes) -> None:
+        """Wait for a step, or raise with what the node printed instead."""
+        if answer.read(1) != step:
+            raise RuntimeError(f"Kubernetes did not start:\n{self._said()}")
+
+    def _until_ready(self) -> None:
+        """Wait until pods can be made, and would be started."""
+        deadline = time.monotonic() + START_SECONDS
+        node = (
+            "get",
+            "node",
+            self.name,
+            "--output=jsonpath={.status.conditions[?(@.type=='Ready')]}",
+        )
+        account = ("get", "serviceaccount", "default", "--output=name")
+        while not (
+            '"status":"True"' in self.kubectl(*node, check=False)
+            and self.kubectl(*account, check=False)
+        ):
+            if time.monotonic() > deadline or (self._process and self._process.poll() is not None):
+                raise RuntimeError(f"Kubernetes is not Ready:\n{self._said()}")
+            time.sleep(POLL_SECONDS)
+
+    def _said(self) -> str:
+        """Return the end of what its first process printed, and of each program's log."""
+        logs = [self.folder / "console", *sorted((self.folder / "log").glob("*"))]
+        return "\n".join(
+            f"{path.name}: {path.read_text(errors='replace')[-LAST_CHARACTERS:]}" for path in logs
+        )
+
+
+def _check_this_machine() -> None:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise NoKubernetesError("a node of Kubernetes needs Linux and root, for its namespaces")
+    packages = sorted({package for name, package in NEEDED.items() if not shutil.which(name)})
+    if not (CNI / "ptp").exists():
+        packages.append(CNI_PACKAGE)
+    if packages:
+        raise NoKubernetesError(f"Kubernetes lacks programs: apt-get install {' '.join(packages)}")
+    if not _hierarchies():
+        raise NoKubernetesError(
+            "no control groups of version 1 in /sys/fs/cgroup; the node was never tried on 2"
+        )
+
+
+def _hierarchies() -> list[tuple[str, str, Path]]:
+    """Return kind, place and our own group of each hierarchy of control groups."""
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, kind, path = line.split(":", 2)
+        own[kind] = path
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind != "cgroup":
+            continue
+        _, _, _, root, place, _ = before.split(" ", 5)
+        for name, path in own.items():
+            if name and set(name.split(",")) <= set(options.split(",")):
+                group = Path(place) / Path(path).relative_to(root)
+                found.append((name, place, group))
+    return found
+
+
+def _make_groups(number: int) -> list[tuple[str, str, str]]:
+    """Make the node's control groups, below ours: its memory counts as ours."""
+    made = []
+    for kind, place, group in _hierarchies():
+        path = group / _name(number)
+        path.mkdir(exist_ok=True)
+        if kind == "cpuset":  # an empty one takes no process
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                (path / name).write_text((group / name).read_text())
+        if "cpu" in kind.split(","):
+            # Else all of a cluster gets what one other process of this machine gets.
+            (path / "cpu.shares").write_text(SHARES)
+        made.append((kind, place, str(path)))
+    return made
+
+
+def _connect(number: int, interface: str, process: int, init: int) -> None:
+    """Lay a cable between this machine and the node; nothing is translated or forwarded on it."""
+    link = _name(number)
+    _ip("link", "add", link, *f"type veth peer name {interface} netns {init}".split())
+    _ip("address", "add", f"10.79.{number}.1/24", "dev", link)
+    _ip("link", "set", link, "up")
+
+
+def _ip(*arguments: str) -> str:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _name(number: int) -> str:
+    """Return what a node's folder, cable and control groups are called."""
+    return f"tymk{number}"
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let one process at a time claim a number, or remove what another left."""
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _claim() -> tuple[int, Path, IO[str]]:
+    """Return a number that nobody has, its folder, and what holds it while it is open."""
+    taken = [
+        ipaddress.ip_network(route["dst"])
+        for route in json.loads(_ip("-json", "-4", "route", "show"))
+        if route["dst"] != "default"
+    ]
+    for number in range(COUNT):
+        wanted = ipaddress.ip_network(f"10.79.{number}.0/24")
+        folder = FOLDERS / _name(number)
+        if folder.exists() or any(wanted.overlaps(other) for other in taken):
+            continue
+        folder.mkdir(mode=0o700)
+        owner = (folder / "owner").open("w")
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        return number, folder, owner
+    raise NoKubernetesError("no free network in 10.79.0.0/16: end other test runs")
+
+
+def _sweep() -> None:
+    """Remove what killed processes left."""
+    for folder in FOLDERS.glob(_name(0)[:-1] + "*"):
+        try:
+            owner = (folder / "owner").open("w")
+        except OSError:
+            continue
+        with owner:
+            try:
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            _remove(int(folder.name.removeprefix(_name(0)[:-1])))
+
+
+def _remove(number: int) -> None:
+    """Remove all that a node leaves once its processes have ended."""
+    with contextlib.suppress(OSError):  # it goes with the node too, a moment later
+        _ip("link", "delete", _name(number))
+    for _, _, group in _hierarchies():
+        for path, _, _ in os.walk(group / _name(number), topdown=False):
+            _remove_group(Path(path))
+    subprocess.run(["rm", "-rf", FOLDERS / _name(number)], check=True)
+
+
+def _remove_group(group: Path) -> None:
+    """Remove a control group, which the kernel keeps until the last of its processes is gone."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
+        else:
+            return

@@ -1,0 +1,58 @@
+"""What runs beside the node, in a process that tests can end and start again."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).parents[3]
+STOP_SECONDS = 30.0
+OPERATOR, GPU_NODE = "kuberay", "gpu_node"
+
+
+class Process:
+    """A module of this package as a process, which ends with this one.
+
+    Args:
+        module: OPERATOR or GPU_NODE.
+        kubeconfig: of the cluster.
+        log: file for what it prints.
+    """
+
+    def __init__(self, module: str, kubeconfig: Path, log: Path) -> None:
+        self.log = log
+        self._command = [sys.executable, "-m", f"{__package__}.{module}", str(kubeconfig)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Process":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process:
+            return
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self._command],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """End it: what it looked after stays as it is."""
+        if self._process:
+            self._process.kill()
+            self._process.wait(STOP_SECONDS)
+            self._process = None

@@ -1,0 +1,151 @@
+"""One cluster for all tests of this folder, gone after the last of them, and stacks in it."""
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import services
+from tests.fakes.kubernetes import Node, NoKubernetesError
+from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
+
+IMAGES = ("prometheus", "ray", "versitygw")
+# A worker of the group that grows: two of them, and the head, fit into 8 GiB.
+GROUP = {"name": "cpu", "cpus": 1, "memoryMib": 2048, "min": 0, "max": 2, "idleMinutes": 0.2}
+
+
+@pytest.fixture(scope="package")
+def kubernetes(pytestconfig: pytest.Config) -> Iterator[Node]:
+    """A cluster of one real node, Ready."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    try:
+        # Where it has to be built it takes minutes: whoever waits sees it go on.
+        with capture.global_and_fixture_disabled():
+            node = Node()
+    except NoKubernetesError as error:
+        pytest.skip(str(error))
+    with node:
+        yield node
+
+
+@pytest.fixture(scope="package")
+def kuberay(kubernetes: Node) -> Iterator[Process]:
+    """The stand-in for KubeRay's operator; who stops it starts it again."""
+    log = kubernetes.folder / "log" / OPERATOR
+    with Process(OPERATOR, kubernetes.kubeconfig, log) as operator:
+        yield operator
+
+
+@pytest.fixture(scope="package")
+def gpu_node(kubernetes: Node) -> Iterator[None]:
+    """A node with GPUs that is not there: pods on it do nothing."""
+    log = kubernetes.folder / "log" / GPU_NODE
+    with Process(GPU_NODE, kubernetes.kubeconfig, log):
+        yield
+
+
+@pytest.fixture
+def namespace(kubernetes: Node) -> Iterator[str]:
+    """A namespace of a test's own, gone with all that is in it."""
+    with made(kubernetes) as name:
+        yield name
+
+
+class made:  # noqa: N801 - used as a function
+    """A namespace for as long as the block runs."""
+
+    def __init__(self, node: Node) -> None:
+        self.node, self.name = node, f"test-{uuid.uuid4().hex[:8]}"
+
+    def __enter__(self) -> str:
+        self.node.kubectl("create", "namespace", self.name)
+        return self.name
+
+    def __exit__(self, *_error: object) -> None:
+        self.node.kubectl("delete", "namespace", self.name, "--timeout=100s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A stack on Kubernetes.
+
+    Attributes:
+        stack: how it is worked on.
+        node: the cluster's.
+        namespace: of the stack alone.
+    """
+
+    stack: Any
+    node: Node
+    namespace: str
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        return self.node.kubectl(
+            *arguments, f"--namespace={self.namespace}", text=text, check=check
+        )
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
+        return found
+
+    def pods(self, kind: str = "") -> dict[str, Any]:
+        """Pods that are not about to end, by name; of Ray's nodes of a kind, or all."""
+        chosen = [f"--selector=ray.io/node-type={kind}"] if kind else []
+        return {
+            pod["metadata"]["name"]: pod
+            for pod in self.get("pods", *chosen)["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def change(self, **changes: Any) -> None:
+        """Change settings."""
+        path = self.stack.project / "Pulumi.test.yaml"
+        written = yaml.safe_load(path.read_text())
+        self.stack.settings.update(changes)
+        written["config"] = {f"trainyard:{k}": v for k, v in self.stack.settings.items()}
+        path.write_text(yaml.safe_dump(written))
+
+
+@pytest.fixture(scope="package")
+def make_lab(declare: Callable[..., Any], kubernetes: Node) -> Iterator[Callable[..., Lab]]:
+    """Declare a stack in a namespace that is there; its folder is removed at the end."""
+    folders: list[Path] = []
+
+    def make(namespace: str, **changes: Any) -> Lab:
+        base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+        folders.append(base)
+        where = {
+            "context": "admin",
+            "kubeconfig": str(kubernetes.kubeconfig),
+            "namespace": namespace,
+            # Tests share the processors of one machine: pods promise more than it has.
+            "cpuShare": 0.1,
+            **changes.pop("kubernetes", {}),
+        }
+        settings: dict[str, Any] = {
+            "runtime": "kubernetes",
+            "kubernetes": where,
+            "images": {name: f"trainyard-test/{name}:latest" for name in IMAGES},
+            "nodeGroups": [GROUP],
+            "grafana": False,
+            "notebook": False,
+        }
+        stack = declare(base, **{**settings, **changes})
+        stack.environment["PATH"] = f"{kubernetes.programs}:{stack.environment['PATH']}"
+        lab = Lab(stack=stack, node=kubernetes, namespace=namespace)
+        for name in services.PORTS:
+            # Each pod has its own, and those that are free here may be Ray's in a pod.
+            stack.settings.pop(name, None)
+        lab.change()
+        return lab
+
+    yield make
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,125 @@
+"""What a cluster refuses, or cannot run, is one message that says what to do."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.fakes.kubernetes import Node
+from tests.fakes.kubernetes.process import Process
+from tests.integration.infra.kubernetes.conftest import IMAGES, Lab
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "full"},
+    "spec": {"hard": {"persistentvolumeclaims": "0"}},
+}
+SOON = 20  # seconds that a service may take, where it never comes
+REFUSED = "images of this test are not signed"
+POLICY = "validatingadmissionpolicy"
+
+
+def _fails(lab: Lab, *arguments: str) -> str:
+    """What the engine says of an operation that fails; no traceback is shown to a user."""
+    done = lab.stack.engine(*arguments, check=False)
+    said: str = done.stdout + done.stderr
+    assert done.returncode != 0, said
+    assert "Traceback" not in said
+    return said
+
+
+def test_a_context_that_is_not_there(namespace: str, make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(namespace, kubernetes={"context": "elsewhere"})
+    said = _fails(lab, "preview")
+    assert "elsewhere" in said
+    assert "admin" in said  # those that there are
+
+
+def test_rights_that_are_missing_are_listed(namespace: str, make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(namespace, kubernetes={"context": "nobody"})
+    said = _fails(lab, "preview")
+    assert "rayclusters" in said
+    assert "statefulsets" in said
+
+
+def test_a_namespace_that_is_not_there(kubernetes: Node, make_lab: Callable[..., Lab]) -> None:
+    said = _fails(make_lab("nowhere"), "preview")
+    assert "create namespace nowhere" in said
+
+
+def test_a_quota_that_is_full(namespace: str, make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(namespace)
+    lab.kubectl("apply", "-f", "-", text=json.dumps(QUOTA))
+    said = _fails(lab, "up", "--yes")
+    assert "exceeded quota: full" in said
+    lab.stack.engine("destroy", "--yes")
+
+
+def test_an_image_that_is_not_there(
+    kuberay: Process, namespace: str, make_lab: Callable[..., Lab]
+) -> None:
+    images = {name: f"trainyard-test/{name}:latest" for name in IMAGES}
+    images["prometheus"] = "trainyard-test/none:1"
+    lab = make_lab(namespace, images=images, startTimeoutSeconds=SOON)
+    said = _fails(lab, "up", "--yes")
+    assert "trainyard-test/none:1" in said
+    lab.stack.engine("destroy", "--yes")
+
+
+def test_an_admission_that_refuses_pods_of_ray(
+    kuberay: Process, kubernetes: Node, namespace: str, make_lab: Callable[..., Lab]
+) -> None:
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": namespace},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{**pods, "resources": ["pods"]}]},
+            "validations": [
+                {
+                    "expression": "!('ray.io/cluster' in object.metadata.labels)",
+                    "message": REFUSED,
+                }
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": namespace},
+        "spec": {
+            "policyName": namespace,
+            "validationActions": ["Deny"],
+            "matchResources": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+            },
+        },
+    }
+    for manifest in (policy, binding):
+        kubernetes.kubectl("apply", "-f", "-", text=json.dumps(manifest))
+    try:
+        lab = make_lab(namespace, startTimeoutSeconds=SOON)
+        said = _fails(lab, "up", "--yes")
+        assert REFUSED in said
+        lab.stack.engine("destroy", "--yes")
+    finally:
+        for kind in (f"{POLICY}binding", POLICY):
+            kubernetes.kubectl("delete", kind, namespace)
+
+
+def test_destroy_ends_without_an_operator(
+    kuberay: Process, namespace: str, make_lab: Callable[..., Lab]
+) -> None:
+    lab = make_lab(namespace, startTimeoutSeconds=SOON)
+    kuberay.stop()
+    try:
+        said = _fails(lab, "up", "--yes")
+        assert "operator" in said
+        lab.stack.engine("destroy", "--yes")
+        assert lab.get("raycluster")["items"] == []
+    finally:
+        kuberay.start()

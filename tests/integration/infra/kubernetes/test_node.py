@@ -1,0 +1,144 @@
+"""The node is what it claims to be, and leaves nothing."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fakes.kubernetes import Node, NoKubernetesError, programs
+from tests.fakes.kubernetes.node import FOLDERS, LINKS, _alone, _hierarchies, _sweep
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[4]
+# kubelet would change these for the whole machine.
+SETTINGS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
+SERVE = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8000)"
+ASK = (
+    "from urllib.request import urlopen; print(urlopen('http://web/owned', timeout=5).read());"
+    "print(urlopen('http://web-0.pods:8000/owned', timeout=5).read())"
+)
+POD = {
+    "securityContext": {"runAsUser": 1000, "fsGroup": 1000},
+    "terminationGracePeriodSeconds": 0,
+    "containers": [
+        {
+            "name": "web",
+            "image": "trainyard-test/mlflow",
+            "imagePullPolicy": "Never",
+            "workingDir": "/data",
+            "command": ["sh", "-c", f'touch owned && exec python3 -c "{SERVE}"'],
+            "readinessProbe": {"httpGet": {"port": 8000}, "periodSeconds": 1},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            # More than this machine has.
+            "resources": {"requests": {"cpu": "20"}},
+        }
+    ],
+}
+
+
+def _kernel():
+    return {name: Path("/proc/sys", name).read_text() for name in SETTINGS}
+
+
+def _left(number):
+    """What there is of a node: its folder, its cable, its control groups."""
+    name = f"tymk{number}"
+    groups = [group / name for _, _, group in _hierarchies()]
+    return [path for path in (FOLDERS / name, LINKS / name, *groups) if path.exists()]
+
+
+def test_pods_find_services_and_own_their_volumes(kubernetes, namespace):
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    labels = {"app": "web"}
+    manifests = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "web"},
+            "spec": {
+                "serviceName": "pods",
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": POD},
+                "volumeClaimTemplates": [claim],
+            },
+        }
+    ]
+    for name, more in (("web", {}), ("pods", {"clusterIP": "None"})):
+        ports = [{"port": 80, "targetPort": 8000}]
+        manifests.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name},
+                "spec": {"selector": labels, "ports": ports, **more},
+            }
+        )
+    for manifest in manifests:
+        kubernetes.kubectl(
+            "apply", f"--namespace={namespace}", "-f", "-", text=json.dumps(manifest)
+        )
+    kubernetes.kubectl("rollout", "status", "statefulset/web", f"--namespace={namespace}")
+    ask = ("exec", f"--namespace={namespace}", "web-0", "--", "python3", "-c", ASK)
+    answers = wait_for("names", lambda: kubernetes.kubectl(*ask, check=False))
+    assert answers.count("b''") == 2
+
+
+def test_who_has_no_rights_is_refused(kubernetes):
+    refused = kubernetes.kubectl("auth", "can-i", "list", "pods", "--context=nobody", check=False)
+    assert refused.strip() == "no"
+    assert kubernetes.kubeconfig.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_killed_test_run_leaves_no_process_and_the_next_one_removes_the_rest(kubernetes):
+    kernel = _kernel()
+    code = (
+        "import signal; from tests.fakes.kubernetes import Node; n = Node();"
+        "print(n.number, flush=True); signal.pause()"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        number = int(maker.stdout.readline())
+        processes = psutil.Process(maker.pid).children(recursive=True)
+        assert len(processes) > 8
+        assert _kernel() == kernel
+    finally:
+        maker.send_signal(signal.SIGKILL)
+        maker.wait()
+    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    assert number != kubernetes.number  # two at a time
+    with _alone():
+        _sweep()
+    assert _left(number) == []
+    assert kubernetes.kubectl("get", "nodes")  # that of others stays
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(kubernetes, monkeypatch):
+    write = programs.write
+
+    def without_etcd(*arguments):
+        written = write(*arguments)
+        written["first"]["etcd"] = ["false"]
+        return written
+
+    monkeypatch.setattr(programs, "write", without_etcd)
+    before = {path.name for path in FOLDERS.glob("tymk*")}
+    with pytest.raises(RuntimeError, match="etcd ended"):
+        Node()
+    assert {path.name for path in FOLDERS.glob("tymk*")} == before
+
+
+def test_what_is_missing_is_named_with_its_package(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NoKubernetesError, match=r"apt-get install .*etcd-server"):
+        Node()

@@ -1,0 +1,265 @@
+"""The Ray cluster that Kubernetes is asked for: what KubeRay and Ray's autoscaler make of it."""
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.autoscaler._private.kuberay.autoscaling_config import (
+    _derive_autoscaling_config_from_ray_cr,
+)
+from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
+
+from cluster import kuberay
+from cluster.kuberay_spec import NAME_LIMIT, Mount, RayClusterSpec, WorkerGroup
+from cluster.ray_node import Growth, NodeResources, RayPorts
+from tests.raycluster_schema import OURS, PUBLISHED, validate
+
+NODE = NodeResources(cpus=2, gpus=0, memory_mib=1024, object_store_mib=128)
+LABELS = {"trainyard/stack": "lab", "app": "trainyard"}
+PORTS = RayPorts(
+    dashboard=8265,
+    gcs=6379,
+    client=10001,
+    serve=8000,
+    agent=27365,
+    autoscaler_metrics=27217,
+    dashboard_metrics=27227,
+)
+FIXED = WorkerGroup(node=NODE, count=2)
+GPU = WorkerGroup(
+    node=replace(NODE, gpus=1, group="gpu", growth=Growth(least=0, idle_seconds=90)),
+    count=4,
+    node_selector={"gpu": "h100"},
+    tolerations=[{"key": "gpu", "operator": "Exists"}],
+)
+TPU = WorkerGroup(node=replace(NODE, group="tpu", resources={"TPU": 4}), count=1)
+SHARED = Mount.claim("results", "/mnt/results")
+SPEC = RayClusterSpec(
+    name="trainyard-lab",
+    namespace="ml",
+    labels=LABELS,
+    image="registry.example/ray:1",
+    ray_version="2.60.0",
+    token_secret="trainyard-lab-token",
+    head=replace(NODE, cpus=0),
+    groups=[FIXED],
+    ports=PORTS,
+    head_environment={"B": "2", "A": "1"},
+    worker_environment={"A": "1"},
+)
+# All that can be said, so that a schema sees all of it.
+FULL = replace(
+    SPEC,
+    groups=[FIXED, GPU, TPU],
+    accelerator="nvidia",
+    pull_policy="Always",
+    pull_secrets=["registry"],
+    mounts=[SHARED, Mount.secret("keys", "/etc/keys"), Mount.config_map("files", "/etc/files")],
+    head_mounts=[Mount.host_folder("data", "/data", "/srv/data")],
+    shared=SHARED.path,
+    annotations={"trainyard/files": "0123"},
+    cpu_share=0.25,
+)
+
+
+def _cluster(spec: RayClusterSpec) -> dict[str, Any]:
+    found: dict[str, Any] = kuberay.ray_cluster(spec)["spec"]
+    return found
+
+
+def _pods(spec: RayClusterSpec) -> list[dict[str, Any]]:
+    found = _cluster(spec)
+    groups = [found["headGroupSpec"], *found["workerGroupSpecs"]]
+    return [group["template"]["spec"] for group in groups]
+
+
+def _containers(spec: RayClusterSpec) -> list[dict[str, Any]]:
+    return [pod["containers"][0] for pod in _pods(spec)]
+
+
+@pytest.mark.parametrize("path", [PUBLISHED, OURS], ids=["published", "ours"])
+@pytest.mark.parametrize("spec", [SPEC, FULL], ids=["plain", "full"])
+def test_the_schema_has_all_its_fields(path: Path, spec: RayClusterSpec) -> None:
+    if not path.exists():
+        pytest.skip(f"there is no {path.name}; TRAINYARD_RAYCLUSTER_CRD may name KubeRay's")
+    validate(kuberay.ray_cluster(spec), path)
+
+
+def test_ray_asks_for_the_token_of_the_stack() -> None:
+    found = _cluster(SPEC)
+    assert found["authOptions"] == {"mode": "token", "secretName": "trainyard-lab-token"}
+    assert found["rayVersion"] == "2.60.0"  # without it KubeRay refuses tokens
+
+
+def test_the_autoscaler_of_ray_reads_the_groups() -> None:
+    cluster = json.loads(json.dumps(kuberay.ray_cluster(FULL)))
+    types = AutoscalingConfig(
+        _derive_autoscaling_config_from_ray_cr(cluster)
+    ).get_node_type_configs()
+    assert {
+        name: (kind.min_worker_nodes, kind.max_worker_nodes, kind.idle_timeout_s)
+        for name, kind in types.items()
+        if name != "headgroup"
+    } == {"worker": (2, 2, None), "gpu": (0, 4, 90), "tpu": (1, 1, None)}
+    assert types["headgroup"].resources["CPU"] == 0  # no job is placed there
+    assert types["gpu"].resources["GPU"] == 1
+    assert types["tpu"].resources["TPU"] == 4
+    assert types["gpu"].labels["group"] == "gpu"
+
+
+def test_bash_passes_custom_resources_on() -> None:
+    group = _cluster(FULL)["workerGroupSpecs"][2]
+    words = shlex.split(f"ray start --resources={group['rayStartParams']['resources']}")
+    assert json.loads(words[-1].removeprefix("--resources=")) == {"TPU": 4}
+
+
+def test_a_group_that_grows_is_left_to_the_autoscaler() -> None:
+    found = _cluster(FULL)
+    assert found["enableInTreeAutoscaling"]
+    assert found["autoscalerOptions"]["version"] == "v2"  # else KubeRay refuses idleTimeoutSeconds
+    owned = {"replicas", "scaleStrategy"}
+    assert not any(owned & group.keys() for group in found["workerGroupSpecs"])
+
+
+def test_a_cluster_of_one_size_has_no_autoscaler() -> None:
+    found = _cluster(SPEC)
+    assert not {"enableInTreeAutoscaling", "autoscalerOptions"} & found.keys()
+    (group,) = found["workerGroupSpecs"]
+    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (2, 2, 2)
+
+
+def test_memory_and_gpus_are_those_of_each_group() -> None:  # E2
+    head, fixed, gpu, tpu = (container["resources"] for container in _containers(FULL))
+    assert gpu["limits"]["nvidia.com/gpu"] == gpu["requests"]["nvidia.com/gpu"] == "1"
+    assert not any("nvidia.com/gpu" in each["limits"] for each in (head, fixed, tpu))
+    # Beside 1024 MiB for jobs and 128 for objects, the node's own and that of its 2 CPUs.
+    assert fixed["limits"]["memory"] == fixed["requests"]["memory"] == "3456Mi"
+    # A driver on the head may take more than what is kept for the head.
+    assert (head["requests"]["memory"], head["limits"]["memory"]) == ("3200Mi", "11392Mi")
+    assert (fixed["requests"]["cpu"], fixed["limits"]["cpu"]) == ("0.5", "2")
+    amd = _containers(replace(FULL, accelerator="amd"))[2]
+    assert amd["resources"]["limits"]["amd.com/gpu"] == "1"
+
+
+def test_all_pods_have_the_shared_volume_and_may_write_it() -> None:  # E2, E5
+    for pod in _pods(FULL):
+        mount = {"name": "results", "mountPath": "/mnt/results", "readOnly": False}
+        assert mount in pod["containers"][0]["volumeMounts"]
+        claim = {"name": "results", "persistentVolumeClaim": {"claimName": "results"}}
+        assert claim in pod["volumes"]
+        assert pod["securityContext"]["fsGroup"] == 1000
+        (check,) = pod["initContainers"]
+        assert check["volumeMounts"] == [mount]
+
+
+def test_a_shared_volume_that_is_not_writable_says_what_to_do(tmp_path: Path) -> None:  # E5
+    (check,) = _pods(FULL)[0]["initContainers"]
+    script = check["command"][:4]
+    assert _run([*script, str(tmp_path), "1000"]) == (0, "")
+    status, said = _run([*script, str(tmp_path / "none"), "1000"])
+    assert status == 1
+    assert f"{tmp_path}/none is not writable" in said
+    assert "group 1000" in said
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_pods_have_no_more_rights_than_they_need() -> None:
+    options = _cluster(FULL)["autoscalerOptions"]
+    containers = [*_containers(FULL), options, *(pod["initContainers"][0] for pod in _pods(FULL))]
+    for container in containers:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    for pod in _pods(FULL):
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not pod["automountServiceAccountToken"]
+
+
+def test_the_autoscaler_alone_can_ask_kubernetes() -> None:
+    head, *workers = _pods(FULL)
+    folder = "/var/run/secrets/kubernetes.io/serviceaccount"
+    (mount,) = _cluster(FULL)["autoscalerOptions"]["volumeMounts"]
+    assert mount["mountPath"] == folder
+    (volume,) = [each for each in head["volumes"] if each["name"] == mount["name"]]
+    paths = json.dumps(volume["projected"])
+    assert all(f'"{name}"' in paths for name in ("token", "ca.crt", "namespace"))
+    for pod in (head, *workers):
+        mounted = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+        assert folder not in mounted
+
+
+def test_ports_are_reached_from_pods_of_the_stack_only() -> None:
+    found = kuberay.network_policy("trainyard-lab", "ml", LABELS)["spec"]
+    pods = {"matchLabels": LABELS}
+    assert found == {
+        "podSelector": pods,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": pods}]}],
+    }
+    for group in [_cluster(FULL)["headGroupSpec"], *_cluster(FULL)["workerGroupSpecs"]]:
+        assert LABELS.items() <= group["template"]["metadata"]["labels"].items()
+
+
+def test_draining_a_machine_does_not_end_the_head() -> None:
+    found = kuberay.head_budget(SPEC.name, "ml", LABELS)["spec"]
+    head = {"ray.io/cluster": SPEC.name, "ray.io/node-type": "head"}
+    assert found == {"minAvailable": 1, "selector": {"matchLabels": head}}
+
+
+def test_the_same_settings_give_the_same_text() -> None:
+    turned = replace(
+        SPEC,
+        labels=dict(reversed([*LABELS.items()])),
+        head_environment=dict(reversed([*SPEC.head_environment.items()])),
+    )
+    assert json.dumps(kuberay.ray_cluster(turned)) == json.dumps(kuberay.ray_cluster(SPEC))
+    assert [each["name"] for each in _containers(SPEC)[0]["env"]] == ["A", "B"]
+
+
+def test_the_service_of_the_head_has_the_ports_of_the_stack() -> None:
+    spec = replace(SPEC, ports=replace(PORTS, dashboard=9265))
+    ports = {each["name"]: each["containerPort"] for each in _containers(spec)[0]["ports"]}
+    assert ports["dashboard"] == 9265
+    assert _cluster(spec)["headGroupSpec"]["rayStartParams"]["dashboard-port"] == "9265"
+
+
+def test_no_port_of_the_stack_is_one_that_ray_keeps_for_workers() -> None:
+    spec = _cluster(SPEC)
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        parameters = group["rayStartParams"]
+        assert (parameters["min-worker-port"], parameters["max-worker-port"]) == ("0", "0")
+
+
+def test_changed_pods_are_made_anew() -> None:
+    assert _cluster(SPEC)["upgradeStrategy"] == {"type": "Recreate"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "lab_1"}, "'lab_1' must be"),
+        ({"name": "a" * (NAME_LIMIT + 1)}, "at most 53"),
+        ({"groups": [FIXED, FIXED]}, "groups of one name: worker"),
+        ({"groups": [replace(FIXED, node=replace(NODE, cpus=0.5))]}, "cpus of .* is 0.5"),
+        ({"groups": [replace(TPU, node=replace(NODE, resources={"a'b": 1}))]}, 'resource "a\'b"'),
+        ({"shared": "/mnt/other"}, "/mnt/other"),
+    ],
+)
+def test_what_kuberay_cannot_have_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(SPEC, **change)
+
+
+def test_a_group_cannot_have_the_name_of_the_head() -> None:
+    with pytest.raises(ValueError, match="headgroup"):
+        WorkerGroup(node=replace(NODE, group="headgroup"), count=1)

@@ -1,0 +1,228 @@
+"""Waiting: what counts as ready, and why it is not, while it waits and when it gives up."""
+
+import copy
+
+import pytest
+
+from infra.cancellation import CanceledError, Cancellation
+from infra.runtimes.kubernetes import pods, ready
+from infra.runtimes.kubernetes.ready import NotReadyError
+
+LABELS = {"trainyard/service": "store"}
+SCHEDULED = {"type": "PodScheduled", "status": "True"}
+
+
+def pod(name="lab-store-0", *, phase="Pending", conditions=(SCHEDULED,), labels=None, **status):
+    """A pod as the API tells of it."""
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or LABELS},
+        "spec": {"containers": [{"name": "store"}]},
+        "status": {"phase": phase, "conditions": list(conditions), **status},
+    }
+
+
+def container(state, *, restarts=0, **more):
+    return {
+        "containerStatuses": [{"name": "store", "state": state, "restartCount": restarts, **more}]
+    }
+
+
+def waiting(reason, message=""):
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+ENDED = {"terminated": {"exitCode": 3, "reason": "Error"}}
+UNPLACED = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient cpu."}
+IS_READY = {"type": "Ready", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "final"),
+    [
+        (pod(conditions=[UNPLACED]), "is placed on no node: 0/1 nodes: Insufficient cpu.", False),
+        (
+            pod(**container(waiting("ErrImagePull", "no such host"), image="x:1")),
+            "has no image x:1: no such host",
+            False,
+        ),
+        (pod(**container(waiting("InvalidImageName"))), "has no image", True),
+        (
+            pod(**container(waiting("CreateContainerConfigError", "secret not found"))),
+            "cannot start: secret not found",
+            False,
+        ),
+        (
+            pod(**container(waiting("CrashLoopBackOff"), restarts=2, lastState=ENDED)),
+            "ended 2 times (exit code 3)",
+            False,
+        ),
+        (
+            pod(**container(waiting("CrashLoopBackOff"), restarts=3, lastState=ENDED)),
+            "ended 3 times (exit code 3)",
+            True,
+        ),
+        (
+            pod(
+                **container(
+                    waiting("CrashLoopBackOff"),
+                    restarts=1,
+                    lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                )
+            ),
+            "exit code 137, out of memory",
+            False,
+        ),
+    ],
+)
+def test_a_pod_says_why_it_is_not_ready(found, said, final):
+    (trouble,) = pods.troubles([found])
+    assert said in trouble.line
+    assert "lab-store-0" in trouble.line
+    assert trouble.final is final
+
+
+def test_pods_that_only_need_time_have_no_trouble():
+    creating = pod(**container(waiting("ContainerCreating")))
+    back = pod(phase="Running", **container({"running": {}}, restarts=1, lastState=ENDED, ready=1))
+    assert pods.troubles([creating, back]) == []
+    assert pods.is_creating(creating)
+    assert not pods.is_creating(back)
+
+
+def _set(kind, status, generation=2):
+    live = {"kind": kind, "metadata": {"name": "x", "generation": generation}}
+    return live | {"spec": {"replicas": 1}, "status": status}
+
+
+COUNTS = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
+RAY = {"state": "ready", "observedGeneration": 2}
+HEAD = pod("head", conditions=[IS_READY], labels={"ray.io/node-type": "head"})
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        (_set("Deployment", {"observedGeneration": 2, **COUNTS}), True),
+        (_set("Deployment", {"observedGeneration": 1, **COUNTS}), False),  # of what was before
+        (_set("StatefulSet", {"observedGeneration": 2, **COUNTS, "updatedReplicas": 0}), False),
+        (_set("StatefulSet", {"observedGeneration": 2, "replicas": 1}), False),
+        (_set("Job", {"succeeded": 1}), True),
+        (_set("Job", {"active": 1}), False),
+        (_set("RayCluster", RAY), True),
+        (_set("RayCluster", RAY | {"observedGeneration": 1}), False),
+        (_set("RayCluster", RAY | {"state": "suspended"}), False),
+        (_set("RayCluster", RAY | {"desiredWorkerReplicas": 1}), False),
+        (_set("RayCluster", {}), False),
+    ],
+)
+def test_ready_is_what_the_newest_form_of_an_object_asks_for(live, expected):
+    assert ready.settled(live, [HEAD]) is expected
+
+
+def test_a_ray_cluster_whose_head_was_lost_is_not_ready():
+    assert not ready.settled(_set("RayCluster", RAY), [])
+    assert not ready.settled(
+        _set("RayCluster", RAY), [pod("head", labels=HEAD["metadata"]["labels"])]
+    )
+
+
+class FakeApi:
+    """An API that answers what it is told; each look is one step further."""
+
+    def __init__(self, cluster, live, *looks, log=(), warning=""):
+        self.cluster, self.live, self.looks = cluster, live, list(looks)
+        self._log, self._warning = list(log), warning
+
+    def get(self, _kind, _name):
+        return copy.deepcopy(self.live)
+
+    def pods(self, _labels):
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def log(self, *_, lines):
+        return self._log[-lines:]
+
+    def warning(self, _name):
+        return self._warning
+
+    def follow(self, _pod, _container):
+        yield "half of it"
+        self.live["status"]["failed"] = 1
+
+
+@pytest.fixture
+def wait(cluster, monkeypatch):
+    monkeypatch.setattr(ready, "POLL_SECONDS", 0.01)
+
+    def run(live, *looks, timeout=0.1, once=False, cancellation=None, **more):
+        monkeypatch.setattr(ready, "_api", lambda _: FakeApi(cluster, live, *looks, **more))
+        props = {"kind": live["kind"], "name": "lab-store", "pods": LABELS}
+        props |= {"once": once, "timeout": timeout}
+        ready.wait(props, cancellation or Cancellation())
+
+    return run
+
+
+NOTHING = _set("StatefulSet", {"observedGeneration": 1})
+
+
+def test_a_crash_ends_the_wait_with_the_last_lines_of_the_log(wait):
+    crashed = pod(**container(waiting("CrashLoopBackOff"), restarts=3, lastState=ENDED))
+    log = [f"line {number}" for number in range(30)]
+    with pytest.raises(NotReadyError) as error:
+        wait(NOTHING, [crashed], timeout=3600, log=log)
+    said = str(error.value).splitlines()
+    assert said[0] == "lab-store does not come up"
+    assert "exit code 3" in said[1]
+    assert "kubectl --context lab -n team logs lab-store-0 -c store" in said[2]
+    assert said[3:] == log[-20:]
+
+
+def test_a_reason_is_shown_once_while_it_waits(wait, capfd):
+    unplaced = [pod(conditions=[UNPLACED])]
+    with pytest.raises(NotReadyError, match=r"not ready after 0.1 s \(setting startTimeoutSecon"):
+        wait(NOTHING, unplaced)
+    assert capfd.readouterr().err.count("is placed on no node") == 1
+
+
+def test_the_time_does_not_run_while_images_are_pulled(wait, monkeypatch):
+    pulling = [pod(**container(waiting("ContainerCreating")))]
+    unplaced = [pod(conditions=[UNPLACED])]
+    looks = [*[pulling] * 30, unplaced]  # three times as long as it may take
+    with pytest.raises(NotReadyError, match="is placed on no node"):
+        wait(NOTHING, *looks)
+    monkeypatch.setattr(ready, "PULL_SECONDS", 0.05)
+    with pytest.raises(NotReadyError, match="its pods give no reason"):
+        wait(NOTHING, pulling)
+
+
+@pytest.mark.parametrize("text", ["exceeded quota: small", "admission webhook denied it"])
+def test_pods_that_may_not_be_made_are_told_by_events(wait, text):
+    with pytest.raises(NotReadyError, match=text):
+        wait(NOTHING, [], warning=text)
+
+
+def test_an_operator_that_does_nothing_is_named(wait, monkeypatch):
+    monkeypatch.setattr(ready, "OPERATOR_SECONDS", 0)
+    with pytest.raises(NotReadyError, match="KubeRay's operator has not looked"):
+        wait(_set("RayCluster", {}), [])
+    with pytest.raises(NotReadyError, match=r"has not said so \(status.state: none\)"):
+        wait(_set("RayCluster", {"observedGeneration": 2}), [HEAD])
+
+
+def test_a_program_that_runs_once_shows_its_log_and_fails_at_once(wait, capfd):
+    runs = pod(phase="Running", **container({"running": {}}))
+    failed = pod(phase="Failed", **container(ENDED))
+    failed["spec"]["restartPolicy"] = "Never"
+    live = _set("Job", {})
+    with pytest.raises(NotReadyError, match="exit code 3"):
+        wait(live, [runs], [failed], once=True, timeout=3600)
+    assert "lab-store: half of it" in capfd.readouterr().err
+
+
+def test_ctrl_c_ends_a_wait(wait):
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with pytest.raises(CanceledError):
+        wait(NOTHING, [], timeout=3600, cancellation=cancellation)

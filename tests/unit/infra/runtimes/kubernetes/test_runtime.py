@@ -1,0 +1,130 @@
+"""The whole program on Kubernetes, under Pulumi's mocks: what is declared, and what is exported."""
+
+import json
+
+import pulumi
+import pytest
+
+from access import outputs
+from engine.goal import goal_of
+from engine.values import holds_secret, reveal
+from infra.runtimes.kubernetes import preflight
+
+IMAGES = {
+    program: f"registry.example/{program}:1"
+    for program in ("ray", "versitygw", "jupyter", "mlflow")
+}
+SETTINGS = {
+    "runtime": "kubernetes",
+    "kubernetes": {"context": "lab", "kubeconfig": "/config", "namespace": "team"},
+    "images": IMAGES,
+}
+
+
+@pytest.fixture
+def declared(run, requests, recorded, monkeypatch):
+    """Run the program; what it exports, and its objects by kind and name."""
+
+    def program(**changes):
+        monkeypatch.setattr(preflight, "check", lambda _: "cluster-1")
+        exported = run(**SETTINGS | changes)
+        objects = {}
+        for request in requests:
+            goal = goal_of(request, project="trainyard", stack="test")
+            if goal.type.endswith("kubernetes:Object"):
+                manifest = reveal(goal.inputs["manifest"])
+                objects[manifest["kind"], manifest["metadata"]["name"]] = goal
+        return exported, objects
+
+    return program
+
+
+def test_all_of_a_stack_is_in_one_namespace_under_its_label(declared):
+    exported, objects = declared(tracking="mlflow")
+    kinds = {kind for kind, _ in objects}
+    assert kinds == {
+        *("ConfigMap", "Secret", "Service", "PersistentVolumeClaim", "StatefulSet", "Deployment"),
+        *("RayCluster", "NetworkPolicy", "PodDisruptionBudget"),
+    }
+    for (_, name), goal in objects.items():
+        metadata = reveal(goal.inputs["manifest"])["metadata"]
+        assert name == "test" or name.startswith("test-")
+        assert metadata["namespace"] == "team"
+        assert metadata["labels"]["trainyard/stack"] == "test"
+    assert exported[outputs.KUBERNETES]["services"]["8265"] == "test-ray-head-svc"
+    assert exported[outputs.KUBERNETES]["services"]["9000"] == "test-versitygw"
+    assert exported[outputs.DASHBOARD_URL] == "http://127.0.0.1:8265"
+    assert [node["name"] for node in exported[outputs.NODES]][:2] == ["ray-head", "ray-worker-0"]
+
+
+def test_secrets_are_secret_inputs_and_in_no_manifest(declared):
+    exported, objects = declared()
+    for goal in objects.values():
+        assert not holds_secret(goal.inputs["manifest"])
+        assert holds_secret(goal.inputs["secrets"]) is bool(reveal(goal.inputs["secrets"]))
+    token = objects["Secret", "test-ray-token"]
+    assert reveal(token.inputs["secrets"]) == {"auth_token": exported[outputs.RAY_TOKEN]}
+    assert exported[outputs.RAY_TOKEN] not in json.dumps(
+        [reveal(goal.inputs["manifest"]) for goal in objects.values()]
+    )
+
+
+def test_jobs_find_what_they_find_elsewhere(declared):
+    _, objects = declared(tracking="mlflow")
+    spec = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    (container,) = spec["workerGroupSpecs"][0]["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert variables["AWS_ENDPOINT_URL"] == "http://test-versitygw:9000"
+    assert variables["MLFLOW_TRACKING_URI"] == "http://test-mlflow:5000"
+    assert variables["AWS_SHARED_CREDENTIALS_FILE"] == "/etc/trainyard/aws-credentials"
+    assert "RAY_AUTH_TOKEN_PATH" not in variables  # the operator gives the token
+    files = next(each for each in spec["headGroupSpec"]["template"]["spec"]["volumes"])
+    assert files
+    secret = reveal(objects["Secret", "test-ray"].inputs["secrets"])
+    assert {"aws-credentials", "mlflow-credentials", "serve-token"} <= secret.keys()
+    digests = spec["headGroupSpec"]["template"]["metadata"]["annotations"]
+    assert digests["trainyard/files"]
+
+
+def test_groups_are_groups_of_kuberays(declared):
+    groups = [
+        {"name": "cpu", "count": 2, "cpus": 4},
+        {"name": "gpu", "min": 0, "max": 3, "gpus": 1, "idleMinutes": 2},
+    ]
+    exported, objects = declared(nodeGroups=groups, accelerator="nvidia")
+    spec = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])["spec"]
+    found = [
+        (each["groupName"], each["minReplicas"], each["maxReplicas"])
+        for each in spec["workerGroupSpecs"]
+    ]
+    assert found == [("cpu", 2, 2), ("gpu", 0, 3)]
+    assert spec["enableInTreeAutoscaling"] is True
+    assert [node["onDemand"] for node in exported[outputs.NODES]] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_claims_with_results_are_kept_where_the_settings_say_so(declared, keep):
+    _, objects = declared(keepData=json.dumps(keep))
+    kept = {kind for (kind, _), goal in objects.items() if goal.inputs["keep"]}
+    assert kept == ({"PersistentVolumeClaim"} if keep else set())
+
+
+def test_jobs_wait_for_a_data_set_in_the_volume_that_pods_share(declared):
+    kubernetes = SETTINGS["kubernetes"] | {"shared": {"claim": "nfs"}}
+    images = IMAGES | {"dataset": "registry.example/dataset:1"}
+    _, objects = declared(kubernetes=kubernetes, images=images, dataset={"generate": True})
+    ray = objects["RayCluster", "test-ray"]
+    assert any(urn.endswith("kubernetes-dataset-ready") for urn in ray.fields["dependencies"])
+    pod = reveal(ray.inputs["manifest"])["spec"]["workerGroupSpecs"][0]["template"]["spec"]
+    claims = [each.get("persistentVolumeClaim") for each in pod["volumes"]]
+    assert {"claimName": "nfs"} in claims
+    variables = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    folder = "/var/lib/trainyard/shared/test/food11/Food-11"
+    assert variables["FOOD11_DATA_DIR"] == folder
+    job = reveal(objects["Job", "test-dataset"].inputs["manifest"])
+    assert "/var/lib/trainyard/shared/test/food11" in str(job)
+
+
+def test_what_kuberay_cannot_do_is_one_message(declared):
+    with pytest.raises(pulumi.RunError, match="takes whole numbers"):
+        declared(worker={"cpus": 0.5})
