@@ -25,11 +25,15 @@ PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_
 # restarts it.
 TRAINING := tests/integration/training
 INFRA := tests/integration/infra
+# Pods and rented machines that come and go miss deadlines of Kubernetes and Ray on a busy machine: these
+# run last, with nothing beside them.
+REST_ALONE := $(INFRA)/kubernetes $(INFRA)/test_workflows.py $(INFRA)/lambda_cloud/test_groups.py
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud $(INFRA)/test_autoscaling.py
+REST_ONE += --deselect $(INFRA)/lambda_cloud/test_groups.py
 REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) tests/integration/machines
 REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
 REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
-REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO)))
+REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO) $(REST_ALONE)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
 UNIT_ONE := $(addprefix tests/unit/,training client docker)
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
@@ -40,6 +44,7 @@ COSTS := .pytest_cache/costs
 define HELP
 make demo       bring the stack up, train, show the results and the addresses
 make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
+                FORCE=1 starts the head anew though jobs run, after a question; FORCE=yes does not ask
 make down       end everything of the stack; results stay
 make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
 make review     show what PLAN=FILE changes, costs and opens, as a page for a pull request
@@ -47,6 +52,7 @@ make policy     make the environment in which the pulumi CLI runs the rules of p
 make refresh    compare the stack's state with what runs
 make drift      report what is not as the state says; changes nothing
 make tunnel     bring the pages of a stack on other machines to this one
+make scale      launch and end the rented machines of a group as Ray wishes, until Ctrl-C
 make course     walk the Food-11 course, in the stack course
 make setup      make the environment in .venv, from the hash-pinned requirements
 make lint       ruff, formatting, mypy --strict
@@ -59,11 +65,21 @@ make lock       pin the requirements anew
 make docs       write the generated parts of docs/configuration.md and docs/engine.md
 make digests    ask the registries for the digests of the images of others
 make audit      look for advisories on the locked packages
+
+For runners of a team, as the workflows in .github use them (docs/gitops.md):
+make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
+make apply         apply the plan in OUT, then run the job SMOKE
+make drift-issue   open, update or close an issue about the drift of STACK
+make reap-issue    the same about what no stack knows of
+make review-up     bring the stack of the pull request NUMBER up
+make review-down   end the stack of the pull request NUMBER
+make review-sweep  end the stacks of all closed pull requests
 endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store setup demo course up down preview review policy refresh drift tunnel lint bench lock docs digests audit
+.PHONY: help python store setup demo course up down preview review policy refresh drift tunnel scale lint bench lock docs digests audit
+.PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 .PHONY: test test-all test-rest test-unit
 
 help:
@@ -90,7 +106,8 @@ store: python
 	@$(PYTHON) -m infra.hosts.go_build
 
 up preview: setup
-	$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
+	$(if $(FORCE),@$(BIN)/python -m client.forced -s $(STACK) $(if $(filter yes,$(FORCE)),--yes))
+	$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 
 review: setup
 	@$(BIN)/python -m infra.review -s $(STACK) '$(PLAN)' $(RULES)
@@ -110,8 +127,76 @@ policy: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python policy/.venv
 	$(BIN)/uv pip install --quiet --require-hashes --python policy/.venv -r policy/requirements.txt
 
+# What the workflows in .github run, for runners of any forge. They use the embedded engine, whose plans
+# can be shown to a reviewer.
+OUT ?= out
+SMOKE ?= cpu_example -- 2
+OWNER ?=
+WAIT := --yes --wait 10m
+ENGINE := $(BIN)/python -m engine
+exists = $(ENGINE) stack ls | grep -qxF
+
+# A runner's own disk, where the defaults lie, may be gone after the job, and the state with it.
+define ON_RUNNER
+@for name in PULUMI_BACKEND_URL PULUMI_CONFIG_PASSPHRASE; do \
+	if [ -z "$$(printenv $$name)" ]; then \
+		echo "error: $$name is empty: set the variable PULUMI_BACKEND_URL and the secret PULUMI_CONFIG_PASSPHRASE of the repository (docs/gitops.md)" >&2; exit 1; \
+	fi; \
+done
+@if [ -n "$$SSH_KEY" ]; then umask 077 && mkdir -p ~/.ssh && printenv SSH_KEY >~/.ssh/trainyard-runner.pem; fi
+endef
+
+# Where it fails, the page says so: an earlier one would show a plan that there is not.
+define NO_PLAN
+<!-- trainyard: preview of $(STACK) -->
+## $(STACK): no plan, the preview failed
+The log of its run says why.
+endef
+export NO_PLAN
+
+plan: setup
+	$(ON_RUNNER)
+	@rm -rf '$(OUT)' && mkdir -p '$(OUT)' && echo "$$NO_PLAN" >'$(OUT)/page.md'
+	$(if $(UNLOCK),$(ENGINE) cancel -s $(STACK))
+	$(if $(REFRESH),if $(exists) '$(STACK)'; then $(ENGINE) refresh -s $(STACK) $(WAIT); fi)
+	$(ENGINE) preview -s $(STACK) --save-plan '$(OUT)/plan.json'
+	$(BIN)/python -m infra.review -s $(STACK) '$(OUT)/plan.json' $(RULES) >'$(OUT)/page.new'; \
+		refused=$$?; [ ! -s '$(OUT)/page.new' ] || cp '$(OUT)/page.new' '$(OUT)/page.md'; rm '$(OUT)/page.new'; exit $$refused
+
+apply: setup
+	$(ON_RUNNER)
+	$(ENGINE) up -s $(STACK) $(WAIT) --plan '$(OUT)/plan.json' $(RULES)
+	$(BIN)/train submit -s $(STACK) $(SMOKE)
+
+drift-issue: setup
+	$(ON_RUNNER)
+	$(BIN)/python -m gitops issue 'Drift of $(STACK)' $(BIN)/python -m infra.drift -s $(STACK)
+
+reap-issue: setup
+	$(ON_RUNNER)
+	$(BIN)/python -m gitops issue 'Unknown to every stack' $(BIN)/python -m infra.reap $(if $(OWNER),--owner '$(OWNER)')
+
+# The stack of the pull request NUMBER has the settings of Pulumi.review.yaml.
+review-up review-down: STACK = pr-$(NUMBER)
+review-up: setup
+	$(ON_RUNNER)
+	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
+	$(ENGINE) up -s $(STACK) $(WAIT) --refresh $(RULES)
+
+review-down: setup
+	$(ON_RUNNER)
+	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
+	if $(exists) '$(STACK)'; then $(ENGINE) destroy -s $(STACK) $(WAIT) && $(ENGINE) stack rm -s $(STACK) --yes; fi
+
+review-sweep: setup
+	$(ON_RUNNER)
+	for number in $$($(ENGINE) stack ls | $(BIN)/python -m gitops closed); do $(MAKE) review-down NUMBER=$$number || exit 1; done
+
 tunnel: setup
 	$(BIN)/train tunnel -s $(STACK)
+
+scale: setup
+	@$(BIN)/python -m infra.scale -s $(STACK)
 
 define AGENDA
 make demo: a Ray cluster on this machine, and a training on it
@@ -151,6 +236,7 @@ test-all: test test-rest
 
 test-rest: setup
 	@$(together) test-rest-one test-rest-two test-rest-three
+	@$(MAKE) --no-print-directory test-rest-alone
 
 test-unit-whole:
 	@$(BIN)/pytest --costs $(COSTS)/$@.tsv tests/unit
@@ -172,6 +258,9 @@ test-rest-two:
 
 test-rest-three:
 	@$(call beside,$(REST_THREE))
+
+test-rest-alone:
+	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(REST_ALONE)
 
 lint: setup
 	$(BIN)/ruff check

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.review.page import MARK
+
 ROOT = Path(__file__).parents[2]
 INNER = {"help", "python", "store"}  # of no use to type
 # Each waits until the other has begun, but not for ever; so both pass only side by side.
@@ -22,6 +24,10 @@ case "$*" in
 *venv*) mkdir -p .venv/bin
   for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
 *go_build*) echo "building the store"; meet store packages; exit {store} ;;
+*"engine preview"*) exit "${{PREVIEW:-0}}" ;;
+*infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
+*"stack ls") printf 'dev\npr-7\n' ;;
+*"gitops closed") cat >/dev/null; echo 7 ;;
 esac
 """
 UV = """#!/bin/sh
@@ -41,7 +47,7 @@ def run(tmp_path: Path):
         checkout = tmp_path / "checkout"
         (checkout / "requirements").mkdir(parents=True, exist_ok=True)
         for name in ("Makefile", "pyproject.toml", *map(str, _requirements())):
-            shutil.copy(ROOT / name, checkout / name)
+            shutil.copy2(ROOT / name, checkout / name)
         values = {"meet": MEET.format(folder=tmp_path), "folder": tmp_path, "store": 0}
         values |= {"packages": 0} | codes
         for name, text in (("python.sh", PYTHON), ("uv.sh", UV)):
@@ -70,7 +76,8 @@ def _requirements() -> list[Path]:
 def test_make_alone_tells_each_target_in_a_line(run) -> None:
     code, said, calls = run()
     assert (code, calls) == (0, [])
-    told = [re.match(r"make ([\w-]+)  +\S", line)[1] for line in said.splitlines()]
+    lines = [line for line in said.splitlines() if line.startswith("make ")]
+    told = [re.match(r"make ([\w-]+)  +\S", line)[1] for line in lines]
     lists = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(set(" ".join(lists).split()) - INNER)
 
@@ -109,3 +116,90 @@ def test_a_plan_and_a_policy_are_passed_on(run) -> None:
     assert launched("up", "STACK=lab") == "up -s lab"
     rules = launched("up", "POLICY=policy", "LEVELS=levels.json")
     assert rules == "up -s dev  --policy-pack 'policy' --policy-pack-config 'levels.json'"
+
+
+@pytest.fixture
+def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs make as a runner does; exit code, calls beside those of the set-up, and the page."""
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "checkout").mkdir()
+    shutil.copy(ROOT / "Pulumi.review.yaml", tmp_path / "checkout")
+    assert run("setup", "store", "-j2")[0] == 0
+
+    def make(*arguments: str, **answers: str) -> tuple[int, list[str], str]:
+        for name in ("PAGE", "PREVIEW", "REVIEW"):
+            monkeypatch.setenv(name, answers.get(name, ""))
+        (tmp_path / "log").unlink(missing_ok=True)
+        code, _, calls = run(*arguments)
+        calls = [call for call in calls if not call.startswith("-c ")]  # Python's version
+        found = tmp_path / "checkout" / "out" / "page.md"
+        return code, calls, found.read_text() if found.exists() else ""
+
+    return make
+
+
+def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
+    look = "-m engine preview -s prod --save-plan out/plan.json"
+    tell = "-m infra.review -s prod out/plan.json --policy-pack policy"
+    asked = ("plan", "STACK=prod", "POLICY=policy")
+    assert on_runner(*asked, PAGE="a page") == (0, [look, tell], "a page")
+    # A rule refuses the plan: its page says so.
+    assert on_runner(*asked, PAGE="refused", REVIEW="1") == (2, [look, tell], "refused")
+    # There is none: an earlier page must not stay.
+    failed = f"{MARK.format(stack='prod')}\n## prod: no plan, the preview failed\n"
+    for answer in ({"PREVIEW": "1"}, {"REVIEW": "1"}):
+        code, _, page = on_runner(*asked, **answer)
+        assert code == 2
+        assert page.startswith(failed)
+
+
+def test_a_runner_settles_what_a_killed_one_left(on_runner) -> None:
+    def calls(stack: str) -> list[str]:
+        return on_runner("plan", f"STACK={stack}", "REFRESH=1", "UNLOCK=1", PAGE="a page")[1][:3]
+
+    listed, mended = "-m engine stack ls", "-m engine refresh -s dev --yes --wait 10m"
+    assert calls("dev") == ["-m engine cancel -s dev", listed, mended]
+    new = "-m engine preview -s new --save-plan out/plan.json"
+    assert calls("new") == ["-m engine cancel -s new", listed, new]
+
+
+def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
+    assert on_runner("apply", "STACK=prod", "POLICY=policy")[1] == [
+        "-m engine up -s prod --yes --wait 10m --plan out/plan.json --policy-pack policy",
+        "submit -s prod cpu_example -- 2",
+    ]
+
+
+def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) -> None:
+    assert on_runner("review-up", "NUMBER=8", "POLICY=policy")[1] == [
+        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack policy"
+    ]
+    settings = (ROOT / "Pulumi.review.yaml").read_text()
+    assert (tmp_path / "checkout" / "Pulumi.pr-8.yaml").read_text() == settings
+    listed = "-m engine stack ls"
+    assert on_runner("review-down", "NUMBER=8")[1] == [listed]  # it was never made
+    ended = ["-m engine destroy -s pr-7 --yes --wait 10m", "-m engine stack rm -s pr-7 --yes"]
+    assert on_runner("review-down", "NUMBER=7")[1] == [listed, *ended]
+    code, calls, _ = on_runner("review-sweep")
+    assert code == 0
+    assert sorted(calls[:2]) == [listed, "-m gitops closed"]
+    assert calls[2:] == [listed, *ended]
+
+
+def test_a_runner_keeps_states_where_the_next_one_finds_them(
+    on_runner, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_KEY", "canary-key")
+    code, said, _ = run("apply")
+    assert (code, "canary-key" in said) == (0, False)
+    key = tmp_path / ".ssh" / "trainyard-runner.pem"
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("canary-key\n", 0o600)
+    (tmp_path / "log").unlink()
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "")
+    for target in ("plan", "apply", "drift-issue", "reap-issue", "review-up", "review-down"):
+        code, said, calls = run(target, "NUMBER=1")
+        assert code == 2
+        assert not [call for call in calls if not call.startswith("-c ")]
+        assert "error: PULUMI_BACKEND_URL is empty: set the variable" in said

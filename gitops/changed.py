@@ -1,0 +1,54 @@
+"""Which stacks a change of the files concerns."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+SETTINGS = re.compile(r"Pulumi\.(?P<stack>[^/]+)\.yaml")
+# What no stack consists of. All else is of every stack.
+BESIDE = ("docs/", "tests/", "bench/", ".github/", ".ci/", "gitops/")
+PAGES = (".md", ".svg")
+
+
+class GitError(Exception):
+    """Git does not tell what changed; the message says what to do."""
+
+
+def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
+    """Return those of the stacks that the commits since a base concern, in their order.
+
+    Args:
+        base: a commit or branch; what was done there meanwhile does not count.
+        stacks: names of all stacks that there are.
+        folder: a checkout with the history of both.
+
+    Raises:
+        GitError: git does not know the base.
+    """
+    done = subprocess.run(
+        ["git", "diff", "--name-only", "-z", f"{base}...HEAD"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise GitError(
+            f"git cannot compare with {base!r} ({done.stderr.strip().splitlines()[-1]}): check "
+            "out with the whole history (fetch-depth: 0), and name a commit or branch"
+        )
+    return concerned(filter(None, done.stdout.split("\0")), stacks)
+
+
+def concerned(files: Iterable[str], stacks: Sequence[str]) -> list[str]:
+    """Return those of the stacks that changed files concern."""
+    found: set[str] = set()
+    for name in files:
+        if settings := SETTINGS.fullmatch(name):
+            found.add(settings["stack"])
+        elif not name.startswith(BESIDE) and not name.endswith(PAGES):
+            return list(stacks)
+    return [stack for stack in stacks if stack in found]

@@ -1,0 +1,398 @@
+"""The workflows of .github as a team meets them: run by act, on a bare repository, to a real stack.
+
+act runs each step on this machine, as a runner of one's own does. GitHub's API is a stand-in, and
+so are the actions, which act would download.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from infra.hosts import local
+from infra.runtimes import folders
+from infra.runtimes.supervisor import Supervisor
+from tests import quick
+from tests.fakes import github as fake
+from tests.ports import free_ports
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKFLOWS = ROOT / ".github" / "workflows"
+ACT = "github.com/nektos/act@v0.2.89"
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
+Event = dict[str, Any]  # what GitHub says of one
+# What an action does with its inputs; RUNNER_FOLDER and ARTIFACTS are this test's.
+CHECKOUT = """\
+cd "$RUNNER_FOLDER"
+git fetch --quiet origin
+git checkout --quiet --force --detach "$GITHUB_SHA"
+rm -rf "$GITHUB_WORKSPACE"
+ln -s "$RUNNER_FOLDER" "$GITHUB_WORKSPACE"
+"""
+UPLOAD = """\
+mkdir -p "$ARTIFACTS/$GITHUB_RUN_ID"
+rm -rf "$ARTIFACTS/$GITHUB_RUN_ID/${{ inputs.name }}"
+cp -r "${{ inputs.path }}" "$ARTIFACTS/$GITHUB_RUN_ID/${{ inputs.name }}"
+"""
+DOWNLOAD = """\
+rm -rf "${{ inputs.path }}"
+cp -r "$ARTIFACTS/${{ inputs.run-id }}/${{ inputs.name }}" "${{ inputs.path }}"
+"""
+ACTIONS = {
+    "actions/checkout": CHECKOUT,
+    "actions/upload-artifact": UPLOAD,
+    "actions/download-artifact": DOWNLOAD,
+    "aws-actions/configure-aws-credentials": "false\n",
+}
+PASSPHRASE = "canary-passphrase"
+RUN_SECONDS = 240
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+@pytest.fixture(scope="session")
+def go_program() -> Callable[[str], Path]:
+    """Builds a program with Go once, in a cache of tests."""
+
+    def build(module: str) -> Path:
+        if (local.go_version() or (0,)) < (1, 24):
+            pytest.skip("no Go 1.24 or later is on PATH")
+        folder = CACHE / "trainyard-tests" / module.replace("/", "-")
+        program = folder / re.sub(r"@.*", "", module).rpartition("/")[2]
+        if not program.exists():
+            with tempfile.TemporaryDirectory() as scratch:
+                # Not optimized and without cgo: the build costs more than what is run.
+                environment = os.environ | {"GOBIN": scratch, "CGO_ENABLED": "0"}
+                flags = ["-modcacherw", "-gcflags=all=-N -l", "-ldflags=-s -w"]
+                subprocess.run(["go", "install", *flags, module], env=environment, check=True)
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.move(Path(scratch) / program.name, program)
+        return program
+
+    return build
+
+
+def test_the_workflows_are_clean(go_program: Callable[[str], Path]) -> None:
+    subprocess.run([go_program(ACTIONLINT)], cwd=ROOT, check=True)
+    zizmor = Path(sys.executable).parent / "zizmor"
+    subprocess.run([zizmor, "--offline", "--quiet", WORKFLOWS], check=True)
+
+
+def _used() -> set[str]:
+    text = "".join(each.read_text() for each in WORKFLOWS.glob("*.yml"))
+    return set(re.findall(r"uses: (\S+)", text))
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a runner and all that it started, as the loss of its machine does."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for each in psutil.Process(process.pid).children(recursive=True):
+            each.kill()
+    process.kill()
+    process.wait()
+
+
+def git(*arguments: str, at: Path) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=at, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+class Runner:
+    """Runs workflows on this machine, in one checkout.
+
+    Attributes:
+        github: the API.
+        events: the checkout whose commit and workflows an event is about.
+        folder: the checkout that jobs work in.
+        said: what act printed last.
+    """
+
+    def __init__(
+        self, act: Path, base: Path, github: fake.GitHub, *, events: Path, folder: Path
+    ) -> None:
+        self.act, self.base, self.github = act, base, github
+        self.events, self.folder = events, folder
+        self.variables = {"STACKS": '["test"]', "PULUMI_BACKEND_URL": f"file://{base}/backend"}
+        self.log = base / "log"
+        self.said = ""
+        self.run_id = 0
+        for name, script in ACTIONS.items():
+            place = base / "actions" / name
+            place.mkdir(parents=True)
+            inputs = {key: {"default": ""} for key in ("name", "path", "run-id")}
+            step = {"shell": "bash", "run": f"set -e\n{script}"}
+            made = {"name": name, "inputs": inputs, "runs": {"using": "composite", "steps": [step]}}
+            (place / "action.yml").write_text(yaml.safe_dump(made))
+
+    def command(self, workflow: str, event: str, body: Event, **inputs: str) -> list[str]:
+        """What runs a workflow for an event."""
+        self.run_id += 1
+        file = self.base / "event.json"
+        file.write_text(json.dumps(body | {"inputs": inputs}))
+        environment = {
+            "ARTIFACTS": str(self.base / "artifacts"),
+            "GITHUB_API_URL": self.github.url,
+            "GITHUB_REPOSITORY": fake.REPOSITORY,
+            "GITHUB_RUN_ID": str(self.run_id),
+            "RUNNER_FOLDER": str(self.folder),
+            "XDG_CACHE_HOME": str(CACHE),  # with the store's program; act itself has another
+        }
+        secrets = {"GITHUB_TOKEN": fake.TOKEN, "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE}
+        made = [str(self.act), event, "--directory", str(self.events)]
+        made += ["--workflows", f".github/workflows/{workflow}.yml", "--eventpath", str(file)]
+        made += ["--platform", "ubuntu-latest=-self-hosted", "--no-skip-checkout"]
+        made += [f"--env={key}={value}" for key, value in environment.items()]
+        made += [f"--var={key}={value}" for key, value in self.variables.items()]
+        made += [f"--secret={key}={value}" for key, value in secrets.items()]
+        made += [f"--input={key}={value}" for key, value in inputs.items()]
+        for used in _used():
+            folder = self.base / "actions" / used.partition("@")[0]
+            made.append(f"--local-repository={used}={folder}")
+        return made
+
+    def start(
+        self, workflow: str, event: str, body: Event, **inputs: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a workflow; what it says goes to the log."""
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                self.command(workflow, event, body, **inputs),
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, workflow: str, event: str, body: Event, **inputs: str) -> bool:
+        """Run a workflow; whether it succeeded."""
+        process = self.start(workflow, event, body, **inputs)
+        try:
+            return process.wait(RUN_SECONDS) == 0
+        finally:
+            end(process)
+            self.said = self.log.read_text()
+
+    def environment(self) -> dict[str, str]:
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PULUMI_", "GITHUB_", "PYTEST_"))
+        }
+        return kept | {"XDG_CACHE_HOME": str(self.base / "cache")}
+
+
+class Forge:
+    """A bare repository, people who work on it, and the runner that keeps the stack.
+
+    Attributes:
+        team: where people work.
+    """
+
+    def __init__(self, act: Path, base: Path, stack: Any, github: fake.GitHub) -> None:
+        self.stack, self.github, self.base = stack, github, base
+        self.team, project = base / "team", stack.project
+        # A line a setting, so that changes of two merge.
+        settings = project / "Pulumi.test.yaml"
+        self.settings: dict[str, Any] = yaml.safe_load(settings.read_text())["config"]
+        settings.write_text(yaml.safe_dump({"config": self.settings}))
+        # As tests/quick.py has it for engines that tests start.
+        crypto = project / "engine" / "crypto.py"
+        text, rounds = crypto.read_text(), f"ROUNDS = {quick.ROUNDS}\n"
+        crypto.write_text(re.sub(r"^ROUNDS = .*\n", rounds, text, flags=re.MULTILINE))
+        # As `make setup` leaves it: the environment's own program, which is ready.
+        train = project / ".venv" / "bin" / "train"
+        train.unlink()
+        train.write_text(f"#!{stack.python}\nfrom client.cli import main\n\nmain()\n")
+        train.chmod(0o755)
+        bare = base / "origin.git"
+        git("init", "--quiet", "--initial-branch", "main", at=project)
+        git("add", "--all", at=project)
+        git("commit", "--quiet", "--message", "first", at=project)
+        git("clone", "--quiet", "--bare", str(project), str(bare), at=base)
+        git("remote", "add", "origin", str(bare), at=project)
+        git("clone", "--quiet", str(bare), str(self.team), at=base)
+        (project / ".venv" / ".ready").touch()
+        self.runner = Runner(act, base, github, events=self.team, folder=project)
+
+    @property
+    def said(self) -> str:
+        return self.runner.said
+
+    def git(self, *arguments: str) -> str:
+        return git(*arguments, at=self.team)
+
+    def change(self, branch: str, **settings: Any) -> None:
+        """Push a branch that changes the stack's settings."""
+        self.git("checkout", "--quiet", "-b", branch, "main")
+        changed = self.settings | {f"trainyard:{key}": value for key, value in settings.items()}
+        (self.team / "Pulumi.test.yaml").write_text(yaml.safe_dump({"config": changed}))
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", branch)
+        self.git("push", "--quiet", "origin", branch)
+
+    def preview(self, number: int, branch: str, repository: str = fake.REPOSITORY) -> bool:
+        """Run what a pull request starts, on its merge with main."""
+        self.git("checkout", "--quiet", "--detach", "main")
+        base = self.git("rev-parse", "HEAD")
+        self.git("merge", "--quiet", "--no-ff", "--message", "merge", branch)
+        self.git("push", "--quiet", "--force", "origin", f"HEAD:refs/pull/{number}/merge")
+        git("fetch", "--quiet", "origin", f"refs/pull/{number}/merge", at=self.runner.folder)
+        head = {"repo": {"full_name": repository}, "ref": branch}
+        pull = {"number": number, "head": head, "base": {"ref": "main", "sha": base}}
+        good = self.runner.run(
+            "preview", "pull_request", {"action": "opened", "pull_request": pull}
+        )
+        name = f"plan-test-{number}"
+        if (self.base / "artifacts" / str(self.runner.run_id) / name).exists():
+            self.github.add_artifact(name, self.runner.run_id)
+        return good
+
+    def merge(self, number: int, branch: str) -> dict[str, Any]:
+        """Merge a pull request into main as one commit; the event of that push."""
+        self.git("checkout", "--quiet", "main")
+        before = self.git("rev-parse", "HEAD")
+        self.git("merge", "--quiet", "--squash", branch)
+        self.git("commit", "--quiet", "--message", f"{branch} (#{number})")
+        self.git("push", "--quiet", "origin", "main")
+        after = self.git("rev-parse", "HEAD")
+        self.github.merged[after] = number
+        return {"ref": "refs/heads/main", "before": before, "after": after}
+
+
+@pytest.fixture
+def forge(
+    go_program: Callable[[str], Path], declare: Callable[..., Any], store_program: Path
+) -> Iterator[Forge]:
+    act = go_program(ACT)
+    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    stack = declare(base, copied=True)
+    try:
+        with fake.serve() as github:
+            yield Forge(act, base, stack, github)
+        if stack.backend.exists("trainyard", "test"):
+            stack.engine("destroy", "--yes")
+    finally:
+        stack.kill()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def stub(go_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Runner]:
+    """Runs workflows in a repository whose targets of make only tell that they were called."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(WORKFLOWS, folder / ".github" / "workflows")
+    (folder / "Makefile").write_text("%:\n\t@echo called: $@ $(NUMBER)\n")
+    git("init", "--quiet", "--initial-branch", "main", at=folder)
+    git("remote", "add", "origin", ".", at=folder)
+    git("add", "--all", at=folder)
+    git("commit", "--quiet", "--message", "first", at=folder)
+    with fake.serve() as github:
+        yield Runner(go_program(ACT), tmp_path, github, events=folder, folder=folder)
+
+
+def pull(*labels: str, state: str = "open", repository: str = fake.REPOSITORY) -> dict[str, Any]:
+    named = [{"name": label} for label in labels]
+    head = {"repo": {"full_name": repository}}
+    return {"number": 8, "state": state, "labels": named, "head": head, "base": {"sha": "HEAD"}}
+
+
+@pytest.mark.parametrize(
+    ("action", "label", "of", "called"),
+    [
+        ("labeled", "stack", pull("stack"), "review-up 8"),
+        ("synchronize", "", pull("bug", "stack"), "review-up 8"),
+        ("unlabeled", "bug", pull("stack"), "review-up 8"),
+        ("unlabeled", "stack", pull("bug"), "review-down 8"),
+        ("closed", "", pull("stack", state="closed"), "review-down 8"),
+        ("labeled", "stack", pull("stack", state="closed"), "review-down 8"),
+        ("labeled", "bug", pull("bug"), ""),
+        ("labeled", "stack", pull("stack", repository="stranger/cluster"), ""),
+    ],
+)
+def test_a_stack_goes_with_its_label_and_its_pull_request(
+    stub: Runner, action: str, label: str, of: dict[str, Any], called: str
+) -> None:
+    body = {"action": action, "label": {"name": label}, "pull_request": of}
+    assert stub.run("review", "pull_request", body), stub.said
+    assert re.findall(r"called: (review-.*?)\s*$", stub.said, re.MULTILINE) == (
+        [called] if called else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("workflow", "event"),
+    [("deploy", "push"), ("drift", "schedule"), ("reap", "schedule")],
+)
+def test_nothing_is_done_before_there_are_stacks(stub: Runner, workflow: str, event: str) -> None:
+    stub.variables["STACKS"] = ""
+    assert stub.run(workflow, event, {}), stub.said
+    assert "called:" not in stub.said
+
+
+def test_a_fork_gets_no_secret_and_is_told(stub: Runner) -> None:
+    of = pull(repository="stranger/cluster")
+    assert stub.run("preview", "pull_request", {"action": "opened", "pull_request": of})
+    assert "no preview::A fork's pull request gets no secret" in stub.said
+    assert "called:" not in stub.said
+    assert stub.github.comments == {}
+
+
+@pytest.mark.timeout(900)  # seven runs of workflows
+def test_from_a_pull_request_to_a_cluster_and_back(forge: Forge) -> None:
+    github, stack = forge.github, forge.stack
+    # Two pull requests are looked at; one is merged first, and so slips in before the other.
+    forge.change("begin", agentPort=free_ports(1)[0])
+    forge.change("grow", workers=2)
+    assert forge.preview(1, "begin"), forge.said
+    assert forge.preview(2, "grow"), forge.said
+    (comment,) = github.comments[2]
+    assert comment["body"].startswith("<!-- trainyard: preview of test -->\n## test: ")
+    assert "to create" in comment["body"]
+    assert forge.runner.run("deploy", "push", forge.merge(1, "begin")), forge.said
+    assert "succeeded" in forge.said  # the job after it
+    # A worker is stopped by hand.
+    daemon = Supervisor(folder=stack.folder, mark=folders.read(stack.folder))
+    with daemon._rpc() as supervisord:
+        supervisord.stopProcess("ray-worker-0")
+    assert forge.runner.run("drift", "schedule", {}), forge.said
+    (issue,) = github.issues
+    assert (issue["title"], issue["state"]) == ("Drift of test", "open")
+    assert "it is stopped" in issue["body"]
+    # What was looked at is no longer what the merge would do.
+    merged = forge.merge(2, "grow")
+    before = stack.resources()
+    assert not forge.runner.run("deploy", "push", merged)
+    assert "plan.json was made for another commit" in forge.said
+    assert stack.resources() == before
+    # By hand: that runner is killed in the middle, and the next one goes on.
+    process = forge.runner.start("deploy", "workflow_dispatch", {}, stack="test")
+    try:
+        state = stack.backend.stack_file("trainyard", "test")
+        wait_for("a step", lambda: "pending_operations" in state.read_text(), RUN_SECONDS)
+    finally:
+        end(process)
+    assert forge.runner.run("deploy", "workflow_dispatch", {}, stack="test"), forge.said
+    assert "was interrupted" in forge.said
+    assert "succeeded" in forge.said
+    # The head may hear of its nodes a little later.
+    wait_for("no drift", lambda: stack.drift().returncode == 0, 90)
+    assert forge.runner.run("drift", "schedule", {}), forge.said
+    assert issue["state"] == "closed"

@@ -1,0 +1,202 @@
+"""Which stacks a change concerns, and what a repository's comments and issues come to."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gitops import __main__ as command
+from gitops import changed, github
+from gitops.changed import GitError
+from gitops.github import GitHub, GithubError
+from infra.review.page import MARK
+from tests.fakes import github as fake
+
+STACKS = ["staging", "prod"]
+PAGE = "<!-- trainyard: preview of prod -->\n## prod: 1 to create\n"
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake.GitHub]:
+    with fake.serve() as server:
+        monkeypatch.setenv("GITHUB_API_URL", server.url)
+        monkeypatch.setenv("GITHUB_REPOSITORY", fake.REPOSITORY)
+        monkeypatch.setenv("GITHUB_TOKEN", fake.TOKEN)
+        yield server
+
+
+@pytest.fixture
+def here(there: fake.GitHub) -> GitHub:
+    assert there.url
+    return GitHub()
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["Pulumi.prod.yaml"], ["prod"]),
+        (["Pulumi.prod.yaml", "docs/train.md", "tests/test_x.py"], ["prod"]),
+        (["README.md", ".github/workflows/test.yml"], []),
+        (["Pulumi.gone.yaml"], []),
+        (["Pulumi.yaml"], STACKS),
+        (["infra/config.py"], STACKS),
+        (["requirements/base.txt"], STACKS),
+        (["docker/node.py", "Pulumi.prod.yaml"], STACKS),
+    ],
+)
+def test_a_stack_is_concerned_by_its_settings_and_by_all_code(
+    files: list[str], found: list[str]
+) -> None:
+    assert changed.concerned(files, STACKS) == found
+
+
+def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True)
+
+    def commit(name: str) -> None:
+        (tmp_path / name).write_text(name)
+        git("add", ".")
+        git("commit", "--quiet", "--message", name)
+
+    git("init", "--quiet", "--initial-branch", "main")
+    commit("Pulumi.yaml")
+    git("checkout", "--quiet", "-b", "change")
+    commit("Pulumi.prod.yaml")
+    git("checkout", "--quiet", "main")
+    commit("infra.py")
+    git("checkout", "--quiet", "change")
+    assert changed.since("main", STACKS, tmp_path) == ["prod"]
+    with pytest.raises(GitError, match=r"cannot compare with 'nothing'.*fetch-depth"):
+        changed.since("nothing", STACKS, tmp_path)
+
+
+def test_a_page_is_one_comment_that_is_updated(there: fake.GitHub, here: GitHub) -> None:
+    for number in range(github.PAGE_ITEMS):  # ours is on the second page
+        there.add_comment(3, f"comment {number}", "somebody")
+    there.add_comment(3, PAGE, "somebody")  # a stranger's, with our mark
+    assert here.comment(3, PAGE) == "created"
+    assert here.comment(3, PAGE.replace("1 to", "2 to")) == "updated"
+    assert here.comment(3, PAGE.replace("prod", "staging")) == "created"
+    ours = [each["body"] for each in there.comments[3] if each["user"]["login"] == fake.BOT]
+    assert ours == [PAGE.replace("1 to", "2 to"), PAGE.replace("prod", "staging")]
+    assert here.comment(4, PAGE + "x" * 70_000) == "created"
+    (long,) = there.comments[4]
+    assert len(long["body"]) <= 65_536
+    assert "cut here" in long["body"]
+
+
+def test_a_stack_that_is_no_longer_changed_has_no_page_of_a_plan(
+    there: fake.GitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there.add_comment(5, MARK.format(stack="prod") + "\n## prod: 1 to delete\n")
+    there.add_comment(5, "thanks", "somebody")
+    # The commit itself is the base: nothing differs.
+    assert command.main(["changed", "--base", "HEAD", "--pull", "5", *STACKS]) == 0
+    assert capsys.readouterr().out == "[]\n"
+    found = [each["body"] for each in there.comments[5]]
+    assert found == [command.SAME.format(stack="prod"), "thanks"]
+
+
+def test_an_issue_is_open_while_there_is_something_to_tell(
+    there: fake.GitHub, here: GitHub
+) -> None:
+    assert here.report("Drift of prod", "none", found=False) == "none"
+    assert here.report("Drift of prod", "a worker", found=True) == "created"
+    assert here.report("Drift of prod", "two workers", found=True) == "updated"
+    assert here.report("Drift of staging", "a worker", found=True) == "created"
+    assert here.report("Drift of prod", "all is well", found=False) == "closed"
+    assert here.report("Drift of prod", "a worker", found=True) == "created"
+    states = [(each["title"], each["state"], each["body"]) for each in there.issues]
+    assert states == [
+        ("Drift of prod", "closed", "two workers"),
+        ("Drift of staging", "open", "a worker"),
+        ("Drift of prod", "open", "a worker"),
+    ]
+    assert there.comments[there.issues[0]["number"]][0]["body"] == "all is well"
+
+
+def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
+    there: fake.GitHub, here: GitHub
+) -> None:
+    there.merged["abc"] = 12
+    with pytest.raises(GithubError, match="pull request 12 has no artifact plan-prod-12: run"):
+        here.run_with("plan-prod", "abc")
+    there.add_artifact("plan-prod-12", 1)
+    there.add_artifact("plan-prod-12", 2)
+    there.add_artifact("plan-prod-12", 3, of=666)
+    there.add_artifact("plan-prod-12", 4, expired=True)
+    there.add_artifact("plan-prod-13", 5)
+    assert here.run_with("plan-prod", "abc") == (2, "plan-prod-12")
+    with pytest.raises(GithubError, match=r"commit def is of no pull request.*by hand"):
+        here.run_with("plan-prod", "def")
+
+
+def test_the_stacks_of_closed_pull_requests_are_told(
+    there: fake.GitHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there.closed |= {7, 40}
+    monkeypatch.setattr("sys.stdin", io.StringIO("dev\npr-7\npr-8\npr-40\npr-x\nmy-pr-7\n"))
+    assert command.main(["closed"]) == 0
+    assert capsys.readouterr().out == "7 40\n"
+
+
+def test_a_command_that_fails_is_an_issue(
+    there: fake.GitHub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["issue", "Drift", "sh", "-c", "echo a worker is gone; exit 2"]) == 0
+    out, err = capfd.readouterr()
+    assert (out, err) == ("issue created\n", "a worker is gone\n")
+    (issue,) = there.issues
+    assert "ended with code 2" in issue["body"]
+    assert "a worker is gone" in issue["body"]
+    assert command.main(["issue", "Drift", "true"]) == 0
+    assert issue["state"] == "closed"
+    assert command.main(["issue", "Drift", "no-such-command"]) == 1
+    assert "cannot read or start no-such-command" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("403", "GitHub refuses POST issues/3/comments (403): give the job's token the right"),
+        ("401", "GitHub refuses GET issues/3/comments (401): give"),
+        ("404", "GitHub refuses GET issues/3/comments (404): check the number"),
+        ("gone", "GitHub does not answer GET issues/3/comments"),
+        ("unset", "GITHUB_TOKEN not set: run this in a workflow"),
+        ("page", "cannot read or start nowhere (No such file or directory)"),
+        ("mark", "the page begins with '## prod', not with a mark"),
+    ],
+)
+def test_what_goes_wrong_is_one_message(
+    broken: str,
+    said: str,
+    there: fake.GitHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    if broken == "403":
+        there.forbidden.add("POST")
+    if broken == "401":
+        monkeypatch.setenv("GITHUB_TOKEN", "another")
+    if broken == "404":
+        monkeypatch.setenv("GITHUB_REPOSITORY", "another/one")
+    if broken == "gone":
+        monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:9")
+    if broken == "mark":
+        page.write_text("## prod\n")
+    if broken == "unset":
+        monkeypatch.setenv("GITHUB_TOKEN", "")
+    assert command.main(["comment", "3", "nowhere" if broken == "page" else str(page)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
