@@ -17,11 +17,21 @@ ACCESS_KEY = "accessKey"  # secret: of the user that may touch only that bucket,
 SECRET_KEY = "secretKey"  # secret, "" without an object store  # noqa: S105 - a name
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
-NODES = "nodes"  # list of {name, cpus, gpus, memoryMib, objectStoreMib, resources}
+# list of {name, group, cpus, gpus, memoryMib, objectStoreMib, resources, onDemand, hourlyCost,
+# there}
+NODES = "nodes"
 # {} where the services run on this machine; else secret: {host, port, user, hostKey, keyFile,
 # privateKey} of the machine that all addresses are meant on.
 SSH = "ssh"
+# {} where the services are in no cluster; else {kubeconfig, context, namespace, rayCluster (its
+# name), services (name of the Service by port)}: addresses are those that kubectl forwards to.
+KUBERNETES = "kubernetes"
 EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
+# Folder on the machine of SSH with what says which machines of a group that grows are wanted; ""
+# without such a group.
+WISHES = "wishes"
+IDLE_END_URL = "idleEndUrl"  # who says when the cluster is idle; "" without idleEndMinutes
+IDLE_END_TOKEN = "idleEndToken"  # secret  # noqa: S105 - a name
 RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's
 # list of {title, url, login, user}: names of the outputs with a service's URL, "" where it does not
 # run, and with its password or token, "" for none; the user to log in as, "" for a token.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from client import info as info_rows
+from client import manifests, services
 from client import outputs as contract
-from client import services
 from client.command import (
     INTERRUPTED,
     JobName,
@@ -42,6 +42,7 @@ app.add_typer(services.app)
 app.add_typer(drill_command.app)
 app.add_typer(dev_command.app)
 app.add_typer(pull_command.app)
+app.add_typer(manifests.app)
 
 
 def main() -> None:
@@ -204,18 +205,26 @@ def dashboard(
     say(f"address  {stack_outputs.dashboard_url}")
     # The dashboard takes it in a dialog, and no address may hold it: browsers keep those.
     say(f"token    {stack_outputs.ray_token}")
-    if stack_outputs.ssh is not None:
-        say(f"the address is on {stack_outputs.ssh.name}: train tunnel -s {stack_outputs.stack}")
+    if stack_outputs.away:
+        say(f"the address is on {stack_outputs.away}: train tunnel -s {stack_outputs.stack}")
     elif not print_only and not webbrowser.open(stack_outputs.dashboard_url):
         warn("no browser is found here: open the address yourself")
 
 
 @app.command()
-def info(stack: Stack = None, outputs: Outputs = None) -> None:
+def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -> None:
     """Show the stack's addresses, and what to type next."""
+    from client import idle as idle_end
+
     stack_outputs = contract.read(stack, outputs)
+    idle = ""
+    if idle_end.watch(stack_outputs):
+        try:
+            idle = idle_end.summary(reach(context, stack_outputs))
+        except ClientError as error:  # it may have ended
+            idle = f"not known: {error}"
     for title, rows in (
-        ("", info_rows.addresses(stack_outputs)),
+        ("", info_rows.addresses(stack_outputs, idle)),
         ("next, with .venv/bin on PATH:", info_rows.next_steps(stack_outputs)),
     ):
         say(title)
@@ -225,19 +234,37 @@ def info(stack: Stack = None, outputs: Outputs = None) -> None:
 
 
 @app.command()
+def keep(
+    context: typer.Context,
+    time: Annotated[str, typer.Argument(help="From now, such as 2h or 90m.")],
+    stack: Stack = None,
+    outputs: Outputs = None,
+) -> None:
+    """Keep rented machines that end when idle, until their deadline at most."""
+    from client import idle as idle_end
+
+    seconds = idle_end.duration(time)
+    stack_outputs = contract.read(stack, outputs)
+    if idle_end.watch(stack_outputs):
+        stack_outputs = reach(context, stack_outputs)
+    say(f"ends when idle: {idle_end.keep(stack_outputs, seconds)}")
+
+
+@app.command()
 def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
     """Bring a stack's dashboard and other services to this machine, until Ctrl-C."""
     stack_outputs = contract.read(stack, outputs)
-    if stack_outputs.ssh is None:
+    from client import way
+
+    found = way.tunnel(stack_outputs, warn, same_ports=True)
+    if found is None:
         say(f"stack {stack_outputs.stack!r} runs on this machine: `train info` has its addresses")
         return
-    from client.tunnel import Tunnel
-
     try:
-        with Tunnel(stack_outputs.ssh, stack_outputs, warn, same_ports=True) as opened:
+        with found as opened:
             rows = [vars(route) for route in opened.routes]
             print_table(rows, ("service", "here", "there"), as_json=False)
-            say(f"through {stack_outputs.ssh.name}; Ctrl-C ends it")
+            say(f"through {stack_outputs.away}; Ctrl-C ends it")
             opened.wait()
     except KeyboardInterrupt:
         say("\ntunnel closed")

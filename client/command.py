@@ -31,11 +31,12 @@ JobName = Annotated[str, typer.Argument(help="Submission id, or the name of a ru
 
 def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
     """The outputs with addresses that answer here until the command's end."""
-    if outputs.ssh is None:
-        return outputs
-    from client.tunnel import Tunnel
+    from client import way
 
-    opened: Tunnel = context.with_resource(Tunnel(outputs.ssh, outputs, warn))
+    tunnel = way.tunnel(outputs, warn)
+    if tunnel is None:
+        return outputs
+    opened: way.Way = context.with_resource(tunnel)
     return opened.outputs
 
 
@@ -58,7 +59,7 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
         say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line(job.message)}")
 
     writer = LogWriter()
-    patience = jobs.LOST_THROUGH_SSH_S if outputs.ssh else jobs.LOST_AFTER_S
+    patience = jobs.LOST_THROUGH_SSH_S if outputs.away else jobs.LOST_AFTER_S
     try:
         job = jobs.follow(server, job_id, writer.write, notice, patience)
     except KeyboardInterrupt:

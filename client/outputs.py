@@ -18,11 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from access.kubectl import Cluster
 from access.outputs import (
     ACCESS_KEY,
     BUCKET,
     DASHBOARD_URL,
     EXPIRES_AT,
+    KUBERNETES,
     NODES,
     OBJECT_STORE_ENDPOINT,
     PROJECT,
@@ -66,6 +68,7 @@ class Node:
     object_store_mib: float
     resources: dict[str, float]
     on_demand: bool = False  # Ray's autoscaler starts and ends it
+    hourly_cost: float = 0.0  # $ while its machine is there; 0 where that costs nothing more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +109,25 @@ class Ssh(Connection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InCluster:
+    """Where a stack on Kubernetes is.
+
+    Attributes:
+        cluster: how it is reached.
+        ray_cluster: name of its RayCluster.
+        services: name of the Service of each port.
+    """
+
+    cluster: Cluster
+    ray_cluster: str
+    services: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StackOutputs:
     """The outputs of a stack. Secrets stay out of `repr`.
 
-    With `ssh`, addresses are those on that host.
+    With `ssh`, addresses are those on that host; with `cluster`, those that kubectl leads to.
     """
 
     project: str
@@ -127,9 +145,17 @@ class StackOutputs:
     python_version: str
     nodes: tuple[Node, ...]
     services: tuple[Service, ...]  # all that a stack can have
-    ssh: Ssh | None  # None where the services run on this machine
+    ssh: Ssh | None  # None where the services run on this machine, or in a cluster
+    cluster: InCluster | None = None  # None where they run in none
     expires_at: datetime | None  # when the machines end themselves, in UTC
     ray_cluster_file: str = field(repr=False)
+
+    @property
+    def away(self) -> str:
+        """What the place is called where the services run; "" for this machine."""
+        if self.ssh is not None:
+            return self.ssh.name
+        return self.cluster.cluster.name if self.cluster is not None else ""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -190,7 +216,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         raise ClientError(f"{source} is not JSON: {error}; write it with: {_how(stack)}") from None
     if not isinstance(values, dict):
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
-    missing = [name for name in (*TEXTS, NODES, SSH, SERVICES) if name not in values]
+    missing = [name for name in (*TEXTS, NODES, SSH, KUBERNETES, SERVICES) if name not in values]
     if missing:
         whose = stack or values.get(STACK) or "of no name"
         raise ClientError(
@@ -212,6 +238,9 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         values, SERVICES, source, lambda value: tuple(_service(each, values) for each in value)
     )
     ssh = _typed(values, SSH, source, lambda value: _ssh(value) if value else None)
+    cluster = _typed(
+        values, KUBERNETES, source, lambda value: _in_cluster(value) if value else None
+    )
     expires_at = _typed(values, EXPIRES_AT, source, lambda value: _time(value) if value else None)
     return StackOutputs(
         project=values[PROJECT],
@@ -230,6 +259,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         nodes=nodes,
         services=services,
         ssh=ssh,
+        cluster=cluster,
         expires_at=expires_at,
         ray_cluster_file=values[RAY_CLUSTER_FILE],
     )
@@ -281,6 +311,14 @@ def _ssh(value: dict[str, Any]) -> Ssh:
     )
 
 
+def _in_cluster(value: dict[str, Any]) -> InCluster:
+    return InCluster(
+        cluster=Cluster.of(value),
+        ray_cluster=str(value["rayCluster"]),
+        services={str(port): str(name) for port, name in value["services"].items()},
+    )
+
+
 def _time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
@@ -298,6 +336,7 @@ def _node(value: dict[str, Any]) -> Node:
         object_store_mib=float(value["objectStoreMib"]),
         resources={str(k): float(v) for k, v in value["resources"].items()},
         on_demand=bool(value.get("onDemand", False)),
+        hourly_cost=float(value.get("hourlyCost", 0)),
     )
 
 

@@ -21,7 +21,7 @@ ACCURACIES = {
 
 def tell(outputs: StackOutputs, name: str) -> None:
     """Prints the table of a run and where its curves are; nothing of a job that keeps no run."""
-    if outputs.ssh is not None and outputs.storage_url.startswith("file:"):
+    if outputs.away and outputs.storage_url.startswith("file:"):
         return  # files of another machine
     try:
         store = open_store(outputs)

@@ -52,12 +52,14 @@ class PortSetting:
         published: whether users reach it, through the gateway also from other machines.
         password: whether the gateway asks for a password, because the service does not.
         each_node: whether each Ray node has one, numbered from the setting's on.
+        waking: whether it is open only where the head wakes nodes on other machines.
     """
 
     key: str
     published: bool = True
     password: bool = False
     each_node: bool = False
+    waking: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """A Ray cluster: one head and its workers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from cluster.stack import Stack
 from cluster.storage import Storage
 
 TOKEN_BYTES = 32
+NODE_SWITCH_PORT = "nodeSwitchPort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class RayClusterArgs:
         additions: what other services add to the nodes.
         gpus: indexes of the host's accelerators that each worker may use.
         node_provider: what starts and stops workers of groups that grow; None where none does.
+        coming: indexes of workers whose machines come and go.
+        absent: indexes of those among them that are not there now.
     """
 
     runtime: Runtime
@@ -49,6 +52,8 @@ class RayClusterArgs:
     additions: Sequence[NodeAddition]
     gpus: Sequence[Sequence[int]]
     node_provider: NodeProvider | None = None
+    coming: Collection[int] = ()
+    absent: Collection[int] = ()
 
     def __post_init__(self) -> None:
         if len(self.gpus) != len(self.workers):
@@ -74,7 +79,7 @@ class RayCluster(pulumi.ComponentResource):
         self, name: str, args: RayClusterArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("trainyard:cluster:RayCluster", name, None, opts)
-        autoscaler = _autoscaler(args)
+        autoscaler, its_own = _autoscaler(args)
         head = RayHead(
             f"{name}-head",
             RayHeadArgs(
@@ -84,13 +89,15 @@ class RayCluster(pulumi.ComponentResource):
                 token=args.token,
                 serve_token=args.serve_token,
                 storage=args.storage,
-                additions=args.additions,
+                additions=[*args.additions, *its_own],
                 autoscaling=autoscaler,
             ),
             pulumi.ResourceOptions(parent=self),
         )
         on_workers = [addition for addition in args.additions if not addition.head_only]
         for index, resources in enumerate(args.workers):
+            if index in args.absent:
+                continue
             RayWorker(
                 f"{name}-worker-{index}",
                 RayWorkerArgs(
@@ -104,6 +111,7 @@ class RayCluster(pulumi.ComponentResource):
                     additions=on_workers,
                     gpus=args.gpus[index],
                     autoscaled=bool(autoscaler),
+                    comes_and_goes=index in args.coming,
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
@@ -113,7 +121,9 @@ class RayCluster(pulumi.ComponentResource):
             [
                 described(ray_head.SERVICE, args.head),
                 *(
-                    lift(partial(described, ray_worker.service(i)), node)
+                    lift(
+                        partial(described, ray_worker.service(i), there=i not in args.absent), node
+                    )
                     for i, node in enumerate(args.workers)
                 ),
             ]
@@ -121,23 +131,27 @@ class RayCluster(pulumi.ComponentResource):
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
 
 
-def _autoscaler(args: RayClusterArgs) -> dict[str, str]:
-    """Return the files of the head's autoscaler, none where no group of nodes grows."""
-    if args.node_provider is None or not autoscaling.grows(args.workers):
-        return {}
-    workers = {
-        ray_worker.service(index): node
-        for index, node in enumerate(args.workers)
-        if isinstance(node, NodeResources)
-    }
-    return {
-        autoscaling.CONFIG_FILE: autoscaling.config(args.head, workers, args.node_provider),
-        autoscaling.PROVIDER_FILE: args.node_provider.text,
-    }
+def _autoscaler(
+    args: RayClusterArgs,
+) -> tuple[dict[str, pulumi.Input[str]], list[NodeAddition]]:
+    """Return files and secrets of the head's autoscaler, none where no group of nodes grows."""
+    if args.node_provider is None:
+        return {}, []
+    workers = {ray_worker.service(index): node for index, node in enumerate(args.workers)}
+    secrets = NodeAddition(
+        environment=lambda _, __: {}, secrets=args.node_provider.secrets, head_only=True
+    )
+    return autoscaling.files(args.head, workers, args.node_provider), [secrets]
 
 
-def described(name: str, node: NodeResources) -> dict[str, Any]:
-    """Return a node as the stack's output nodes has it."""
+def described(name: str, node: NodeResources, *, there: bool = True) -> dict[str, Any]:
+    """Return a node as the stack's output nodes has it.
+
+    Args:
+        name: of its service.
+        node: what it offers.
+        there: whether its machine is there; of machines that come and go, with the last `up`.
+    """
     return {
         "name": name,
         "group": node.group,
@@ -147,6 +161,8 @@ def described(name: str, node: NodeResources) -> dict[str, Any]:
         "objectStoreMib": node.object_store_mib,
         "resources": dict(node.resources),
         "onDemand": node.growth is not None,
+        "hourlyCost": node.hourly_cost,
+        "there": there,
     }
 
 
@@ -165,6 +181,8 @@ def declare(stack: Stack) -> None:
             additions=stack.additions,
             gpus=stack.gpus,
             node_provider=stack.node_provider,
+            coming=stack.coming,
+            absent=stack.absent,
         ),
     )
     stack.outputs |= {
@@ -193,6 +211,7 @@ DESCRIPTOR = Descriptor(
         PortSetting(key="autoscalerMetricsPort", published=False),
         PortSetting(key="dashboardMetricsPort", published=False),
         PortSetting(key="agentPort", published=False, each_node=True),
+        PortSetting(key=NODE_SWITCH_PORT, published=False, waking=True),
     ),
     # Memory follows from what a node offers. Three nodes together have fewer processes than a
     # kernel allows by default (32768).

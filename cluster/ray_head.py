@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pulumi
 
-from cluster import autoscaling, ray_node, ray_start
+from cluster import autoscaling, ray_leave, ray_node, ray_start
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
-from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.service import HealthCheck, Leave, Port, Runtime, Service
 from cluster.storage import Storage
 
 SERVICE = ray_node.HEAD
@@ -40,7 +40,7 @@ class RayHeadArgs:
     serve_token: pulumi.Input[str]
     storage: Storage
     additions: Sequence[NodeAddition]
-    autoscaling: Mapping[str, str] = field(default_factory=dict)
+    autoscaling: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
 
 class RayHead(pulumi.ComponentResource):
@@ -67,6 +67,9 @@ class RayHead(pulumi.ComponentResource):
             **(autoscaling.head_environment() if args.autoscaling else {}),
         }
         path = runtime.file(SERVICE, autoscaling.CONFIG_FILE)
+        own = runtime.node_address(0)
+        known = isinstance(own, pulumi.Output) or own
+        gcs = join(own, f":{ports.gcs}") if known else runtime.address(SERVICE, ports.gcs)
         service = Service(
             name=SERVICE,
             program="ray",
@@ -76,13 +79,18 @@ class RayHead(pulumi.ComponentResource):
                 *(autoscaling.flags(path) if args.autoscaling else []),
             ],
             environment=environment,
-            files={ray_start.FILE: ray_start.text(), **args.autoscaling},
+            files={
+                ray_start.FILE: ray_start.text(),
+                ray_leave.FILE: ray_leave.text(),
+                **args.autoscaling,
+            },
+            leave=Leave(file=ray_leave.FILE, arguments=[gcs, own], drains=False),
             secrets=ray_node.secret_files(
                 args.token, args.storage, args.additions, serve_token=args.serve_token
             ),
             volumes=ray_node.volumes(args.additions),
             shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
-            memory_mib=lift(_memory_limit_mib, args.resources),
+            memory_mib=lift(ray_node.head_memory_limit_mib, args.resources),
             stop_seconds=ray_node.STOP_SECONDS,
             ports=[
                 Port(number=ports.dashboard, setting="dashboardPort", published=True),
@@ -106,10 +114,6 @@ class RayHead(pulumi.ComponentResource):
         )
         self.serve_url = pulumi.Output.concat("http://", runtime.public(SERVICE, ports.serve))
         self.register_outputs({"dashboard_url": self.dashboard_url, "serve_url": self.serve_url})
-
-
-def _memory_limit_mib(resources: NodeResources) -> int:
-    return ray_node.memory_limit_mib(resources) + ray_node.DRIVERS_MEMORY_MIB
 
 
 def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:

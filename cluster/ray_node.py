@@ -67,6 +67,7 @@ class NodeResources:
             them to Ray, which takes the CPUs that the process asked for.
         group: name of the node's group, "" for none.
         growth: of its group, where Ray's autoscaler starts and ends its nodes; else None.
+        hourly_cost: $ for each hour that its machine is there, 0 where it costs nothing more.
     """
 
     cpus: float
@@ -77,6 +78,7 @@ class NodeResources:
     threads: int | None = None
     group: str = ""
     growth: Growth | None = None
+    hourly_cost: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +199,11 @@ def memory_limit_mib(resources: NodeResources) -> int:
     """Return the memory that a node may use in MiB: what it offers, and what it needs itself."""
     own = NODE_MEMORY_MIB + int(resources.cpus * CPU_MEMORY_MIB)
     return resources.memory_mib + resources.object_store_mib + own
+
+
+def head_memory_limit_mib(resources: NodeResources) -> int:
+    """Return the memory that a head may use in MiB: drivers of jobs run there too."""
+    return memory_limit_mib(resources) + DRIVERS_MEMORY_MIB
 
 
 def volumes(additions: Sequence[NodeAddition]) -> list[Volume]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster import autoscaling, ray_head, ray_node, ray_start
+from cluster import autoscaling, ray_head, ray_leave, ray_node, ray_start
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
-from cluster.service import HealthCheck, Port, Runtime, Service
+from cluster.service import HealthCheck, Leave, Port, Runtime, Service
 from cluster.storage import Storage
 
 
@@ -27,6 +27,7 @@ class RayWorkerArgs:
         additions: what other services add to it.
         gpus: indexes of the host's accelerators that it may use.
         autoscaled: whether the head has an autoscaler, which is to know this node.
+        comes_and_goes: whether its machine does too, when the autoscaler wishes so.
     """
 
     runtime: Runtime
@@ -39,6 +40,7 @@ class RayWorkerArgs:
     additions: Sequence[NodeAddition]
     gpus: Sequence[int]
     autoscaled: bool = False
+    comes_and_goes: bool = False
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -60,16 +62,19 @@ class RayWorker(pulumi.ComponentResource):
         super().__init__("trainyard:cluster:RayWorker", name, None, opts)
         runtime, resources = args.runtime, args.resources
         service_name = service(args.index)
-        known, on_demand = {}, False
-        if args.autoscaled and isinstance(resources, NodeResources):
-            on_demand = resources.growth is not None
-            known = autoscaling.node_environment(service_name, autoscaling.node_type(resources))
+        # On a machine that comes and goes it is started like any other.
+        on_demand = isinstance(resources, NodeResources) and resources.growth is not None
+        known: dict[str, pulumi.Input[str]] = {}
+        if args.autoscaled:
+            kind = lift(autoscaling.node_type, resources)
+            known = autoscaling.node_environment(service_name, kind)
+            known |= ray_start.JOINS_ONCE if args.comes_and_goes else {}
         node = args.index + 1  # after the head
         agent_port = ray_node.agent_port(args.ports, node)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and
         # workers that start side by side are ready much sooner than one after the other.
         head = runtime.address(ray_head.SERVICE, args.ports.gcs)
-        address = runtime.node_address(0)
+        address, own = runtime.node_address(0), runtime.node_address(node)
         if isinstance(address, pulumi.Output) or address:
             head = join(address, f":{args.ports.gcs}")
         runtime.place(
@@ -93,7 +98,8 @@ class RayWorker(pulumi.ComponentResource):
                     **ray_start.environment(runtime.file(service_name, ray_start.FILE)),
                     **known,
                 },
-                files={ray_start.FILE: ray_start.text()},
+                files={ray_start.FILE: ray_start.text(), ray_leave.FILE: ray_leave.text()},
+                leave=Leave(file=ray_leave.FILE, arguments=[head, own], drains=True),
                 secrets=ray_node.secret_files(
                     args.token, args.storage, args.additions, serve_token=args.serve_token
                 ),

@@ -62,7 +62,7 @@ class Replica(pulumi.ComponentResource):
         known = pulumi.Output.all(
             listen=runtime.listen_address(SERVICE),
             port=args.port,
-            source=_source(storage),
+            source=source_of(storage),
             target=_target(args.settings),
         )
         runtime.place(
@@ -85,7 +85,8 @@ class Replica(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-def _source(storage: Storage) -> dict[str, pulumi.Input[str]]:
+def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:
+    """Return where the results are, as replicate.py's `place` takes it."""
     if not storage.bucket:
         return {"url": storage.url}
     return {

@@ -260,7 +260,7 @@ class Replica:
             elif name == f"{run}/{METRICS}":
                 content = file.read()
                 self._target.write(name, io.BytesIO(content))
-                self._epochs[run] = _records(content)
+                self._epochs[run] = records(content)
             else:
                 self._target.write(name, file)
 
@@ -327,7 +327,7 @@ def _order(name: str) -> tuple[int, str, bool, str]:
     return rank, folder, _base(name) == MANIFEST, name
 
 
-def _records(content: bytes) -> int:
+def records(content: bytes) -> int:
     """How many lines are JSON objects, up to the first that is not (training/run_folder.py)."""
     return sum(1 for _ in itertools.takewhile(_is_record, content.splitlines()))
 

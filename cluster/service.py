@@ -69,6 +69,23 @@ class Volume:
     mount: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Leave:
+    """What is asked and done before a service that runs is started anew for a change.
+
+    Attributes:
+        file: a Python script among the service's files. With `users` behind the arguments it prints
+            a JSON list of those who would lose something; with `drain SECONDS` it has them leave,
+            and waits for it.
+        arguments: of the script.
+        drains: whether users can leave; else the service is not started anew while it has any.
+    """
+
+    file: str
+    arguments: Sequence[pulumi.Input[str]]
+    drains: bool
+
+
 class Probe(Enum):
     """What an image has to send an HTTP request with."""
 
@@ -101,6 +118,7 @@ class Service:
         stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
             once, for what needs no graceful shutdown.
         on_demand: whether it is declared only, and another service starts and stops it.
+        leave: what is done before it is started anew; None for what nobody would miss.
     """
 
     name: str
@@ -120,6 +138,7 @@ class Service:
     memory_mib: pulumi.Input[int] = 0
     stop_seconds: int = 20
     on_demand: bool = False
+    leave: Leave | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name) or len(self.name) > NAME_LIMIT:
@@ -132,13 +151,14 @@ class Service:
 
 
 class Runtime(Protocol):
-    """How services run on hosts: as supervised processes, or as containers."""
+    """How services run: as supervised processes, as containers, or as pods of a cluster."""
 
     @property
     def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
-        """How this Pulumi program reaches published ports: None directly, else by a machine.
+        """How this Pulumi program reaches published ports; None directly.
 
-        Of that, what `access.ssh.Connection.of` takes.
+        Else by a machine, of which it is what `access.ssh.Connection.of` takes, or in a cluster,
+        of which `access.kubectl.Cluster.of` takes it.
         """
         ...
 

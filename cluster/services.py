@@ -5,6 +5,7 @@ from cluster import (
     dataset,
     gateway,
     grafana,
+    idle_end,
     monitoring,
     notebook,
     object_store,
@@ -25,6 +26,7 @@ ALL = (
     grafana.DESCRIPTOR,
     tracking.DESCRIPTOR,
     replica.DESCRIPTOR,
+    idle_end.DESCRIPTOR,
     RAY,  # what others add to its nodes is known by now
     notebook.DESCRIPTOR,
     gateway.DESCRIPTOR,

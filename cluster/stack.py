@@ -1,12 +1,11 @@
 """A stack while it is declared: what its services read, and what they give one another."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
-from cluster import autoscaling
 from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Settings
 from cluster.ray_node import NodeAddition, NodeResources
@@ -28,7 +27,12 @@ class Stack:
         token: bearer token of every Ray endpoint.
         serve_token: bearer token of every served model.
         node_provider: what starts and stops workers of groups that grow; None where none does.
+        on_demand: how many workers are there only when they are needed.
+        coming: indexes of workers whose machines come and go.
+        absent: indexes of those among them that are not there now.
         storage: where jobs keep their results.
+        expires_at: when rented machines end themselves, in ISO 8601; "" for never.
+        idle_token: bearer token of those who ask whether the cluster is idle, "" without a watch.
         prometheus: URL of Prometheus for other services; None without one.
         additions: what services add to Ray nodes.
         outputs: what the services export, by name.
@@ -44,6 +48,11 @@ class Stack:
     serve_token: pulumi.Input[str]
     storage: Storage
     node_provider: NodeProvider | None = None
+    on_demand: int = 0
+    coming: Collection[int] = ()
+    absent: Collection[int] = ()
+    expires_at: pulumi.Input[str] = ""
+    idle_token: pulumi.Input[str] = ""
     prometheus: pulumi.Input[str] | None = None
     additions: list[NodeAddition] = field(default_factory=list)
     outputs: dict[str, pulumi.Input[Any]] = field(default_factory=dict)
@@ -53,7 +62,7 @@ class Stack:
         """How many Ray nodes the stack has always; one that is missing is an alert."""
         ray = [each for each in self.services if each.program == "ray"]
         declared = sum(len(each.services(len(self.workers))) for each in ray)
-        return declared - autoscaling.on_demand(self.workers)
+        return declared - self.on_demand
 
     def port(self, key: str) -> int:
         """Return the number of a port by its setting."""

@@ -8,13 +8,16 @@ from cluster.ray_cluster import TOKEN_BYTES
 from cluster.secret import Secret
 from cluster.stack import Stack
 from cluster.storage import Storage
-from infra import checkout, config, target, versions
+from infra import checkout, config, shared_store, target, versions
 from infra.hosts import local
 
 name = pulumi.get_stack()
 checkout.forget_salt(name)
 settings = config.read(local.LocalHost.detect())
 here = target.find(settings, name)
+storage = Storage(url=f"file://{here.data}/storage")
+if settings.store_from:
+    storage = shared_store.of(settings.store_from, settings.bucket)
 stack = Stack(
     runtime=here.runtime,
     settings=settings,
@@ -26,7 +29,13 @@ stack = Stack(
     # Of its own: who may ask a model must not be able to run code on the cluster.
     serve_token=Secret("serve-token", TOKEN_BYTES).value,
     node_provider=here.node_provider,
-    storage=Storage(url=f"file://{here.data}/storage"),
+    on_demand=here.on_demand,
+    coming=here.coming,
+    absent=here.absent,
+    expires_at=here.expires_at,
+    idle_token=here.idle_token,
+    storage=storage,
+    outputs={outputs.OBJECT_STORE_ENDPOINT: storage.endpoint},
 )
 for service in here.services:
     service.declare(stack)
@@ -41,7 +50,9 @@ pulumi.export(outputs.RAY_VERSION, versions.RAY)
 pulumi.export(outputs.PYTHON_VERSION, here.python)
 pulumi.export(outputs.NODES, stack.outputs[outputs.NODES])
 pulumi.export(outputs.SSH, here.ssh)
+pulumi.export(outputs.KUBERNETES, here.kubernetes)
 pulumi.export(outputs.EXPIRES_AT, here.expires_at)
+pulumi.export(outputs.WISHES, here.wishes)
 cluster_file = stack.outputs.get(outputs.RAY_CLUSTER_FILE, "")
 pulumi.export(outputs.RAY_CLUSTER_FILE, pulumi.Output.secret(cluster_file))
 pulumi.export(outputs.SERVICES, [endpoint.described for endpoint in services.ENDPOINTS])

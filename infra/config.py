@@ -15,7 +15,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
-from cluster import grafana, object_store, replica, services
+from cluster import grafana, idle_end, object_store, replica, services
 from cluster.descriptor import Descriptor, Text
 from cluster.ray_node import NodeResources
 from cluster.service import NAME_LIMIT, Port
@@ -23,6 +23,8 @@ from infra import (
     container_limits,
     container_settings,
     host_settings,
+    images,
+    kubernetes_settings,
     node_settings,
     replica_settings,
     tools,
@@ -30,6 +32,7 @@ from infra import (
 from infra.hosts import local, sources
 from infra.hosts.fleet import FleetSettings
 from infra.hosts.local import LocalHost
+from infra.kubernetes_settings import Kubernetes
 from infra.node_settings import NodeGroup
 from infra.reader import Reader
 from infra.runtimes import folders
@@ -37,7 +40,7 @@ from infra.runtimes import folders
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
 MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
 MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
-RUNTIMES = ("auto", "docker", "process")
+RUNTIMES = ("auto", "docker", "process", kubernetes_settings.KEY)
 ACCELERATORS = ("none", "nvidia", "amd")
 OBJECT_STORES = (tools.AUTO, *object_store.STORES, tools.DIRECTORY)
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
@@ -49,6 +52,8 @@ BUCKET = re.compile(r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 PREFIX_LIMIT = 63 - NAME_LIMIT
 PREFIX = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9_.-]{{0,{PREFIX_LIMIT - 1}}})?")
 # Settings that mean something to one runtime only, and the text that says nothing.
+STORE_FROM = "storeFrom"
+STACK_NAME = re.compile(r"|[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 ONLY_FOR = {
     "docker": {
         "accelerator": "none",
@@ -66,9 +71,13 @@ ONLY_FOR = {
         "dataDir": "",
         "stateDir": "",
         replica.TO: "",
+        STORE_FROM: "",
         **{source.setting: source.nothing for source in sources.SOURCES},
     },
 }
+# Those of them that mean something on Kubernetes too.
+ON_KUBERNETES = {"accelerator", "images", "requireDigests", "containerLimits"}
+ON_KUBERNETES.add("grafanaAnonymousViewer")
 # Settings of other machines only, and the value of each that means unset.
 ONLY_FOR_HOSTS = {
     "sshKeyFile": "",
@@ -89,10 +98,13 @@ class Settings:
         images: reference of each program's image that is not built here.
         container_limits: bounds that are set, by service and field.
         dataset: None without one.
+        kubernetes: where in a cluster the stack is; None where it is in none.
         allowed_cidrs: IPv4 networks; on this machine publish_address is set with any.
         workers: of this machine; on hosts there is one on each, known once the host is.
         worker: fields that are set for workers.
         groups: the same for each group of nodes, by its name.
+        growing: the groups among them that grow.
+        on_hosts: how many other machines the stack is on at most, 0 for this one.
         fleet: what gives the stack its machines; None for this one alone.
         of_services: values of the settings that services' descriptors name.
         ports: numbers by setting.
@@ -108,6 +120,7 @@ class Settings:
     container_limits: Mapping[str, Mapping[str, int]]
     connections_per_address: int
     dataset: container_settings.Dataset | None
+    kubernetes: Kubernetes | None
     allowed_cidrs: tuple[str, ...]
     publish_address: str
     of_services: Mapping[str, Any]
@@ -115,6 +128,8 @@ class Settings:
     workers: tuple[NodeResources, ...]
     worker: Mapping[str, Any]
     groups: Mapping[str, Mapping[str, Any]]
+    growing: tuple[NodeGroup, ...]
+    on_hosts: int
     fleet: FleetSettings | None
     owner: str
     ssh_key_file: Path | None
@@ -122,25 +137,24 @@ class Settings:
     python_environment: str
     start_ray: bool
     object_store: str
+    store_from: str
     bucket: str
     data_dir: Path
     keep_data: bool
     state_dir: Path
     start_timeout_seconds: int
+    drain_seconds: int
     ports: Mapping[str, int]
-
-    @property
-    def on_hosts(self) -> int:
-        """How many other machines the stack is on, 0 for this one."""
-        return self.fleet.count if self.fleet else 0
 
     def opened(self, running: Iterable[Descriptor]) -> list[Port]:
         """Return every fixed port of services; of containers, users see the published ones only."""
         nodes = 1 + (self.on_hosts or len(self.workers))
+        wakes = self.growing and self.fleet and self.fleet.group_sizes is not None
         return [
             Port(number=number, setting=port.key, published=port.published)
             for service in running
             for port in service.ports
+            if wakes or not port.waking
             for number in range(
                 self.ports[port.key], self.ports[port.key] + (nodes if port.each_node else 1)
             )
@@ -192,7 +206,8 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     """
     reader = Reader(raw)
     head, worker = node_settings.node(reader, "head"), node_settings.node(reader, "worker")
-    groups = node_settings.groups(reader, worker)
+    fleet = _fleet(reader)
+    groups = node_settings.groups(reader, worker, fleet.group_sizes if fleet else None)
     count = sum(group.count for group in groups)
     values: dict[str, Any] = {
         "accelerator": reader.choice("accelerator", ACCELERATORS),
@@ -209,6 +224,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             "connectionsPerAddress", MIN_CONNECTIONS, MAX_CONNECTIONS
         ),
         "dataset": container_settings.dataset(reader),
+        "kubernetes": kubernetes_settings.read(reader),
         "allowed_cidrs": container_settings.allowed_cidrs(reader),
         "publish_address": container_settings.publish_address(reader),
         "of_services": {
@@ -216,13 +232,16 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             for service in services.ALL
             for key, kind in service.settings.items()
         },
-        "fleet": _fleet(reader),
+        "fleet": fleet,
         "owner": reader.text("owner"),
         "ssh_key_file": host_settings.ssh_key_file(reader),
         "setup_commands": host_settings.setup_commands(reader),
         "python_environment": host_settings.python_environment(reader),
         "start_ray": reader.boolean("startRay"),
         "object_store": reader.choice("objectStore", OBJECT_STORES),
+        "store_from": reader.matching(
+            STORE_FROM, STACK_NAME, "must be the name of a stack", "name another stack"
+        ),
         "bucket": reader.matching(
             "bucket",
             BUCKET,
@@ -232,12 +251,14 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         "keep_data": reader.boolean("keepData"),
         "worker": worker,
         "groups": {group.name: group.fields for group in groups if group.name},
+        "growing": tuple(group for group in groups if group.growth),
         "start_timeout_seconds": reader.integer(
             "startTimeoutSeconds", MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
         ),
+        "drain_seconds": reader.integer("drainSeconds", 0, MAX_TIMEOUT_SECONDS),
     }
     values["runtime"] = _runtime(reader, grows=any(group.growth for group in groups))
-    machines = values["fleet"].count if values["fleet"] else 0
+    machines = values["on_hosts"] = values["fleet"].most(groups) if values["fleet"] else 0
     data, state = local.data_folder(stack), local.runtime_folder(stack)
     if machines:
         # The same from whichever machine the stack is brought up: ~ is the host's user's.
@@ -249,14 +270,27 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     if of_services[grafana.ANONYMOUS] and not of_services["grafana"]:
         bound = "does nothing with grafana = 'false'"
         reader.fault(grafana.ANONYMOUS, "true", bound, "set it to false, or grafana to true")
-    if values["accelerator"] in ACCELERATORS and values["accelerator"] != "none":
+    on_kubernetes = values["runtime"] == kubernetes_settings.KEY
+    if values["accelerator"] in ACCELERATORS[1:] and not on_kubernetes:
         node_settings.check_accelerator(reader, values["accelerator"], head, groups)
     values["require_digests"] = container_settings.require_digests(
         reader, values["images"], values["build_args"], _programs(values)
     )
     _check_hosts(reader, values, machines, groups)
+    if values["store_from"]:
+        _check_store_from(reader, values["store_from"], stack, machines)
+        values["object_store"] = tools.DIRECTORY  # none of its own
+    kubernetes_settings.check(
+        reader,
+        values,
+        stack,
+        _programs(values),
+        nodes={"head": head, **{group.key: group.fields for group in groups}},
+        ports=ports,
+    )
     _check_folders(reader, values["state_dir"], values["data_dir"], elsewhere=machines > 0)
     replica_settings.check(reader, values["data_dir"], values["state_dir"])
+    _check_idle_end(reader, values["fleet"])
     _check_ports(reader, ports, machines or count)
     keys = sorted(_keys())
     for key in sorted(set(raw) - set(keys)):
@@ -269,9 +303,13 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             f"docs/configuration.md explains each key):\n{lines}"
         )
     devices = 0 if values["accelerator"] == "none" else 1
+    if on_kubernetes:
+        workers = kubernetes_settings.workers(groups, devices)
+    else:
+        workers = () if machines else node_settings.workers(groups, host, devices)
     return Settings(
         head=node_settings.head(head),
-        workers=() if machines else node_settings.workers(groups, host, devices),
+        workers=workers,
         ports=ports,
         **values,
     )
@@ -287,7 +325,7 @@ def _value(reader: Reader, key: str, kind: type[bool] | tuple[str, ...] | Text) 
 def _programs(values: Mapping[str, Any]) -> set[str]:
     """Return the programs that run as containers, by the settings."""
     settings: Any = SimpleNamespace(**values)
-    return {each.program for each in services.ALL if each.wanted(settings)}
+    return {each.program for each in images.IN_CONTAINERS if each.wanted(settings)}
 
 
 def _of_services(kind: type) -> dict[str, Any]:
@@ -302,7 +340,7 @@ def _of_services(kind: type) -> dict[str, Any]:
 
 def _keys() -> set[str]:
     """Return the keys of all settings."""
-    derived = {"fleet", "groups", "ofServices", "ports"}
+    derived = {"fleet", "groups", "growing", "ofServices", "onHosts", "ports"}
     own = {_camel(field.name) for field in fields(Settings)} - derived
     own.add(node_settings.GROUPS)
     return own | {*_of_services(object)} | sources.KEYS | services.PORTS.keys()
@@ -336,10 +374,13 @@ def _runtime(reader: Reader, *, grows: bool) -> str:
         names = [f"{' and '.join(keys)} for {runtime} only" for runtime, keys in given.items()]
         bound = f"no runtime can do it all: {', '.join(names)}"
         reader.fault("runtime", chosen, bound, "remove the settings of one of them")
+    if chosen == kubernetes_settings.KEY:
+        given = {name: [k for k in keys if k not in ON_KUBERNETES] for name, keys in given.items()}
+    named = chosen in (*ONLY_FOR, kubernetes_settings.KEY)
     for runtime, keys in given.items():
         if chosen == "auto" and keys:
             return runtime
-        for key in keys if chosen in ONLY_FOR and chosen != runtime else ():
+        for key in keys if named and chosen != runtime else ():
             # A setting's fields may be secrets by mistake, and their names tell enough.
             value = reader.fields(key) or reader.raw[key]
             bound = f"is for runtime {runtime} only, and runtime = {chosen!r}"
@@ -369,11 +410,7 @@ def _check_hosts(
                 reader.fault(key, reader.raw[key], bound, f"remove {key}, or set one of them")
         return
     names = [group.name for group in groups if group.name]
-    values["fleet"].check_groups(reader, names)
-    for group in groups if names else ():
-        if group.count != 1 or group.growth:
-            bound = "must have no count, min or max: it is of the hosts that name it"
-            reader.fault(f"{node_settings.GROUPS}.{group.name}", group.count, bound, "remove them")
+    values["fleet"].check_groups(reader, groups if names else ())
     if not names and reader.raw.get("workers", "2") != "2" and groups[0].count != machines:
         bound = f"each of the {machines} hosts has one worker"
         reader.fault("workers", groups[0].count, bound, "remove workers")
@@ -391,6 +428,27 @@ def _check_hosts(
         reader.fault("owner", values["owner"], "is a tag of rented machines", "remove owner")
     if not values["start_ray"]:
         values["fleet"].check_launcher(reader)
+
+
+def _check_store_from(reader: Reader, name: str, stack: str, machines: int) -> None:
+    if name == stack:
+        reader.fault(STORE_FROM, name, "is this stack", "name another one, or remove storeFrom")
+    if machines:
+        bound = "is a store of this machine, and the nodes are on others"
+        reader.fault(STORE_FROM, name, bound, "remove storeFrom")
+    if reader.raw.get("objectStore", tools.AUTO) != tools.AUTO:
+        bound = f"and objectStore = {reader.raw['objectStore']!r} are two stores for one stack"
+        reader.fault(STORE_FROM, name, bound, "remove one of them")
+
+
+def _check_idle_end(reader: Reader, fleet: FleetSettings | None) -> None:
+    """Note an end when idle of machines that cannot end themselves."""
+    minutes = reader.raw.get(idle_end.MINUTES, idle_end.NEVER).strip()
+    whole = minutes.isdecimal() and minutes != idle_end.NEVER
+    if whole and not (fleet and fleet.ends_itself):
+        bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
+        action = f"set lambdaCloud.ttlHours, or remove {idle_end.MINUTES}"
+        reader.fault(idle_end.MINUTES, minutes, bound, action)
 
 
 def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:

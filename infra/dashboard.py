@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
 
-from access import outputs
+from access import kubectl, outputs
 from access.ssh import Connection, SshError
 from cluster.ssh import forwarded
 
@@ -19,12 +20,23 @@ class AskError(Exception):
     """The dashboard gave no answer; the message says why."""
 
 
-def ask(known: Mapping[str, Any], way: Connection | None, path: str) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """The dashboard's Service in a cluster."""
+
+    cluster: kubectl.Cluster
+    name: str
+
+
+Way = Connection | Service | None
+
+
+def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
     """Return what the dashboard answers, from JSON.
 
     Args:
         known: outputs of the stack, secrets in the clear.
-        way: to the machine that its addresses are meant on, None for this one.
+        way: to the machine or cluster that its addresses are meant in, None for this machine.
         path: and query of the request.
 
     Raises:
@@ -51,27 +63,35 @@ def ask(known: Mapping[str, Any], way: Connection | None, path: str) -> Any:
         raise AskError(f"Ray's dashboard gives no JSON ({error!r})") from None
 
 
-def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Connection | None:
-    """Return the way to the machine that the outputs' addresses are meant on, None for this one.
+def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Way:
+    """Return the way to where the outputs' addresses are meant, None for this machine.
 
     Args:
         known: outputs of the stack.
         hosts: property `host` of the supervisords of the stack's machines.
     """
+    if place := known.get(outputs.KUBERNETES):
+        port = str(urlsplit(str(known[outputs.DASHBOARD_URL])).port)
+        return Service(cluster=kubectl.Cluster.of(place), name=str(place["services"][port]))
     if not (ssh := known.get(outputs.SSH)):
         return None
     return next((Connection.of(host) for host in hosts if host["host"] == ssh["host"]), None)
 
 
 @contextmanager
-def _reached(dashboard: str, way: Connection | None) -> Iterator[str]:
+def _reached(dashboard: str, way: Way) -> Iterator[str]:
     """Yield a URL of the dashboard that this machine reaches."""
     place = urlsplit(dashboard)
     if way is None:
         yield f"{place.scheme}://{place.netloc}"
         return
+    port = place.port or HTTP
     try:
-        with forwarded(way, str(place.hostname), place.port or HTTP) as here:
+        if isinstance(way, Service):
+            with kubectl.forwarded(way.cluster, way.name, port) as here:
+                yield f"{place.scheme}://{here}"
+            return
+        with forwarded(way, str(place.hostname), port) as here:
             yield f"{place.scheme}://{here}"
-    except SshError as error:
+    except (SshError, kubectl.KubectlError) as error:
         raise AskError(f"Ray's dashboard cannot be reached: {error}") from None

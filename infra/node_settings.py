@@ -113,12 +113,15 @@ def node(reader: Reader, key: str) -> dict[str, Any]:
     return fields
 
 
-def groups(reader: Reader, worker: Mapping[str, Any]) -> tuple[NodeGroup, ...]:
+def groups(
+    reader: Reader, worker: Mapping[str, Any], hosts: Mapping[str, int] | None
+) -> tuple[NodeGroup, ...]:
     """Return the groups of workers; one without a name where no groups are set.
 
     Args:
         reader: of the settings.
         worker: fields of the setting `worker`.
+        hosts: how many hosts name each group; None where groups have sizes of their own.
     """
     count = reader.integer("workers", 1, MAX_WORKERS)
     given = reader.array(GROUPS, GROUP_ACTION)
@@ -130,7 +133,7 @@ def groups(reader: Reader, worker: Mapping[str, Any]) -> tuple[NodeGroup, ...]:
             reader.fault(key, reader.raw[key], bound, f"remove {key}, or {GROUPS}")
     found: dict[str, NodeGroup] = {}
     for index, value in enumerate(given):
-        group = _group(reader, f"{GROUPS}[{index}]", value)
+        group = _group(reader, f"{GROUPS}[{index}]", value, hosts)
         if group and group.name in found:
             bound = "is the name of two groups"
             reader.fault(f"{GROUPS}[{index}].name", group.name, bound, "give one another name")
@@ -143,7 +146,9 @@ def groups(reader: Reader, worker: Mapping[str, Any]) -> tuple[NodeGroup, ...]:
     return tuple(found.values())
 
 
-def _group(reader: Reader, key: str, value: Any) -> NodeGroup | None:
+def _group(
+    reader: Reader, key: str, value: Any, hosts: Mapping[str, int] | None
+) -> NodeGroup | None:
     if not isinstance(value, dict):
         reader.fault(key, value, "must be an object", GROUP_ACTION)
         return None
@@ -160,11 +165,18 @@ def _group(reader: Reader, key: str, value: Any) -> NodeGroup | None:
         bound = "must be 1 to 32 lowercase letters, digits and hyphens after a letter"
         reader.fault(f"{key}.name", name, bound, "give the group such a name, such as gpu")
     grown = any(part in value for part in (*RANGE, "idleMinutes"))
+    if hosts is not None:
+        for part in {"count", "max"} & value.keys():
+            bound = "must not be set: the group is of the hosts that name it"
+            reader.fault(f"{key}.{part}", value[part], bound, f"remove {part}")
+        count = hosts.get(str(name), 0)
+        growth = _growth(reader, key, value, count) if grown and count else None
+        return NodeGroup(name=str(name), count=count, fields=fields, growth=growth)
     if grown and "count" in value:
         bound = "is for a group of one size, and min or max is set"
         reader.fault(f"{key}.count", count, bound, "remove count, or min, max and idleMinutes")
     elif grown:
-        growth = _growth(reader, key, value)
+        growth = _growth(reader, key, value, value.get("max", 0))
         found = NodeGroup(name=str(name), count=value.get("max", 0), fields=fields, growth=growth)
         return found if usable and growth else None
     elif not _is_count(count, 1):
@@ -175,17 +187,21 @@ def _group(reader: Reader, key: str, value: Any) -> NodeGroup | None:
     return None
 
 
-def _growth(reader: Reader, key: str, value: Mapping[str, Any]) -> Growth | None:
-    """Return how a group grows; None after a fault."""
-    least, most = value.get("min", 0), value.get("max", 0)
+def _growth(reader: Reader, key: str, value: Mapping[str, Any], most: Any) -> Growth | None:
+    """Return how a group of at most so many nodes grows; None after a fault."""
+    least = value.get("min", 0)
     idle = value.get("idleMinutes", IDLE_MINUTES)
     faults = len(reader.faults)
     if not _is_count(most, 1):
         bound = f"must be a whole number from 1 to {MAX_WORKERS}"
         reader.fault(f"{key}.max", most, bound, "set how many nodes the group has at most")
     elif not _is_count(least, 0) or least >= most:
-        bound = f"must be a whole number from 0 to {most - 1}, below max"
-        reader.fault(f"{key}.min", least, bound, "lower min, or set count in place of both")
+        if "max" in value:
+            bound, action = "below max", "lower min, or set count in place of both"
+        else:
+            bound, action = f"below its {most} hosts", "lower min, or remove it"
+        bound = f"must be a whole number from 0 to {most - 1}, {bound}"
+        reader.fault(f"{key}.min", least, bound, action)
     number = isinstance(idle, int | float) and not isinstance(idle, bool)
     if not number or not 0 < idle <= MAX_IDLE_MINUTES:
         bound = f"must be a number of minutes above 0, at most {MAX_IDLE_MINUTES:g}"

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pulumi
 
-from cluster import dataset, services
+from cluster import autoscaling, dataset, idle_end, services
 from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Source
 from cluster.inputs import lift
-from cluster.ray_node import NodeResources
+from cluster.ray_cluster import TOKEN_BYTES
+from cluster.ray_node import Growth, NodeResources
+from cluster.secret import Secret
 from cluster.service import Runtime
-from infra import tools, versions
+from infra import kubernetes_settings, tools, versions, wishes
 from infra.config import Settings
 from infra.hosts import accelerators, docker_engine, go_programs, local
-from infra.hosts.fleet import FleetArgs
+from infra.hosts.fleet import FleetArgs, IdleWatch
+from infra.hosts.machine import Group
+from infra.kubernetes_settings import Kubernetes
 from infra.node_settings import worker_on
 from infra.runtimes import choice
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
 
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
+IN_PODS = tuple(source for source in Source if source is not Source.MODULE)  # it has no image
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -40,8 +45,15 @@ class Target:
         workers: what each worker offers to jobs.
         data: folder of what outlives the stack, where the runtime has one.
         ssh: how users reach the machine that addresses are meant on; {} for this one.
+        kubernetes: how users reach the cluster that addresses are meant in; {} for none.
         node_provider: what starts and stops workers of groups that grow; None where none does.
+        wishes: folder on the head's machine where those files are which say what machines of a
+            group that grows are wanted; "" without such a group.
+        on_demand: how many workers are there only when they are needed.
+        coming: indexes of workers whose machines come and go.
+        absent: indexes of those among them that are not there now.
         expires_at: when the machines end themselves, in ISO 8601; "" for never.
+        idle_token: of those who ask whether the cluster is idle, "" where nobody watches.
     """
 
     runtime: Runtime
@@ -51,8 +63,14 @@ class Target:
     workers: Sequence[pulumi.Input[NodeResources]]
     data: str
     ssh: Mapping[str, pulumi.Input[Any]] = field(default_factory=dict)
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
     node_provider: NodeProvider | None = None
+    wishes: str = ""
+    on_demand: int = 0
+    coming: Collection[int] = ()
+    absent: Collection[int] = ()
     expires_at: pulumi.Input[str] = ""
+    idle_token: pulumi.Input[str] = ""
 
 
 def find(settings: Settings, stack: str) -> Target:
@@ -63,6 +81,8 @@ def find(settings: Settings, stack: str) -> Target:
     """
     if settings.on_hosts:
         return hosts(settings)
+    if settings.kubernetes:
+        return kubernetes(settings, settings.kubernetes, stack)
     if choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER:
         return containers(settings)
     return processes(settings)
@@ -117,6 +137,7 @@ def processes(settings: Settings) -> Target:
             ports=settings.opened(running),
             store=found.store.name if found.store else "",
             start_timeout=settings.start_timeout_seconds,
+            drain=settings.drain_seconds,
         ),
     )
     return Target(
@@ -126,7 +147,8 @@ def processes(settings: Settings) -> Target:
         python=PYTHON,
         workers=settings.workers,
         data=str(settings.data_dir),
-        node_provider=runtime.node_provider(),
+        node_provider=runtime.node_provider() if autoscaling.grows(settings.workers) else None,
+        on_demand=autoscaling.on_demand(settings.workers),
     )
 
 
@@ -143,21 +165,33 @@ def hosts(settings: Settings) -> Target:
 
     if settings.fleet is None:
         raise ValueError("the stack asks for no other machines")
+    wanted = [
+        number
+        for group in settings.growing
+        if group.growth and settings.on_hosts > settings.fleet.count
+        for number in wishes.wanted(range(settings.fleet.count, settings.on_hosts), group.growth)
+    ]
+    idle = None
+    if idle_end.wanted(settings.of_services):
+        token = Secret("idle-end-token", TOKEN_BYTES).value
+        idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
     fleet = settings.fleet.open(
         FleetArgs(
             base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
             python_environment=settings.python_environment,
             resources=settings.worker,
             groups=settings.groups,
+            growing=settings.growing,
+            wanted=wanted,
             key_file=settings.ssh_key_file,
             allowed_cidrs=settings.allowed_cidrs,
             keep_data=settings.keep_data,
             owner=settings.owner,
+            idle=idle,
         )
     )
     # What is missing here is told before anything is rented.
-    count = sum(group.count for group in fleet.groups)
-    found = tools.for_hosts(settings.object_store, hosts=count)
+    found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
     declared = fleet.declare()
     machines = declared.machines
     head = machines[0]
@@ -172,6 +206,7 @@ def hosts(settings: Settings) -> Target:
         "hosts",
         HostsRuntimeArgs(
             machines=machines,
+            several=settings.on_hosts > 1,
             setup_commands=settings.setup_commands,
             ray=versions.RAY,
             links_ray=not settings.start_ray,
@@ -184,6 +219,7 @@ def hosts(settings: Settings) -> Target:
             programs=found.paths,
             ports=settings.opened(running),
             start_timeout=settings.start_timeout_seconds,
+            drain=settings.drain_seconds,
         ),
     )
     if not settings.start_ray:
@@ -194,24 +230,48 @@ def hosts(settings: Settings) -> Target:
             more=ray_launcher.workers,
         )
         running = [ray if service is services.RAY else service for service in running]
+    growth = {group.name: group.growth for group in settings.growing}
+    workers: list[pulumi.Input[NodeResources]] = [
+        lift(
+            partial(_offered, machine.group, growth.get(machine.group.label)),
+            machine.cpus,
+            machine.memory_mib,
+            machine.gpus,
+        )
+        for machine in machines
+    ]
+    coming: Collection[int] = ()
+    provider = runtime.switch_provider() if autoscaling.grows(workers) else None
+    on_demand = autoscaling.on_demand(workers)
+    if rest := declared.rest:
+        # Of these all is known of all that there may be.
+        workers[rest.numbers.start :] = [rest.resources] * len(rest.numbers)
+        coming = rest.numbers
+        provider = runtime.node_provider(rest)
+        on_demand = len(rest.numbers) - rest.least
     return Target(
         runtime=runtime,
         services=running,
-        gpus=((),) * len(machines),
+        gpus=((),) * len(workers),
         python=PYTHON,
-        workers=[
-            lift(
-                partial(worker_on, machine.group.label, machine.group.resources),
-                machine.cpus,
-                machine.memory_mib,
-                machine.gpus,
-            )
-            for machine in machines
-        ],
+        workers=workers,
+        node_provider=provider,
+        wishes=runtime.wishes if declared.rest else "",
+        on_demand=on_demand,
+        coming=coming,
+        absent={*coming} - {*wanted},
         ssh=declared.login.output(head),
         data=head.path(str(settings.data_dir)),
         expires_at=declared.expires_at,
+        idle_token=idle.token if idle else "",
     )
+
+
+def _offered(
+    group: Group, growth: Growth | None, cpus: int, memory_mib: int, gpus: int
+) -> NodeResources:
+    offered = worker_on(group.label, group.resources, cpus, memory_mib, gpus)
+    return replace(offered, growth=growth)
 
 
 def containers(settings: Settings) -> Target:
@@ -262,4 +322,75 @@ def containers(settings: Settings) -> Target:
         python=versions.IMAGE_PYTHON,
         workers=settings.workers,
         data="",
+    )
+
+
+def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
+    """Declare the kubernetes runtime in a cluster that is there.
+
+    Raises:
+        pulumi.RunError: the cluster does not answer, or a stack cannot be in it.
+    """
+    # Not at the top: lightkube costs other stacks a third of a second.
+    from access.kubectl import Cluster  # noqa: PLC0415
+    from infra.runtimes.kubernetes import kuberay_cluster, manifests, preflight  # noqa: PLC0415
+    from infra.runtimes.kubernetes.runtime import (  # noqa: PLC0415
+        KubernetesRuntime,
+        KubernetesRuntimeArgs,
+    )
+
+    cluster = Cluster(kubeconfig=where.kubeconfig, context=where.context, namespace=where.namespace)
+    shared: dict[str, Any] = {}
+    if where.claim:
+        shared = {"persistentVolumeClaim": {"claimName": where.claim}}
+    elif where.host_path:
+        shared = {"hostPath": {"path": where.host_path, "type": "Directory"}}
+    running = _running(settings, kubernetes_settings.store(settings.object_store), *IN_PODS)
+    runtime = KubernetesRuntime(
+        "kubernetes",
+        KubernetesRuntimeArgs(
+            cluster=cluster,
+            uid=preflight.check(cluster),
+            place=manifests.Place(
+                prefix=stack,
+                namespace=where.namespace,
+                labels=manifests.labels(pulumi.get_project(), stack),
+                group=where.group,
+                pull_secrets=where.pull_secrets,
+                storage_class=where.storage_class,
+                storage_gib=where.storage_gib,
+                shared=shared,
+                start_seconds=settings.start_timeout_seconds,
+            ),
+            images=settings.images,
+            keep_data=settings.keep_data,
+            limits=settings.container_limits,
+        ),
+    )
+    pods = kuberay_cluster.Pods(
+        runtime=runtime,
+        accelerator="" if settings.accelerator == "none" else settings.accelerator,
+        cpu_share=where.cpu_share,
+    )
+    ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
+    return Target(
+        runtime=runtime,
+        services=[ray if service is services.RAY else service for service in running],
+        gpus=((),) * len(settings.workers),
+        python=versions.IMAGE_PYTHON,
+        workers=settings.workers,
+        data="",
+        on_demand=autoscaling.on_demand(settings.workers),
+        kubernetes={
+            "kubeconfig": where.kubeconfig,
+            "context": where.context,
+            "namespace": where.namespace,
+            "rayCluster": runtime.ray_name,
+            "services": {
+                str(settings.ports[port.key]): runtime.service_name(service.name)
+                for service in running
+                for port in service.ports
+                if port.published
+            },
+        },
     )

@@ -70,7 +70,7 @@ def _follow(run: str, transfer: Transfer, to: Path, outputs: contract.StackOutpu
     from client.pull import follow
 
     server = jobs.connect(outputs)
-    patience = jobs.LOST_THROUGH_SSH_S if outputs.ssh else jobs.LOST_AFTER_S
+    patience = jobs.LOST_THROUGH_SSH_S if outputs.away else jobs.LOST_AFTER_S
     say(f"pulling run {run} while its job runs; Ctrl-C stops the pull only")
     ended = follow.follow(server, run, transfer, lambda new: _tell(run, new, to), patience)
     say(f"its job has ended: {ended}" if ended else "no job of it runs")

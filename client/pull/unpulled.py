@@ -11,7 +11,7 @@ import sys
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from client import history, parallel
+from client import history, parallel, way
 from client import outputs as contract
 from client.console import warn
 from client.errors import ClientError
@@ -77,11 +77,10 @@ def _of_stack(stack: str) -> list[str]:
         return []
     if outputs.expires_at is None:
         return []
-    if outputs.ssh is None:
+    tunnel = way.tunnel(outputs, warn)
+    if tunnel is None:
         return unpulled(open_store(outputs))
-    from client.tunnel import Tunnel  # noqa: PLC0415 - slow
-
-    with Tunnel(outputs.ssh, outputs, warn) as opened:
+    with tunnel as opened:
         return unpulled(open_store(opened.outputs))
 
 

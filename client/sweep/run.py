@@ -119,7 +119,7 @@ class Sweep:
         return self._log(server, job_id, LogWriter(Prefixed(f"[{point.number}]")))
 
     def _log(self, server: JobServer, job_id: str, writer: LogWriter) -> Job:
-        patience = jobs.LOST_THROUGH_SSH_S if self.outputs.ssh else jobs.LOST_AFTER_S
+        patience = jobs.LOST_THROUGH_SSH_S if self.outputs.away else jobs.LOST_AFTER_S
         try:
             return jobs.follow(server, job_id, writer.write, lost_after_s=patience)
         finally:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pulumi
 
-from access.ssh import Connection
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
@@ -71,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _way(looked: Looked) -> Connection | None:
+def _way(looked: Looked) -> dashboard.Way:
     hosts = (each.props["host"] for each in looked.seen if each.type == HEAD)
     return dashboard.way(looked.outputs, hosts)
 

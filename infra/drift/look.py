@@ -27,7 +27,7 @@ from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
 from engine.state import Backend, Entry
-from engine.values import mask, reveal
+from engine.values import is_secret, mask, reveal
 
 # Properties that say how a resource is made, not how it is.
 HIDDEN = "__"
@@ -155,10 +155,23 @@ def _changes(context: Context, entry: Entry, found: Found) -> dict[str, tuple[st
 
     olds, news = entry.get("inputs", {}) | entry.get("outputs", {}), found.inputs | found.outputs
     return {
-        name: (shown(olds.get(name)), shown(news.get(name)))
+        path: (shown(old), shown(new))
         for name in sorted(olds.keys() | news.keys())
-        if olds.get(name) != news.get(name) and not name.startswith(HIDDEN)
+        if not name.startswith(HIDDEN)
+        for path, old, new in _different(name, olds.get(name), news.get(name))
     }
+
+
+def _different(name: str, old: Any, new: Any) -> Iterable[tuple[str, Any, Any]]:
+    """Yield what differs of a property: of a manifest, its fields."""
+    nested = isinstance(old, dict) and isinstance(new, dict)
+    if old == new:
+        return
+    if not nested or is_secret(old) or is_secret(new):
+        yield name, old, new
+        return
+    for key in sorted(old.keys() | new.keys()):
+        yield from _different(f"{name}.{key}", old.get(key), new.get(key))
 
 
 def _going(entry: Entry) -> bool:

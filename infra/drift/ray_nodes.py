@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from access import outputs
-from access.ssh import Connection
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift.findings import RAY, Finding, listed, mend
@@ -16,13 +15,13 @@ ALIVE = "ALIVE"
 Amounts = tuple[tuple[str, float], ...]  # of CPU, GPU and custom resources, by name
 
 
-def differing(stack: str, known: Mapping[str, Any], way: Connection | None) -> list[Finding]:
+def differing(stack: str, known: Mapping[str, Any], way: dashboard.Way) -> list[Finding]:
     """Return declared nodes that are not alive, and alive ones that nobody declares.
 
     Args:
         stack: its name.
         known: its outputs, secrets in the clear.
-        way: to the machine that its addresses are meant on, None for this one.
+        way: to the machine or cluster that its addresses are meant in, None for this machine.
 
     Raises:
         AskError: the dashboard cannot be asked.
@@ -90,7 +89,7 @@ def compare(
     return findings
 
 
-def _alive(known: Mapping[str, Any], way: Connection | None) -> list[tuple[str, Mapping[str, Any]]]:
+def _alive(known: Mapping[str, Any], way: dashboard.Way) -> list[tuple[str, Mapping[str, Any]]]:
     answer = dashboard.ask(known, way, PATH)
     try:
         raylets = [node["raylet"] for node in answer["data"]["summary"]]

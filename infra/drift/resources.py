@@ -20,7 +20,7 @@ LAYERS = {
 }
 RENTED = "lambda:"
 # Resources that cannot be there without what they need: of both, the latter is enough.
-FOLLOWING = (*IN_STORE, "docker:Ready", "lambda:Active")
+FOLLOWING = (*IN_STORE, "docker:Ready", "kubernetes:Ready", "lambda:Active")
 # What failures to reach a machine mean. Any other SshError says nothing of the machine.
 UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
 # Properties whose change has a word of its own: what was expected, and what is found.

@@ -6,21 +6,32 @@ The Ray head, the object store and monitoring run on the first machine, one Ray 
 import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulumi
 
-from cluster import ray_worker, services
+from cluster import ray_head, ray_worker, services
+from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Source
 from cluster.inputs import join
-from cluster.service import Port, Service, Volume
+from cluster.ray_cluster import NODE_SWITCH_PORT, TOKEN_BYTES
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts.environment import Environment
 from infra.hosts.executable import Executable
+from infra.hosts.fleet import Rest
 from infra.hosts.machine import PROGRAMS, Machine
 from infra.runtimes.mark import StackMark
-from infra.runtimes.process import Daemon, Data, Files, Program
+from infra.runtimes.process import NODE_PROVIDER, Daemon, Data, Files, Program, leaving
 
 LOOPBACK = "127.0.0.1"
+WISHES = "wishes"
+WISH_PROVIDER = Path(__file__).with_name("wish_provider.py")
+NODE_SWITCH = Path(__file__).with_name("node_switch.py")
+SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
+SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
+SWITCH_SETTINGS_FILE = "settings.json"  # a secret: it has the token
 IN_ENVIRONMENT = {
     each.program for each in services.ALL if each.source in (Source.ENVIRONMENT, Source.MODULE)
 }
@@ -31,7 +42,8 @@ class HostsRuntimeArgs:
     """Arguments of the runtime.
 
     Attributes:
-        machines: the machines, the head's first.
+        machines: the machines, the head's first; others may come later.
+        several: whether there may be more than one.
         setup_commands: of the user, for the shell of each machine.
         ray: version of Ray that has to be there.
         links_ray: whether a login on a machine is to find Ray.
@@ -44,9 +56,11 @@ class HostsRuntimeArgs:
         programs: paths of programs of this machine that the first one gets a copy of.
         ports: every port of the stack, so that all conflicts are told at once.
         start_timeout: seconds that a service may take until it answers.
+        drain: seconds that its users may take to leave before it is started anew.
     """
 
     machines: Sequence[Machine]
+    several: bool
     setup_commands: Sequence[str]
     ray: str
     links_ray: bool
@@ -59,6 +73,7 @@ class HostsRuntimeArgs:
     programs: Mapping[str, pulumi.Input[str]]
     ports: Sequence[Port]
     start_timeout: int
+    drain: int
 
 
 class HostsRuntime(pulumi.ComponentResource):
@@ -76,8 +91,9 @@ class HostsRuntime(pulumi.ComponentResource):
         super().__init__("trainyard:hosts:HostsRuntime", name, None, opts)
         self._name, self._args = name, args
         self._mark = StackMark(f"{name}-mark", pulumi.ResourceOptions(parent=self))
-        self._base: list[tuple[Daemon, Data]] = []
-        for index, machine in enumerate(args.machines):
+        self._machines = {machine.number: machine for machine in args.machines}
+        self._base: dict[int, tuple[Daemon, Data]] = {}
+        for index, machine in self._machines.items():
             ready = Environment(
                 f"{name}-{machine.name}",
                 machine,
@@ -85,7 +101,7 @@ class HostsRuntime(pulumi.ComponentResource):
                 ray=args.ray,
                 links_ray=args.links_ray,
                 mark=self._mark.known,
-                head=_reached_at(args.machines[0]) if index else None,
+                head=_reached_at(self._head) if index else None,
                 opts=pulumi.ResourceOptions(parent=self),
             ).ready
             there: dict[str, Any] = {
@@ -116,7 +132,7 @@ class HostsRuntime(pulumi.ComponentResource):
                 },
                 options,
             )
-            self._base.append((daemon, data))
+            self._base[index] = (daemon, data)
         self._copied = {name: self._copy(name, path) for name, path in args.programs.items()}
         self.folder = pulumi.Output.from_input(args.folder)
         self.register_outputs({"folder": self.folder})
@@ -128,8 +144,10 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
         """Return what other machines reach too, of what they use; all else stays on its machine."""
-        if service in self._args.shared and len(self._args.machines) > 1:
+        if service in self._args.shared and self._args.several:
             return self._head.address
+        if service.startswith(SWITCH):
+            return self._machines[self._index(service)].address
         return LOOPBACK
 
     def node_address(self, index: int) -> pulumi.Input[str]:
@@ -137,9 +155,9 @@ class HostsRuntime(pulumi.ComponentResource):
 
         On a single machine each has a loopback address of its own, as ProcessRuntime has it.
         """
-        if len(self._args.machines) == 1:
+        if not self._args.several:
             return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
-        return self._args.machines[max(0, index - 1)].address
+        return self._machines[max(0, index - 1)].address
 
     def address(self, service: str, port: int) -> pulumi.Input[str]:
         """Return host:port at which other services reach the port of a service."""
@@ -159,14 +177,57 @@ class HostsRuntime(pulumi.ComponentResource):
 
     def volume(self, service: str, volume: Volume) -> str:
         """Return the path at which a service finds one of its volumes."""
-        machine = self._args.machines[self._index(service)]
+        machine = self._machines[self._index(service)]
         folder = machine.path(self._args.data) if volume.keep else self._args.folder
         return f"{folder}/{service}/{volume.name}"
+
+    def switch_provider(self) -> NodeProvider:
+        """Declare what lets the head wake and park the workers of other machines.
+
+        The head's machine has no key to log in to them. A worker of its own is in the hands of
+        its own supervisord.
+        """
+        (port,) = (port.number for port in self._args.ports if port.setting == NODE_SWITCH_PORT)
+        child = pulumi.ResourceOptions(parent=self)
+        token = Secret(f"{self._name}-{SWITCH}-token", TOKEN_BYTES, child).value
+        switches: dict[str, pulumi.Input[str]] = {}
+        for number in self._machines.keys() - {0}:
+            name, worker = _switch(number), ray_worker.service(number)
+            address = self.listen_address(name)
+            known = pulumi.Output.json_dumps(
+                {"address": address, "port": port, "program": worker, "token": token}
+            )
+            self.place(
+                Service(
+                    name=name,
+                    program="python",
+                    arguments=[
+                        self.file(name, NODE_SWITCH.name),
+                        self.file(name, SWITCH_SETTINGS_FILE),
+                    ],
+                    files={NODE_SWITCH.name: NODE_SWITCH.read_text(encoding="utf-8")},
+                    secrets={SWITCH_SETTINGS_FILE: known},
+                    ports=[Port(number=port, setting=NODE_SWITCH_PORT)],
+                    health=[HealthCheck(port=port, path="/health")],
+                    stop_seconds=0,
+                ),
+                child,
+            )
+            switches[worker] = join("http://", address, f":{port}")
+        return NodeProvider(
+            text=NODE_PROVIDER.read_text(encoding="utf-8"),
+            settings={
+                "supervisor": self._args.folder,
+                "switches": switches,
+                "token": self.file(ray_head.SERVICE, SWITCH_TOKEN_FILE),
+            },
+            secrets={SWITCH_TOKEN_FILE: token},
+        )
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> Program:
         """Declare a service; the returned resource exists once its health checks answer."""
         index = self._index(service.name)
-        machine, (daemon, data) = self._args.machines[index], self._base[index]
+        machine, (daemon, data) = self._machines[index], self._base[index]
         listens = self.listen_address(service.name)
         props: dict[str, Any] = {
             "folder": daemon.folder,
@@ -185,6 +246,8 @@ class HostsRuntime(pulumi.ComponentResource):
             "mark": self._mark.props,
             "host": machine.host,
             "machine": machine.identity,
+            **({"onDemand": True} if service.on_demand else {}),
+            **leaving(service, self._args.drain),
         }
         there = machine.options(self, [data])
         return Program(
@@ -197,7 +260,7 @@ class HostsRuntime(pulumi.ComponentResource):
         Gloo would take the address of the machine's own name, which is a loopback one on Debian
         and Ubuntu, and tell it to its peers on other machines.
         """
-        return {} if len(self._args.machines) == 1 else {"GLOO_SOCKET_IFNAME": machine.interface}
+        return {"GLOO_SOCKET_IFNAME": machine.interface} if self._args.several else {}
 
     def place_files(
         self,
@@ -207,7 +270,7 @@ class HostsRuntime(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions,
     ) -> Files:
         """Declare the secret files of a service of a machine that something else starts."""
-        machine, (daemon, _) = self._args.machines[index], self._base[index]
+        machine, (daemon, _) = self._machines[index], self._base[index]
         props = {
             "folder": daemon.folder,
             "name": service,
@@ -221,18 +284,34 @@ class HostsRuntime(pulumi.ComponentResource):
         return Files(name, props, pulumi.ResourceOptions.merge(there, opts))
 
     @property
+    def wishes(self) -> str:
+        """Folder of the head's machine for what is wished of a group that grows."""
+        return f"{self._args.folder}/{WISHES}"
+
+    def node_provider(self, rest: Rest) -> NodeProvider:
+        """Return what writes down which machines of a group are wanted."""
+        # Not imported: it imports all of Ray.
+        text = WISH_PROVIDER.read_text(encoding="utf-8")
+        group = [ray_worker.service(number) for number in rest.numbers]
+        return NodeProvider(
+            text=text, settings={"folder": self.wishes, "group": group, "least": rest.least}
+        )
+
+    @property
     def label(self) -> pulumi.Output[str]:
         """Value of the variable by which what Ray's launcher starts is known as the stack's."""
         return self._mark.known.apply(lambda mark: mark.label)
 
     @property
     def _head(self) -> Machine:
-        return self._args.machines[0]
+        return self._machines[0]
 
     def _index(self, service: str) -> int:
-        """Return the machine of a service: that of a worker, else the head's."""
-        names = [ray_worker.service(index) for index in range(len(self._args.machines))]
-        return names.index(service) if service in names else 0
+        """Return the machine of a service: that of a worker or its switch, else the head's."""
+        for number in self._machines:
+            if service in (ray_worker.service(number), _switch(number)):
+                return number
+        return 0
 
     def _executable(self, program: str, machine: Machine) -> pulumi.Input[str]:
         if program in self._copied:
@@ -258,18 +337,26 @@ class HostsRuntime(pulumi.ComponentResource):
         ).path
 
 
+def _switch(number: int) -> str:
+    """Return the name of the service that starts and stops the worker of a machine."""
+    return f"{SWITCH}-{number}"
+
+
 def _reached_at(machine: Machine) -> pulumi.Output[Any]:
     """Return address and SSH port of a machine, for the others."""
     return pulumi.Output.all(machine.address, machine.connection["port"])
 
 
 def _ports(ports: Sequence[Port], machine: int) -> dict[str, list[int]]:
-    """Return the ports of a machine: all but other workers' agents; the head's has all its own."""
+    """Return the ports of a machine: the head's has all but other workers' agents and switches."""
     agents = sorted(port.number for port in ports if port.setting == "agentPort")
     mine = {agents[0], agents[1]} if machine == 0 else {agents[machine + 1]}
     found: dict[str, list[int]] = {}
     for port in ports:
-        agent = port.setting == "agentPort"
-        if (agent and port.number in mine) or (not agent and machine == 0):
+        if port.setting == "agentPort":
+            here = port.number in mine
+        else:
+            here = (port.setting == NODE_SWITCH_PORT) == (machine > 0)
+        if here:
             found.setdefault(port.setting, []).append(port.number)
     return found

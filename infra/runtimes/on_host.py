@@ -60,6 +60,10 @@ class OnHostProvider(HostProvider):
         if note:
             say(f"{props['machine']}: {note}" if "host" in props else note)
 
+    def act(self, method: str, *arguments: Any) -> Any:
+        """Call another method of the kind; the last of its arguments are properties."""
+        return _do(self.kind, method, *arguments)
+
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return what an interrupted create left behind."""
         found = _do(self.kind, "find", props)
@@ -94,7 +98,9 @@ def _do(kind: str, method: str, *arguments: Any) -> Any:
             f"cd {shlex.quote(host['agent'])} && exec {shlex.quote(host['python'])} "
             "-m infra.runtimes.agent",
             stdin=json.dumps({"kind": kind, "method": method, "arguments": sent}),
-            seconds=float(props.get("startTimeout", 0)) + MARGIN_SECONDS,
+            seconds=float(props.get("startTimeout", 0))
+            + float(props.get("leave", {}).get("seconds", 0))
+            + MARGIN_SECONDS,
         ).splitlines()[-1]
     )
     if "error" in answer:

@@ -5,6 +5,8 @@ with the stack; volumes that outlive it lie in the data folder.
 """
 
 import ipaddress
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,17 @@ from cluster import ray_head, ray_node
 from cluster.autoscaling import NodeProvider
 from cluster.service import Port, Service, Volume
 from infra.hosts import local
+from infra.provided import say
 from infra.runtimes import ray_logs
 from infra.runtimes.mark import StackMark
 from infra.runtimes.on_host import OnHostProvider
 from infra.runtimes.once import Once
+from infra.runtimes.programs import RESTARTING, ProgramError
 
 LOOPBACK = "127.0.0.1"
+FORCE = "TRAINYARD_FORCE"  # set: a head is started anew though its jobs are lost
+# Both engines have all providers in one process.
+_one_after_another = threading.Lock()
 NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
 
 
@@ -39,6 +46,7 @@ class ProcessRuntimeArgs:
         ports: every port of the stack, so that all conflicts are told at once.
         store: name of the object store, "" for a folder.
         start_timeout: seconds that a service may take until it answers.
+        drain: seconds that its users may take to leave before it is started anew.
     """
 
     folder: str
@@ -49,6 +57,7 @@ class ProcessRuntimeArgs:
     ports: Sequence[Port]
     store: str
     start_timeout: int
+    drain: int
 
     def __post_init__(self) -> None:
         for folder in (self.folder, self.data):
@@ -154,6 +163,7 @@ class ProcessRuntime(pulumi.ComponentResource):
             "startTimeout": self._args.start_timeout,
             "mark": self._mark.props,
             **({"onDemand": True} if service.on_demand else {}),
+            **leaving(service, self._args.drain),
         }
         fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
         after = pulumi.ResourceOptions(depends_on=[self._data, *fillers])
@@ -192,6 +202,14 @@ class ProcessRuntime(pulumi.ComponentResource):
         return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
 
 
+def leaving(service: Service, seconds: int) -> dict[str, Any]:
+    """Return the property of a program whose users are asked, and leave, before it starts anew."""
+    if (leave := service.leave) is None:
+        return {}
+    said = {"file": leave.file, "arguments": list(leave.arguments), "drains": leave.drains}
+    return {"leave": {**said, "seconds": seconds}}
+
+
 class DataProvider(OnHostProvider):
     """The folder of what outlives the stack: another folder is another resource."""
 
@@ -219,6 +237,36 @@ class ProgramProvider(OnHostProvider):
         """Compare; one that an interrupted create left is to be waited for."""
         found = super().diff(_id, olds, news)
         found.changes = found.changes or not olds.get("healthy", True)
+        return found
+
+    def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Change it; who uses it leaves before it starts anew, of one program after another.
+
+        Raises:
+            ProgramError: it has users who cannot leave, and nobody said FORCE.
+        """
+        users = self._users(olds, news)
+        if not users:
+            return super().update(id_, olds, news)
+        if not olds["leave"]["drains"]:
+            if not os.environ.get(FORCE):
+                raise ProgramError(
+                    f"{news['name']} is started anew by this change, and its jobs would be lost: "
+                    f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
+                    "run `up` again; `make up FORCE=1` asks, and ends them"
+                )
+            return super().update(id_, olds, news)
+        with _one_after_another:
+            seconds = int(news.get("leave", olds["leave"])["seconds"])
+            say(f"{news['name']} is drained, for at most {seconds} s: {', '.join(users)}")
+            self.act("drain", seconds, olds)
+            return super().update(id_, olds, news)
+
+    def _users(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
+        """Return who uses a program that is to start anew."""
+        if "leave" not in olds or all(olds.get(key) == news.get(key) for key in RESTARTING):
+            return []
+        found: list[str] = self.act("users", olds)
         return found
 
 

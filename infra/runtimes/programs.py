@@ -6,7 +6,9 @@ for what is not there.
 """
 
 import http.client
+import json
 import shutil
+import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -15,12 +17,19 @@ from typing import Any, Protocol
 from infra.runtimes import folders, owned_processes
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import Mark, write_private
-from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
+from infra.runtimes.supervisor import (
+    Definition,
+    Supervisor,
+    SupervisorError,
+    inherited_environment,
+)
 
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 2.0
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 LOG_LINES = 20
+# For its users, and beside the time that they may take: Ray loads slowly on a busy machine.
+ASK_SECONDS = 180.0
 RESTARTING = ("command", "environment", "files", "secrets", "folders", "stopSeconds")
 
 Props = dict[str, Any]
@@ -180,6 +189,16 @@ class Program:
         _await(daemon, news)
         return {**news, "healthy": True}
 
+    def users(self, props: Props) -> list[str]:
+        """Return who would lose something if the program started anew."""
+        if not _daemon(props).running(props["name"]):
+            return []
+        return [str(user) for user in json.loads(_ask_to_leave(props, ASK_SECONDS, "users"))]
+
+    def drain(self, seconds: int, props: Props) -> None:
+        """Have its users leave, and wait for it."""
+        _ask_to_leave(props, seconds + ASK_SECONDS, "drain", str(seconds))
+
     def delete(self, id_: str, props: Props) -> str:
         """Stop the program, with all that it started, and remove its files."""
         _daemon(props).remove(id_)
@@ -268,6 +287,34 @@ def _daemon(props: Props) -> Supervisor:
 
 def _mark(props: Props) -> Mark | None:
     return Mark.of(props.get("mark"))
+
+
+def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:
+    """Run the script that a program has for its users; its last line.
+
+    Raises:
+        ProgramError: it fails.
+    """
+    leave = props["leave"]
+    script = Path(props["folder"]) / props["name"] / "files" / leave["file"]
+    python = Path(props["command"][0]).with_name("python")
+    try:
+        done = subprocess.run(
+            [python, script, *leave["arguments"], *arguments],
+            env={**inherited_environment(), **props["environment"]},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1:]
+        raise ProgramError(
+            f"cannot find out who uses {props['name']} ({script}): {''.join(said)}. Nothing of it "
+            "was changed; run `up` again"
+        ) from None
+    return (done.stdout.strip().splitlines() or ["[]"])[-1]
 
 
 def _definition(props: Props) -> Definition:

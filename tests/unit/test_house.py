@@ -37,6 +37,8 @@ ASK_THE_ENGINE = [ROOT / "infra/drift/look.py", ROOT / "infra/review/planned.py"
 PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
 )
+# Names of modules there have a host's form: golang.org/x/sys.
+GO_MODULES = {"go.mod", "go.sum"}
 # Nothing is started in this folder and no script lies in it: its modules are found as
 # infra.runtimes.NAME and engine.NAME only.
 ONLY_IN_A_PACKAGE = {"infra/runtimes", "engine"}
@@ -71,6 +73,16 @@ def test_imports_go_one_way(package):
         assert not roots & FORBIDDEN[package], path
 
 
+def test_a_workflow_begins_with_python_alone():
+    """The package gitops runs before `make setup`."""
+    roots = {
+        name.partition(".")[0]
+        for path in (ROOT / "gitops").glob("*.py")
+        for name in _imported(path)
+    }
+    assert roots <= {*sys.stdlib_module_names, "gitops"}
+
+
 def _named_like_other_modules(root, folders):
     """Paths below some folders that hide a module of Python or of an installed package.
 
@@ -92,7 +104,7 @@ def _named_like_other_modules(root, folders):
 
 
 def test_no_module_hides_one_of_python_or_of_an_installed_package(tmp_path):
-    folders = [*FORBIDDEN, "bench", "docker"]
+    folders = [*FORBIDDEN, "bench", "docker", "gitops"]
     assert list(_named_like_other_modules(ROOT, folders)) == []
     for name in ("infra/resource.py", "training/jobs/yaml.py", "cluster/ray/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True)
@@ -130,7 +142,8 @@ def test_nothing_committed_names_a_package_index_or_this_machine():
         if path.suffix in {".svg", ".png"} or path == Path(__file__):
             continue
         text = path.read_text(errors="replace")
-        assert not PACKAGE_INDEXES.search(text), path
+        if path.name not in GO_MODULES:
+            assert not PACKAGE_INDEXES.search(text), path
         assert not MACHINE_PATHS.search(text), path
 
 
@@ -143,6 +156,7 @@ def test_help_of_every_command_line_works():
         ["-m", "infra.reap", "--help"],
         ["-m", "infra.drift", "--help"],
         ["-m", "infra.review", "--help"],
+        ["-m", "gitops", "--help"],
     ):
         done = subprocess.run(
             [sys.executable, *command], cwd=ROOT, check=False, capture_output=True

@@ -128,7 +128,8 @@ class Stack:
         if check and done.returncode:
             # The error first: what is cut off a long report is its end.
             raise AssertionError(
-                f"{module} {' '.join(arguments)}: {done.stderr[-2000:]}\n\n{done.stdout}"
+                f"{module} {' '.join(arguments)} ended with {done.returncode}: "
+                f"{done.stderr[-2000:]}\n\n{done.stdout}"
             )
         return done
 
@@ -187,7 +188,7 @@ def _declare(base: Path, *, copied: bool = False, **changes: Any) -> Stack:
     values |= {"stateDir": str(base / "s"), "dataDir": str(base / "d")}
     if "nodeGroups" in changes:
         del values["workers"], values["worker"]
-    if changes.get("runtime") == "docker":
+    if changes.get("runtime") in {"docker", "kubernetes"}:
         del values["stateDir"], values["dataDir"]
     values |= changes
     text = json.dumps({"config": {f"trainyard:{key}": value for key, value in values.items()}})

@@ -21,7 +21,7 @@ import pytest
 from infra.runtimes.folders import FolderError, Mark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
-from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
+from infra.runtimes.process import FORCE, DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import ProgramError
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 from tests.flocks import is_locked
@@ -114,6 +114,65 @@ def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program: Any
     assert left.is_dir()
     ProgramProvider().delete(made.id, props)
     assert not left.exists()
+
+
+LEAVE = """
+import json, sys, time
+said, users, *rest = sys.argv[1:]
+with open(said, "a") as file:
+    print(*rest, file=file)
+if rest[0] == "drain":
+    time.sleep(0.5)
+    with open(said, "a") as file:
+        print("left", file=file)
+print(json.dumps(users.split()))
+"""
+
+
+def test_users_leave_before_a_program_starts_anew_of_one_after_another(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    said = tmp_path / "said"
+
+    def used(name: str, *, drains: bool, users: str = "job-1 job-2") -> dict[str, Any]:
+        leave = {"file": "leave.py", "arguments": [str(said), users]}
+        return program(
+            name,
+            files={"leave.py": LEAVE},
+            leave=leave | {"drains": drains, "seconds": 7},
+        )
+
+    def restarted(props: dict[str, Any]) -> dict[str, Any]:
+        return props | {"environment": {"A": "1"}}
+
+    workers = [used(f"worker-{index}", drains=True) for index in range(2)]
+    for props in workers:
+        ProgramProvider().create(props)
+    pids = [_pid(props) for props in workers]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda p: ProgramProvider().update("w", p, restarted(p)), workers))
+    # Who asks is not in order, but one has left before the other is told to.
+    assert [line for line in said.read_text().splitlines() if line != "users"] == [
+        *("drain 7", "left"),
+        *("drain 7", "left"),
+    ]
+    assert "worker-0 is drained, for at most 7 s: job-1, job-2" in capsys.readouterr().err
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    said.unlink()
+    # What starts nothing anew asks nobody.
+    ProgramProvider().update("w", workers[0], workers[0] | {"startTimeout": 21.0})
+    assert not said.exists()
+
+    head = used("head", drains=False)
+    ProgramProvider().create(head)
+    pid = _pid(head)
+    with pytest.raises(ProgramError, match=r"its jobs would be lost: job-1, job-2\. .*FORCE=1"):
+        ProgramProvider().update("head", head, restarted(head))
+    assert _pid(head) == pid
+    monkeypatch.setenv(FORCE, "1")
+    ProgramProvider().update("head", head, restarted(head))
+    assert _pid(head) != pid
+    assert said.read_text().splitlines() == ["users", "users"]
 
 
 def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:

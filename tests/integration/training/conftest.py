@@ -347,6 +347,7 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
                     {"name": "worker-0", "cpus": 2} | node,
                 ],
                 "ssh": {},
+                "kubernetes": {},
                 "expiresAt": "",
                 "rayClusterFile": "",
             },

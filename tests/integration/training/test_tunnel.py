@@ -128,7 +128,7 @@ def access(host: Sshd, **changes: Any) -> dict[str, Any]:
 def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
     """The outputs of a stack on that host, of which only addresses matter."""
     values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
-    values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": []}
+    values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
     values |= {"ssh": access(host) | (ssh or {})} | changes
     return outputs.parse(json.dumps(values), None, "test")
 
@@ -487,7 +487,7 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
 def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: Path) -> None:
     values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     with service() as dashboard:
-        values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": []}
+        values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
         with command(tmp_path, values | {"ssh": access(host)}) as process:
             lines = [process.stdout.readline().strip() for _ in range(3)]
             assert lines[0].split("\t") == ["service", "here", "there"]
@@ -513,6 +513,7 @@ def test_the_command_ends_when_told(way: signal.Signals, host: Sshd, tmp_path: P
 def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
     values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     values |= {"stack": "lambda", "dashboardUrl": "http://127.0.0.1:1", "nodes": []}
+    values["kubernetes"] = {}
     with command(tmp_path, values | {"ssh": access(host)}) as process:
         for _ in range(3):
             process.stdout.readline()

@@ -38,6 +38,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
             {"name": "worker-1", "cpus": 4} | node | {"gpus": 1, "resources": {"TPU": 4}},
         ],
         "ssh": {},
+        "kubernetes": {},
         "expiresAt": "",
         "rayClusterFile": "",
     }

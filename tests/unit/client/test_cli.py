@@ -98,7 +98,7 @@ def test_versions_need_no_import_of_what_they_are_of() -> None:
     [
         ("train st", ["status", "stop"]),
         ("train --version st", ["status", "stop"]),  # and no versions
-        ("train drill ", ["worker-loss", "store-loss", "head-loss"]),
+        ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
         ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
     ],
 )

@@ -10,6 +10,7 @@ from cluster import (
     minio_admin,
     minio_store,
     object_store,
+    ray_leave,
     ray_start,
     versitygw_admin,
     versitygw_store,
@@ -59,6 +60,8 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
         "name": "ray-worker-0",
         "group": "",
         "onDemand": False,
+        "hourlyCost": 0,
+        "there": True,
         "cpus": 2,
         "gpus": 1,
         "memoryMib": 2048,
@@ -118,6 +121,16 @@ def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  #
         assert "canary" not in f"{service.arguments} {service.environment} {service.files}"
 
 
+def test_users_of_a_node_are_asked_before_it_starts_anew(runtime: Any, deploy: Deploy) -> None:
+    runtime.node_addresses = "127.0.0."
+    deploy(lambda: _cluster(runtime).dashboard_url)
+    for name, drains, own in (("ray-head", False, "0"), ("ray-worker-0", True, "1")):
+        service = runtime.placed[name]
+        assert service.files[service.leave.file] == ray_leave.text()
+        assert (service.leave.drains, service.leave.arguments[1]) == (drains, f"127.0.0.{own}")
+        assert str(service.leave.arguments[0]).startswith("127.0.0.0:")
+
+
 def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None:  # F25
     deploy(lambda: _cluster(runtime).dashboard_url)
     for service in runtime.placed.values():
@@ -125,7 +138,7 @@ def test_every_node_ends_with_its_raylet(runtime: Any, deploy: Deploy) -> None: 
         assert runtime.file(service.name, "ray_start.py").startswith(
             service.environment["PYTHONPATH"]
         )
-        assert service.files == {"ray_start.py": ray_start.text()}
+        assert service.files["ray_start.py"] == ray_start.text()
 
 
 def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy: Deploy) -> None:

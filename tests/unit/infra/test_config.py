@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pulumi.runtime import set_all_config
 
 from cluster import services
+from cluster.ray_cluster import NODE_SWITCH_PORT
 from infra import config, container_settings, node_settings
 from infra.hosts.lambda_cloud.settings import FIELDS as LAMBDA_FIELDS
 from infra.hosts.lambda_cloud.settings import LambdaCloud
@@ -44,8 +45,22 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("workers", {"workers": "1.5"}, "whole number"),
     ("worker", {"worker": "4"}, "must be an object"),
     ("replicateTo", {"replicateTo": "results"}, "absolute folder"),
+    ("idleEndMinutes", {"idleEndMinutes": 30}, "needs rented machines that end themselves"),
+    (
+        "idleEndMinutes",
+        {"idleEndMinutes": 30, "lambdaCloud": {"gpus": 1}, "allowedCidrs": ["192.0.2.0/24"]},
+        "needs rented machines that end themselves: lambdaCloud with ttlHours",
+    ),
+    ("idleEndMinutes", {"idleEndMinutes": "-1"}, "whole number of minutes from 1 to 9999"),
+    ("idleEndMinutes", {"idleEndMinutes": "1.5"}, "whole number of minutes from 1 to 9999"),
     ("replicateTo", {"replicateTo": "/srv/../etc"}, "absolute folder"),
     ("replicateTo", {"replicateTo": "s3://results"}, "lacks replicateEndpoint and replicateA"),
+    ("drainSeconds", {"drainSeconds": 3601}, "from 0 to 3600"),
+    ("storeFrom", {"storeFrom": "a/b"}, "must be the name of a stack"),
+    ("storeFrom", {"storeFrom": "dev"}, "is this stack"),
+    ("storeFrom", {"storeFrom": "prod", "runtime": "docker"}, "runtime process only"),
+    ("storeFrom", {"storeFrom": "prod", "hosts": [HOST]}, "the nodes are on others"),
+    ("storeFrom", {"storeFrom": "prod", "objectStore": "minio"}, "are two stores for one stack"),
     (
         "replicateTo",
         {"replicateTo": "s3://results"} | dict(list(REPLICA.items())[:2]),
@@ -277,6 +292,7 @@ def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
     settings: Settings, host: LocalHost
 ) -> None:
     changes = {"requireDigests": True, "grafana": False, "notebook": False, "workers": 0}
+    changes |= {"idleEndMinutes": 10}  # what watches for it has no image
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), host, "dev")
     said = str(raised.value)
@@ -500,11 +516,13 @@ def test_every_port_setting_belongs_to_a_service(
 ) -> None:
     parsed = config.parse(settings(), host, "dev")
     everything = parsed.opened(ONE_STORE)
-    assert {port.setting for port in everything} == {k for k in schema if k.endswith("Port")}
+    # The head wakes nodes on other machines only (test_node_settings.py).
+    known = {k for k in schema if k.endswith("Port")} - {NODE_SWITCH_PORT}
+    assert {port.setting for port in everything} == known
     least = {port.setting for port in parsed.opened([services.RAY])}
     gone = {"objectStorePort", "objectStoreConsolePort", "prometheusPort"}
     gone |= {"alertmanagerPort", "grafanaPort", "notebookPort", "trackingPort"}
-    assert least == {port.setting for port in everything} - gone - {"replicaPort"}
+    assert least == {port.setting for port in everything} - gone - {"replicaPort", "idleEndPort"}
     # Inside the cluster's network nobody has to log in everywhere: its ports stay there.  # F33
     published = {port.setting for port in everything if port.published}
     assert published == gone | {"dashboardPort", "servePort"}

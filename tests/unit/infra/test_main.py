@@ -386,3 +386,44 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
     with pytest.raises(pulumi.RunError, match=r"2 workers with 1 GPU each need 2 devices.*A100"):
         run(runtime="docker", accelerator="nvidia")
     assert recorded.created == []
+
+
+@pytest.mark.usefixtures("bare", "recorded")
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({}, ""),
+        ({"objectStoreEndpoint": ""}, "stack 'prod' has no object store: bring it up"),
+        ({"bucket": "other"}, "stack 'prod' has the bucket other: set bucket to it"),
+        ({"ssh": {"host": "192.0.2.4"}}, "stack 'prod' is on other machines"),
+    ],
+)
+def test_the_store_can_be_another_stacks(
+    run: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], fault: str
+) -> None:
+    known = {"objectStoreEndpoint": "http://127.0.0.1:29000", "bucket": "ray", "ssh": {}}
+    known |= {"accessKey": "canary-key", "secretKey": "canary-secret"} | changes
+
+    class Prod(pulumi.ComponentResource):
+        def __init__(self, name: str, path: str) -> None:
+            assert path.endswith("/prod")
+            super().__init__("test:prod", name)
+
+        def get_output(self, name: str) -> pulumi.Output[Any]:
+            return pulumi.Output.from_input(known.get(name))
+
+    monkeypatch.setattr(pulumi, "StackReference", Prod)
+    if fault:
+        with pytest.raises(pulumi.RunError, match=f"storeFrom: {fault}.*; or remove storeFrom"):
+            run(storeFrom="prod")
+        return
+    exported = run(storeFrom="prod")
+    assert exported["storageUrl"] == "s3://ray"
+    assert exported["objectStoreEndpoint"] == "http://127.0.0.1:29000"
+    assert (exported["accessKey"], exported["secretKey"]) == ("canary-key", "canary-secret")
+    programs = {args.inputs["name"]: args for args in recorded.of_type("process:Program").values()}
+    assert set(programs) == {"ray-head", "ray-worker-0", "ray-worker-1"}  # and no store
+    worker = programs["ray-worker-0"].inputs
+    assert worker["environment"]["AWS_ENDPOINT_URL"] == "http://127.0.0.1:29000"
+    assert "canary-secret" in str(worker["secrets"])
+    assert "canary-secret" not in str({k: v for k, v in worker.items() if k != "secrets"})

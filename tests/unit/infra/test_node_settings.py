@@ -6,6 +6,8 @@ from typing import Any
 import pulumi
 import pytest
 
+from cluster import services
+from cluster.ray_cluster import NODE_SWITCH_PORT
 from cluster.ray_node import Growth
 from infra import config
 from infra.hosts.local import LocalHost
@@ -45,6 +47,21 @@ def test_a_group_that_grows_has_all_its_nodes_declared(settings: Settings) -> No
     assert found.workers[0].growth == Growth(least=1, idle_seconds=30)
     assert found.workers[3].growth is None
     assert found.runtime == "process"  # nothing starts and ends containers on demand
+
+
+def test_a_group_of_hosts_grows_up_to_their_number(settings: Settings) -> None:
+    groups = [{"name": "a", "min": 1, "idleMinutes": 2}, {"name": "b"}]
+    hosts = [
+        ONE | {"address": f"192.0.2.{index}", "group": group} for index, group in enumerate("aaab")
+    ]
+    found = config.parse(settings(nodeGroups=groups, hosts=hosts), HOST, "dev")
+    (grown,) = found.growing
+    assert (grown.name, grown.count, grown.growth) == ("a", 3, Growth(least=1, idle_seconds=120))
+    assert NODE_SWITCH_PORT in {port.setting for port in found.opened([services.RAY])}
+    # No other stack has what the head wakes workers with.
+    for changes in ({"nodeGroups": [{"name": "a", "max": 2}]}, {"hosts": [ONE]}):
+        opened = config.parse(settings(**changes), HOST, "dev").opened([services.RAY])
+        assert NODE_SWITCH_PORT not in {port.setting for port in opened}
 
 
 def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> None:
@@ -99,7 +116,27 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
         ({"nodeGroups": GROUPS, "worker": {"cpus": 1}}, "worker = '{\"cpus\": 1}': is for workers"),
         (
             {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
-            "nodeGroups.cpu = '2': must have no count, min or max: it is of the hosts that name it",
+            "nodeGroups[0].count = '2': must not be set: the group is of the hosts that name it",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "max": 1}], "hosts": [ONE | {"group": "a"}]},
+            "nodeGroups[0].max = '1': must not be set: the group is of the hosts that name it",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "min": 1}], "hosts": [ONE | {"group": "a"}]},
+            "nodeGroups[0].min = '1': must be a whole number from 0 to 0, below its 1 hosts; lower",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "idleMinutes": -1}], "hosts": [ONE | {"group": "a"}]},
+            "nodeGroups[0].idleMinutes = '-1': must be a number of minutes above 0",
+        ),
+        (
+            {
+                "nodeGroups": [{"name": "a", "min": 0}],
+                "hosts": [ONE | {"group": "a"}],
+                "nodeSwitchPort": 8265,
+            },
+            "nodeSwitchPort = '8265': must differ from dashboardPort",
         ),
         (
             {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
@@ -127,7 +164,18 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
         ),
         (
             {"nodeGroups": [{"name": "a"}], "lambdaCloud": {"gpus": 1}},
-            "nodeGroups = 'a': is for workers that differ, and all 1 instances are alike",
+            "nodeGroups.a = '1': needs max: rented machines that are always there are its",
+        ),
+        (
+            {
+                "nodeGroups": [{"name": "a", "max": 1}, {"name": "b", "max": 1}],
+                "lambdaCloud": {"gpus": 1},
+            },
+            "nodeGroups = 'a, b': must be one group: all instances of a stack are alike",
+        ),
+        (
+            {"nodeGroups": [{"name": "a", "max": 63}], "lambdaCloud": {"gpus": 1, "instances": 2}},
+            "nodeGroups = '65 machines': must be 64 at most, lambdaCloud.instances and max",
         ),
         (
             {

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.outputs import names_of_outputs
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
 ONE = {"address": "192.0.2.4", "user": "ada", "hostKey": KEY, "privateAddress": "10.0.0.4"}
 TWO = {"address": "gpu2.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.5"}
+THREE = {"address": "gpu3.lab", "user": "bob", "hostKey": KEY, "privateAddress": "10.0.0.6"}
 GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
 PRIVATE = "canary of the private key"
 HOST_KEY = "canary of the host key"
@@ -320,6 +322,40 @@ def test_hosts_of_groups_offer_what_their_group_says(run: Any, recorded: Any) ->
         assert f"--labels=group={label}" in _programs(recorded)[name]["command"]
 
 
+@pytest.mark.usefixtures("looks")
+def test_the_head_can_wake_what_other_hosts_have_parked(run: Any, recorded: Any) -> None:  # F35
+    exported = run(
+        hosts=[ONE | {"group": "a"}, TWO | {"group": "a"}, THREE | {"group": "b"}],
+        nodeGroups=[{"name": "a", "min": 1}, {"name": "b"}],
+    )
+    assert [node["onDemand"] for node in exported["nodes"]] == [False, True, True, False]
+    programs = _programs(recorded)
+    head, worker = programs["ray-head"], programs["ray-worker-1"]
+    assert worker["onDemand"]
+    assert "onDemand" not in programs["ray-worker-2"]
+    known = json.loads(head["files"]["autoscaling.json"])
+    assert known["available_node_types"]["a"]["min_workers"] == 1
+    assert known["available_node_types"]["a"]["max_workers"] == 2
+    # The head's own machine has the worker in the hands of its supervisord.
+    assert known["provider"]["switches"] == {
+        "ray-worker-1": "http://10.0.0.5:8767",
+        "ray-worker-2": "http://10.0.0.6:8767",
+    }
+    switch = programs["node-switch-1"]
+    assert switch["machine"] == worker["machine"]
+    assert switch["health"] == ["http://10.0.0.5:8767/health"]
+    told = json.loads(switch["secrets"]["settings.json"])
+    assert (told["address"], told["program"]) == ("10.0.0.5", "ray-worker-1")
+    name = known["provider"]["token"].rpartition("/")[2]
+    assert head["secrets"][name] == told["token"]
+    assert name not in worker["secrets"]
+    supervisors = recorded.of_type("process:Supervisor")
+    assert "nodeSwitchPort" not in supervisors["hosts-host-0-supervisor"].inputs["ports"]
+    assert supervisors["hosts-host-1-supervisor"].inputs["ports"]["nodeSwitchPort"] == [8767]
+    for args in recorded.created:
+        assert told["token"] not in str(_shown(args.inputs)), args.name
+
+
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     path = tmp_path / "id_ed25519"
@@ -478,6 +514,30 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
 
 
 @pytest.mark.usefixtures("rented")
+def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
+    run: Any, recorded: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEndMinutes=30)
+    assert exported["idleEndUrl"] == "http://10.0.0.0:8768"
+    for index in range(2):
+        deadline = recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs
+        assert _plain(deadline)["idle"] == {
+            "url": "http://10.0.0.0:8768/verdict",
+            "token": exported["idleEndToken"],
+            "last": index == 0,
+        }
+        assert _shown(deadline)["idle"] == "(secret)"
+    watch = _programs(recorded)["idle-end"]
+    assert watch["machine"] == "lambda-instance-0-id"
+    told = json.loads(watch["secrets"]["idle.json"])
+    assert (told["listen"], told["idleSeconds"]) == ("10.0.0.0", 1800)
+    assert told["deadline"] == datetime.fromisoformat(exported["expiresAt"]).timestamp()
+    assert told["dashboard"] == "http://127.0.0.1:8265"
+    assert told["source"]["url"] == exported["storageUrl"]
+
+
+@pytest.mark.usefixtures("rented")
 def test_rented_machines_are_waited_for_together_and_apart(
     run: Any, requests: Any, bare: Path, put_program: Any
 ) -> None:
@@ -585,3 +645,106 @@ def test_programs_hold_no_secret_in_their_environment(  # F35
     for name, props in _programs(recorded).items():
         seen = json.dumps([props["command"], props["environment"], props["files"]])
         assert "value of " not in seen, name
+
+
+PICK = {
+    "instanceType": "gpu_1x_a10",
+    "region": "us-east-1",
+    "hourlyCost": 0.75,
+    "gpus": 1,
+    "gpuDescription": "A10 (24 GB PCIe)",
+    "vcpus": 30,
+    "memoryMib": 200 * 1024,
+}
+GROUP = {"name": "gpu", "min": 0, "max": 3, "idleMinutes": 2}
+
+
+@pytest.fixture
+def grown(
+    rented: None, recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], None]:
+    """A stack that is up, with a group of which those of some names are wanted."""
+    create = recorded.new_resource
+
+    def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
+        id_, answer = create(args)
+        if args.typ.endswith("lambda:Choice"):
+            # The first one had no room when the stack came up.
+            answer |= {"choices": [{**PICK, "instanceType": "gpu_8x", "vcpus": 240}, PICK]}
+        if args.typ.endswith("lambda:Instance"):
+            answer |= {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
+        return id_, answer
+
+    monkeypatch.setattr(recorded, "new_resource", new_resource)
+    instance = "pulumi-python:dynamic/lambda:Instance"
+    there = [{"type": instance, "inputs": {"node": number}} for number in (0, 1)]
+    state = {"version": 3, "checkpoint": {"latest": {"resources": there}}}
+    path = tmp_path / ".pulumi" / "stacks" / "trainyard" / "test.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(state))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    return lambda names: monkeypatch.setenv("TRAINYARD_WANTED", names)
+
+
+def test_of_a_group_those_are_rented_that_are_wanted(  # B1
+    run: Any, recorded: Any, grown: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    grown("ray-worker-3")
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT, nodeGroups=[GROUP])
+    instances = recorded.of_type("lambda:Instance")
+    assert sorted(instances) == [f"lambda-instance-{number}" for number in (0, 1, 3)]
+    inputs = instances["lambda-instance-3"].inputs
+    assert inputs["name"] == "trainyard-test-3"
+    assert _plain(inputs["userData"]).startswith("#cloud-config")
+    # Whatever becomes of it, what is always there is not held up.
+    waits = {name: args.inputs["instanceIds"] for name, args in recorded.of_type("Active").items()}
+    assert {name: len(ids) for name, ids in waits.items()} == {
+        "lambda-active": 2,
+        "lambda-active-3": 1,
+    }
+    # It ends with the stack, which began with the first instance, and not hours after.
+    deadlines = recorded.of_type("lambda:Deadline")
+    assert len({args.inputs["at"] for args in deadlines.values()}) == 2
+    assert deadlines["lambda-deadline-3"].inputs["at"] == exported["expiresAt"]
+    # Bounds hold for all that there may be.
+    (choice,) = recorded.of_type("lambda:Choice").values()
+    assert (choice.inputs["least"], choice.inputs["count"]) == (2, 5)
+    programs = _programs(recorded)
+    assert {name for name in programs if name.startswith("ray-worker")} == {
+        *("ray-worker-0", "ray-worker-1", "ray-worker-3")
+    }
+    worker = programs["ray-worker-3"]
+    assert "--num-cpus=30" in worker["command"]
+    assert worker["environment"]["RAY_NODE_TYPE_NAME"] == "gpu"
+    assert worker["environment"]["TRAINYARD_JOINS_ONCE"] == "1"
+    assert "TRAINYARD_JOINS_ONCE" not in programs["ray-worker-1"]["environment"]
+    assert not worker.get("onDemand")  # it is there to run
+    nodes = {node["name"]: node for node in exported["nodes"]}
+    assert [n["name"] for n in nodes.values() if n["onDemand"]] == [
+        *("ray-worker-2", "ray-worker-3", "ray-worker-4")
+    ]
+    for name in ("ray-worker-2", "ray-worker-3"):
+        assert (nodes[name]["cpus"], nodes[name]["gpus"]) == (30, 1)
+        assert (nodes[name]["hourlyCost"], nodes[name]["group"]) == (0.75, "gpu")
+        assert nodes[name]["there"] == (name == "ray-worker-3")
+    assert exported["wishes"].endswith("/wishes")
+
+
+def test_a_head_does_not_notice_which_machines_of_a_group_are_there(
+    run: Any, recorded: Any, grown: Any, bare: Path, put_program: Any
+) -> None:
+    put_program(bare, *GO)
+    found = []
+    for names in ("", "ray-worker-1,ray-worker-3"):
+        recorded.created.clear()
+        grown(names)
+        run(allowedCidrs=HOME, lambdaCloud={"gpus": 1}, nodeGroups=[GROUP])
+        programs = _programs(recorded)
+        found.append({name: programs[name] for name in programs if "worker" not in name})
+        found[-1]["ray-worker-0"] = programs["ray-worker-0"]
+    assert found[0] == found[1]  # else they would be restarted, and jobs lost
+    config = json.loads(found[0]["ray-head"]["files"]["autoscaling.json"])
+    assert config["available_node_types"]["gpu"]["max_workers"] == 3
+    assert config["provider"]["group"] == ["ray-worker-1", "ray-worker-2", "ray-worker-3"]
+    assert config["provider"]["folder"].endswith("/wishes")
