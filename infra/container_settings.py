@@ -64,21 +64,33 @@ def images(reader: Reader) -> dict[str, str]:
     programs = (*BUILT, *PULLED)
     given = reader.object("images", f"write image references by program: {', '.join(programs)}")
     for program, reference in given.items():
-        key = f"images.{program}"
-        found = IMAGE.fullmatch(reference) if isinstance(reference, str) else None
-        if program not in programs:
-            reader.unknown(key, reference, program, programs)
-        elif found is None or len(found["name"]) > IMAGE_NAME_LIMIT:
-            bound = "must be an image reference, [host[:port]/]name:tag or name@sha256:digest"
-            reader.fault(key, reference, bound, "write it as docker pull takes it")
-        elif found["tag"] is None and found["digest"] is None:
-            # Docker would take the tag latest, which is another image tomorrow.
-            bound = "must have a tag or a digest"
-            reader.fault(key, reference, bound, f"name the version, such as {reference}:1.0")
+        if program in programs:
+            check_image(reader, f"images.{program}", reference)
+        else:
+            reader.unknown(f"images.{program}", reference, program, programs)
     return {
         program: pinned(reference) if isinstance(reference, str) else reference
         for program, reference in {**PULLED, **given}.items()
     }
+
+
+def check_image(reader: Reader, key: str, reference: Any) -> None:
+    """Note what is wrong with the reference of an image."""
+    found = IMAGE.fullmatch(reference) if isinstance(reference, str) else None
+    if found is None or len(found["name"]) > IMAGE_NAME_LIMIT:
+        bound = "must be an image reference, [host[:port]/]name:tag or name@sha256:digest"
+        reader.fault(key, reference, bound, "write it as docker pull takes it")
+    elif found["tag"] is None and found["digest"] is None:
+        # Docker would take the tag latest, which is another image tomorrow.
+        bound = "must have a tag or a digest"
+        reader.fault(key, reference, bound, f"name the version, such as {reference}:1.0")
+
+
+def check_digest(reader: Reader, key: str, reference: str, action: str) -> None:
+    """Note an image whose reference may mean another one tomorrow."""
+    if "@" not in reference:
+        bound = "must have a digest, for requireDigests = true: a tag may move"
+        reader.fault(key, reference, bound, f"{action}@sha256:…")
 
 
 def build_args(reader: Reader) -> dict[str, str]:
@@ -122,10 +134,8 @@ def require_digests(
             for each in (named, arguments)
         )
         for key, reference in sources(named, arguments, programs).items():
-            if "@" not in reference:
-                bound = "must have a digest, for requireDigests = true: a tag may move"
-                action = f"run `make digests` and commit docker/digests.json, or write {reference}"
-                reader.fault(key, reference, bound, f"{action}@sha256:…")
+            action = f"run `make digests` and commit docker/digests.json, or write {reference}"
+            check_digest(reader, key, reference, action)
     return required
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.ray_node import NodeResources
-from infra import node_settings, tools
+from infra import container_settings, node_settings, tools
 from infra.hosts import go_programs
 from infra.hosts.local import LocalHost
 from infra.images import BUILT
-from infra.node_settings import NodeGroup
+from infra.node_settings import POD_FIELDS, NodeGroup
 from infra.reader import Reader
 
 KEY = "kubernetes"
@@ -42,6 +42,19 @@ TEXTS = {
 }
 STORAGE_GIB, GROUP = 20, 1000
 MOST = {"storageGib": 1_000_000, "group": 2**31 - 1}
+# Of Kubernetes nodes: a label, which may have a domain, and its value; taints that are tolerated.
+NODE_LABEL = re.compile(
+    r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+OPERATORS = ("Equal", "Exists")
+EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+TOLERATION = {
+    "key": "a text",
+    "operator": " or ".join(OPERATORS),
+    "value": "a text",
+    "effect": ", ".join(EFFECTS[1:]),
+}
 # The names of all that a stack has begin with its own; KubeRay appends to that of the cluster.
 STACK = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 # Ports of each pod that are not the settings': KubeRay's own, for Ray's agents.
@@ -135,7 +148,10 @@ def check(
         ports: numbers by setting.
     """
     if values["runtime"] != KEY:
+        _check_no_pods(reader, values["runtime"], nodes)
         return
+    for key, fields in nodes.items():
+        _check_pods(reader, key, fields, digests=values["require_digests"])
     _check_gpus(reader, values["accelerator"], nodes)
     _check_ports(reader, ports)
     if not STACK.fullmatch(stack):
@@ -161,6 +177,50 @@ def check(
             bound = "is the kubelet's to bound (podPidsLimit)"
             key = f"containerLimits.{service}.processes"
             reader.fault(key, limits["processes"], bound, f"remove {key}")
+
+
+def _check_no_pods(reader: Reader, runtime: str, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Note fields of groups that only pods have."""
+    for key, fields in nodes.items():
+        for name in (name for name in POD_FIELDS if name in fields):
+            bound = f"is of pods, and runtime = {runtime!r}"
+            reader.fault(
+                f"{key}.{name}", fields[name], bound, f"remove it, or set runtime to {KEY}"
+            )
+
+
+def _check_pods(reader: Reader, key: str, fields: Mapping[str, Any], *, digests: bool) -> None:
+    """Note what is wrong with where a group's pods run, and with their image."""
+    if "image" in fields:
+        image = fields["image"]
+        container_settings.check_image(reader, f"{key}.image", image)
+        if digests and isinstance(image, str):
+            container_settings.check_digest(reader, f"{key}.image", image, f"write {image}")
+    chosen = fields.get("nodeSelector", {})
+    usable = isinstance(chosen, dict) and all(
+        NODE_LABEL.fullmatch(name) and isinstance(value, str) and LABEL_VALUE.fullmatch(value)
+        for name, value in chosen.items()
+    )
+    if not usable:
+        bound = "must be an object of labels, all of them texts"
+        action = 'write {label: "value"}; kubectl get nodes --show-labels has those that there are'
+        reader.fault(f"{key}.nodeSelector", chosen, bound, action)
+    taints = fields.get("tolerations", [])
+    if not isinstance(taints, list) or not all(_is_toleration(each) for each in taints):
+        fields_text = ", ".join(f"{name} ({choice})" for name, choice in TOLERATION.items())
+        bound = f"must be an array of objects with {fields_text}"
+        action = "write what the nodes' taints ask for: kubectl describe nodes"
+        reader.fault(f"{key}.tolerations", taints, bound, action)
+
+
+def _is_toleration(value: Any) -> bool:
+    if not isinstance(value, dict) or not value or not value.keys() <= TOLERATION.keys():
+        return False
+    texts = all(isinstance(each, str) for each in value.values())
+    choices = value.get("operator", "Equal") in OPERATORS and value.get("effect", "") in EFFECTS
+    # The API refuses these: what exists has no value, and only what exists may be any key.
+    exists = value.get("operator") == "Exists"
+    return texts and choices and ("value" not in value if exists else bool(value.get("key")))
 
 
 def _check_gpus(reader: Reader, accelerator: str, nodes: Mapping[str, Mapping[str, Any]]) -> None:

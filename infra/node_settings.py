@@ -18,7 +18,9 @@ FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
 ACTION = f"write its fields: {', '.join(FIELDS)}"
 GROUPS = "nodeGroups"
 RANGE = ("min", "max")
-GROUP_FIELDS = ("name", "count", *RANGE, "idleMinutes", *FIELDS)
+# Of pods alone; infra/kubernetes_settings.py looks at them.
+POD_FIELDS = ("image", "nodeSelector", "tolerations")
+GROUP_FIELDS = ("name", "count", *RANGE, "idleMinutes", *FIELDS, *POD_FIELDS)
 IDLE_MINUTES = 5.0
 MAX_IDLE_MINUTES = 24 * 60.0
 GROUP_ACTION = f"write each group's fields: {', '.join(GROUP_FIELDS)}"
@@ -157,7 +159,7 @@ def _group(
     for name, each in fields.items():
         if name in FIELDS:
             _check_field(reader, f"{key}.{name}", name, each)
-        else:
+        elif name not in POD_FIELDS:
             reader.unknown(f"{key}.{name}", each, name, GROUP_FIELDS)
     name, count = value.get("name"), value.get("count", 1)
     usable = isinstance(name, str) and GROUP_NAME.fullmatch(name) is not None

@@ -371,6 +371,7 @@ def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
         runtime=runtime,
         accelerator="" if settings.accelerator == "none" else settings.accelerator,
         cpu_share=where.cpu_share,
+        groups=settings.groups,
     )
     ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
     return Target(

@@ -32,11 +32,13 @@ class Pods:
         runtime: of the stack.
         accelerator: kind of the nodes' GPUs, "" for none.
         cpu_share: of the CPUs that nodes offer, the share that is kept for them.
+        groups: fields of the setting of each group of workers, by its name.
     """
 
     runtime: KubernetesRuntime
     accelerator: str
     cpu_share: float
+    groups: Mapping[str, Mapping[str, Any]]
 
 
 class KubeRayCluster(pulumi.ComponentResource):
@@ -147,7 +149,7 @@ def specification(
             ray_version=versions.RAY,
             token_secret=f"{runtime.ray_name}-token",
             head=stack.head,
-            groups=_groups(_known(stack.workers)),
+            groups=_groups(_known(stack.workers), pods.groups),
             ports=ports,
             head_environment=common | head,
             worker_environment=common,
@@ -179,10 +181,23 @@ def _known(workers: Sequence[pulumi.Input[NodeResources]]) -> list[NodeResources
     return [node for node in workers if isinstance(node, NodeResources)]
 
 
-def _groups(workers: Sequence[NodeResources]) -> list[WorkerGroup]:
+def _groups(
+    workers: Sequence[NodeResources], settings: Mapping[str, Mapping[str, Any]]
+) -> list[WorkerGroup]:
     """Return workers by group: those of one are alike and stand together."""
-    found = [(node, len([node, *rest])) for _, (node, *rest) in groupby(workers, _group)]
-    return [WorkerGroup(node=node, count=count) for node, count in found]
+    found = []
+    for name, (node, *rest) in groupby(workers, _group):
+        fields = settings.get(name, {})
+        found.append(
+            WorkerGroup(
+                node=node,
+                count=len([node, *rest]),
+                image=fields.get("image", ""),
+                node_selector=fields.get("nodeSelector", {}),
+                tolerations=fields.get("tolerations", ()),
+            )
+        )
+    return found
 
 
 def _group(node: NodeResources) -> str:

@@ -13,6 +13,7 @@ Settings = Callable[..., dict[str, str]]
 
 WHERE = {"context": "lab", "namespace": "team"}
 IMAGES = dict.fromkeys(("ray", "versitygw", "jupyter"), "registry.example/trainyard:1")
+EXISTS = {"key": "gpu", "operator": "Exists"}
 GOOD = {"runtime": "kubernetes", "kubernetes": WHERE, "images": IMAGES}
 
 
@@ -70,6 +71,15 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"dataset": {"archive": "/data/food.zip"}}, "use dataset.url"),
         ({"containerLimits": {"grafana": {"processes": 100}}}, "podPidsLimit"),
         ({"nodeGroups": [{"name": "gpu", "gpus": 1}]}, "set accelerator to nvidia or amd"),
+        ({"nodeGroups": [{"name": "a", "image": "ray"}]}, "name the version, such as ray:1.0"),
+        (
+            {"requireDigests": True, "nodeGroups": [{"name": "a", "image": "ray:1"}]},
+            "nodeGroups.a.image = 'ray:1'",
+        ),
+        ({"nodeGroups": [{"name": "a", "nodeSelector": {"gpu": 1}}]}, "nodeGroups.a.nodeSelector"),
+        ({"nodeGroups": [{"name": "a", "tolerations": [{}]}]}, "nodeGroups.a.tolerations"),
+        ({"nodeGroups": [{"name": "a", "tolerations": [EXISTS | {"value": "b"}]}]}, "tolerations"),
+        ({"nodeGroups": [{"name": "a", "tolerations": [{"effect": "Never"}]}]}, "tolerations"),
         ({"worker": {"gpus": 2}}, "remove worker.gpus"),
         ({"head": {"gpus": 1}}, "remove head.gpus"),
         ({"dashboardPort": 8080}, "must be neither 8080 nor 52365"),
@@ -81,6 +91,15 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
 )
 def test_a_fault_says_what_is_wrong(settings, host, changes, said):
     assert said in _faults(settings, host, **changes)
+
+
+@pytest.mark.parametrize("field", ["image", "nodeSelector", "tolerations"])
+def test_what_only_pods_have_is_refused_elsewhere(settings, host, field):
+    value = {"image": "ray:1", "nodeSelector": {"a": "b"}, "tolerations": [EXISTS]}[field]
+    with pytest.raises(pulumi.RunError, match=rf"nodeGroups\.a\.{field}.*runtime = 'process'"):
+        config.parse(
+            settings(runtime="process", nodeGroups=[{"name": "a", field: value}]), host, "lab"
+        )
 
 
 @pytest.mark.parametrize("stack", ["Lab", "lab_1", "l" * 31])

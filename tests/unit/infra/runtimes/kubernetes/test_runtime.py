@@ -57,6 +57,24 @@ def test_all_of_a_stack_is_in_one_namespace_under_its_label(declared):
     assert [node["name"] for node in exported[outputs.NODES]][:2] == ["ray-head", "ray-worker-0"]
 
 
+def test_a_groups_pods_have_its_image_and_run_on_its_nodes(declared):  # B24
+    taint = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    gpu = {"name": "gpu", "image": "registry.example/ray-cuda:1", "tolerations": [taint]}
+    _, objects = declared(
+        nodeGroups=[{"name": "cpu"}, {**gpu, "nodeSelector": {"example.com/gpu": "h100"}}]
+    )
+    cluster = reveal(objects["RayCluster", "test-ray"].inputs["manifest"])
+    pods = {
+        group["groupName"]: group["template"]["spec"]
+        for group in cluster["spec"]["workerGroupSpecs"]
+    }
+    images = {name: pod["containers"][0]["image"] for name, pod in pods.items()}
+    assert images == {"cpu": IMAGES["ray"], "gpu": gpu["image"]}
+    assert pods["gpu"]["nodeSelector"] == {"example.com/gpu": "h100"}
+    assert pods["gpu"]["tolerations"] == [taint]
+    assert not {"nodeSelector", "tolerations"} & pods["cpu"].keys()
+
+
 def test_secrets_are_secret_inputs_and_in_no_manifest(declared):
     exported, objects = declared()
     for goal in objects.values():
