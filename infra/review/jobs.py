@@ -13,6 +13,7 @@ PATH = "/api/jobs/"
 HEAD, WORKER = "ray-head", "ray-worker-"
 RUNTIMES = ("process:Program", "container:Container")  # a change of one starts it anew
 SUPERVISOR = "process:Supervisor"
+GUARD, ALL_PODS = "kubernetes:RecreateGuard", "all pods of Ray"
 RUNNING = ("PENDING", "RUNNING")
 
 
@@ -38,13 +39,33 @@ def at_risk(planned: Planned) -> AtRisk:
         return AtRisk(nodes=nodes, jobs=[])
     try:
         way = dashboard.way(planned.outputs, _hosts(planned.before))
-        return AtRisk(nodes=nodes, jobs=_running(dashboard.ask(planned.outputs, way, PATH)))
+        return AtRisk(nodes=nodes, jobs=running(planned.outputs, way))
     except AskError as error:
         return AtRisk(nodes=nodes, jobs=[], unknown=str(error))
 
 
+def running(known: Mapping[str, Any], way: dashboard.Way) -> list[str]:
+    """Return the jobs that run now, each with its run.
+
+    Args:
+        known: outputs of the stack, secrets in the clear.
+        way: as `dashboard.ask` has it.
+
+    Raises:
+        AskError: the cluster cannot be asked.
+    """
+    answer = dashboard.ask(known, way, PATH)
+    try:
+        active = [job for job in answer if job["status"] in RUNNING and job["submission_id"]]
+        return sorted(_told(job) for job in active)
+    except (LookupError, TypeError) as error:
+        raise AskError(f"Ray's dashboard gives no list of jobs ({error!r})") from None
+
+
 def _node(change: Change) -> str:
     """Return the name of the Ray node that a change ends, "" for none."""
+    if change.type == GUARD and change.operation == "update":
+        return ALL_PODS
     if change.type not in RUNTIMES or change.operation == "create":
         return ""
     for mark in (HEAD, WORKER):
@@ -56,14 +77,6 @@ def _node(change: Change) -> str:
 def _hosts(resources: Iterable[Resource]) -> list[Mapping[str, Any]]:
     found = (each.props.get("host") for each in resources if each.type == SUPERVISOR)
     return [host for host in found if host]
-
-
-def _running(answer: Any) -> list[str]:
-    try:
-        active = [job for job in answer if job["status"] in RUNNING and job["submission_id"]]
-        return sorted(_told(job) for job in active)
-    except (LookupError, TypeError) as error:
-        raise AskError(f"Ray's dashboard gives no list of jobs ({error!r})") from None
 
 
 def _told(job: Mapping[str, Any]) -> str:

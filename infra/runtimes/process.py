@@ -15,6 +15,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from access.variables import FORCE
 from cluster import ray_head, ray_node
 from cluster.autoscaling import NodeProvider
 from cluster.service import Port, Service, Volume
@@ -27,7 +28,6 @@ from infra.runtimes.once import Once
 from infra.runtimes.programs import RESTARTING, ProgramError
 
 LOOPBACK = "127.0.0.1"
-FORCE = "TRAINYARD_FORCE"  # set: a head is started anew though its jobs are lost
 # Both engines have all providers in one process.
 _one_after_another = threading.Lock()
 NODE_PROVIDER = Path(__file__).with_name("node_provider.py")

@@ -63,22 +63,30 @@ class KubeRayCluster(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
         runtime, ports = pods.runtime, RayPorts.of(stack.settings.ports)
-        child = pulumi.ResourceOptions(parent=self)
         files = {ray_start.FILE: ray_start.text()}
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
+        spec = specification(pods, stack, files, secrets)
+        manifest = kuberay.ray_cluster(spec)
+        self.dashboard_url, self.serve_url = (
+            pulumi.Output.from_input(f"http://{runtime.public(ray_node.HEAD, port)}")
+            for port in (ports.dashboard, ports.serve)
+        )
+        guard = runtime.guard(
+            manifest, spec.token_secret, self.dashboard_url, pulumi.ResourceOptions(parent=self)
+        )
+        # What it asks with, and what pods read, must not change before it.
+        child = pulumi.ResourceOptions(parent=self, depends_on=[guard])
         before = runtime.place_files(CLUSTER, files, secrets, child)
-        token = manifests.secret(runtime.args.place, CLUSTER, f"{runtime.ray_name}-token")
+        token = manifests.secret(runtime.args.place, CLUSTER, spec.token_secret)
         before.append(
             runtime.place_object(
                 "ray-token", token, child, secrets={kuberay.TOKEN_KEY: stack.token}
             )
         )
-        spec = specification(pods, stack, files, secrets)
         budget = kuberay.head_budget(spec.name, spec.namespace, spec.labels)
         runtime.place_object("ray-budget", budget, child)
-        manifest = kuberay.ray_cluster(spec)
         made = runtime.place_object("ray", manifest, child, before=[*before, *runtime.filled])
         runtime.await_ready(
             "ray",
@@ -86,10 +94,6 @@ class KubeRayCluster(pulumi.ComponentResource):
             pods={kuberay.CLUSTER_LABEL: spec.name},
             seconds=runtime.args.place.start_seconds,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[made]),
-        )
-        self.dashboard_url, self.serve_url = (
-            pulumi.Output.from_input(f"http://{runtime.public(ray_node.HEAD, port)}")
-            for port in (ports.dashboard, ports.serve)
         )
         workers = _known(stack.workers)
         self.nodes = pulumi.Output.from_input(

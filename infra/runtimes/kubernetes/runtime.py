@@ -20,6 +20,7 @@ from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.manifests import Manifest, Place
 from infra.runtimes.kubernetes.objects import Object
 from infra.runtimes.kubernetes.ready import Ready
+from infra.runtimes.kubernetes.recreate_guard import RecreateGuard, made_from
 
 LOOPBACK = "127.0.0.1"
 OWNER_BYTES = 8
@@ -207,6 +208,33 @@ class KubernetesRuntime(pulumi.ComponentResource):
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[*before])),
         )
 
+    def guard(
+        self,
+        ray_cluster: Manifest,
+        secret: str,
+        dashboard: pulumi.Input[str],
+        opts: pulumi.ResourceOptions,
+    ) -> RecreateGuard:
+        """Declare what keeps a change of a RayCluster from ending jobs.
+
+        Args:
+            ray_cluster: its manifest.
+            secret: name of the Secret with Ray's token.
+            dashboard: URL of Ray's dashboard, for users.
+            opts: its parent.
+        """
+        return RecreateGuard(
+            f"{self._name}-guard",
+            {
+                "cluster": self._where,
+                "rayCluster": ray_cluster["metadata"]["name"],
+                "secret": secret,
+                "dashboard": dashboard,
+                "pods": _digest(made_from(ray_cluster)),
+            },
+            opts,
+        )
+
     def await_ready(
         self,
         name: str,
@@ -235,9 +263,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
                 "name": manifest["metadata"]["name"],
                 "pods": dict(pods),
                 "once": once,
-                "version": pulumi.Output.json_dumps(manifest).apply(
-                    lambda text: manifests.digest({"manifest": text})
-                ),
+                "version": _digest(manifest),
                 "timeout": seconds,
             },
             opts,
@@ -253,3 +279,9 @@ class KubernetesRuntime(pulumi.ComponentResource):
             *contents.values(),
         )
         return pulumi.Output.unsecret(found) if isinstance(found, pulumi.Output) else found
+
+
+def _digest(manifest: Manifest) -> pulumi.Output[str]:
+    return pulumi.Output.json_dumps(manifest).apply(
+        lambda text: manifests.digest({"manifest": text})
+    )

@@ -189,11 +189,14 @@ def desired(group: Manifest) -> int:
 
 
 def spec_hash(spec: Manifest) -> str:
-    """Return what a spec is known by, but for what the autoscaler changes."""
+    """Return what a spec is known by, but for what makes no pod anew."""
     fixed = copy.deepcopy(spec)
+    fixed.pop("upgradeStrategy", None)
     for group in fixed.get("workerGroupSpecs", []):
-        group.pop("replicas", None)
-        group.pop("scaleStrategy", None)
+        for name in ("replicas", "minReplicas", "maxReplicas", "scaleStrategy"):
+            group.pop(name, None)
+    for group in (fixed["headGroupSpec"], *fixed.get("workerGroupSpecs", [])):
+        group["template"]["spec"].pop("tolerations", None)
     return hashlib.sha1(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
+from access.variables import FORCE
 from infra.runtimes.folders import FolderError, Mark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
-from infra.runtimes.process import FORCE, DaemonProvider, DataProvider, ProgramProvider
+from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import ProgramError
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 from tests.flocks import is_locked

@@ -14,11 +14,14 @@ import yaml
 
 from cluster import services
 from tests.fakes.kubernetes import Node, NoKubernetesError
+from tests.fakes.kubernetes.gpu_node import PRODUCT
 from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
 
 IMAGES = ("prometheus", "ray", "versitygw")
 # A worker of the group that grows: two of them, and the head, fit into 8 GiB.
-GROUP = {"name": "cpu", "cpus": 1, "memoryMib": 2048, "min": 0, "max": 2, "idleMinutes": 0.2}
+SIZE = {"cpus": 1, "memoryMib": 2048, "min": 0, "idleMinutes": 0.2}
+GROUP = {"name": "cpu", "max": 2, "gpus": 0, **SIZE}
+GPU_GROUP = {"name": "h100", "max": 1, "gpus": 1, **SIZE, "nodeSelector": PRODUCT}
 
 
 @pytest.fixture(scope="package")
@@ -133,7 +136,8 @@ def make_lab(declare: Callable[..., Any], kubernetes: Node) -> Iterator[Callable
             "runtime": "kubernetes",
             "kubernetes": where,
             "images": {name: f"trainyard-test/{name}:latest" for name in IMAGES},
-            "nodeGroups": [GROUP],
+            "accelerator": "nvidia",
+            "nodeGroups": [GROUP, GPU_GROUP],
             "grafana": False,
             "notebook": False,
         }

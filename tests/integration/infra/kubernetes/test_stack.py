@@ -1,5 +1,6 @@
 """A stack on Kubernetes: real pods and real Ray, with a stand-in for KubeRay's operator."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.fakes.kubernetes import Node
+from tests.fakes.kubernetes.gpu_node import NAME
 from tests.fakes.kubernetes.process import Process
-from tests.integration.infra.kubernetes.conftest import GROUP, Lab, made
+from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -48,23 +50,77 @@ def _train(lab: Lab, outputs: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_job_starts_workers_and_survives_one_that_is_killed(lab: Lab, outputs: Path) -> None:
+def _run(lab: Lab, outputs: Path, *arguments: str) -> str:
+    """What a command of `train` says that ends well."""
+    done = _train(lab, outputs, *arguments)
+    said, _ = done.communicate(timeout=GROW_SECONDS)
+    assert done.returncode == 0, said[-4000:]
+    return said
+
+
+def _try_another_head(lab: Lab) -> str:
+    """What an `up` says that would make all pods of Ray anew; the settings are as before then."""
+    lab.change(head={"cpus": 1})
+    try:
+        done = lab.stack.engine("up", "--yes", check=False)
+    finally:
+        del lab.stack.settings["head"]
+        lab.change()
+    return str(done.stdout + done.stderr)
+
+
+def test_a_second_up_with_a_refresh_changes_nothing(lab: Lab) -> None:
+    lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+
+
+def test_info_names_the_heads_pod(lab: Lab, outputs: Path) -> None:  # E4
+    (head,) = lab.pods("head")
+    (row,) = [
+        line for line in _run(lab, outputs, "info").splitlines() if line.startswith("head's pod")
+    ]
+    assert row.split()[-1] == head
+
+
+def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9, E10
+    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
+) -> None:
     assert lab.pods("worker") == {}
     arguments = ("--data", "digits", "--epochs", str(EPOCHS), "--batch-size", "32")
     job = _train(lab, outputs, "submit", "pytorch_distributed_training", "--", *arguments)
-    said, killed = [], ""
+    said, killed, at_once, refused = [], "", 0, ""
     try:
         for line in job.stdout:
             said.append(line)
             if "epoch" in line and "loss" in line and not killed:
-                killed = next(iter(lab.pods("worker")))
+                workers = [*lab.pods("worker")]
+                at_once, killed = len(workers), workers[0]
                 lab.kubectl("delete", "pod", killed, "--grace-period=0", "--force")
+                refused = _try_another_head(lab)
     finally:
         job.kill()
+    assert "these jobs would be lost: " in refused
     assert job.wait() == 0, "".join(said)[-4000:]
-    assert killed
-    (group,) = lab.get("raycluster")["items"][0]["spec"]["workerGroupSpecs"]
-    assert group["maxReplicas"] == GROUP["max"]
+    assert (at_once, bool(killed)) == (GROUP["max"], True)
+    wait_for(lambda: lab.pods("worker") == {}, GROW_SECONDS)
+
+
+def test_the_end_to_end_example_streams_its_images(lab: Lab, outputs: Path) -> None:  # E7, E11
+    said = _run(lab, outputs, "submit", "pytorch_training_e2e", "--", "--smoke-test")
+    assert "throughput_MB_s" in said
+
+
+def test_what_was_changed_by_hand_is_seen_and_set_right(lab: Lab) -> None:
+    everybody = {"spec": {"ingress": [{}]}}
+    lab.kubectl("patch", "networkpolicy", "test", "--patch", json.dumps(everybody))
+    lab.kubectl("delete", "service", "test-prometheus")
+    found = lab.stack.drift("--json")
+    assert found.returncode == 2, found.stdout + found.stderr
+    named = {each["name"] for each in json.loads(found.stdout)["findings"]}
+    assert {"kubernetes-network", "kubernetes-prometheus-service"} <= named
+    lab.stack.engine("up", "--yes")
+    assert lab.get("networkpolicy", "test")["spec"]["ingress"] != everybody["spec"]["ingress"]
+    again = lab.stack.drift()
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 def test_a_head_that_is_killed_comes_back(lab: Lab, wait_for: Callable[..., Any]) -> None:
@@ -81,3 +137,30 @@ def test_a_head_that_is_killed_comes_back(lab: Lab, wait_for: Callable[..., Any]
 
     wait_for(is_another, GROW_SECONDS)
     lab.stack.engine("up", "--yes", "--expect-no-changes")
+
+
+@pytest.mark.usefixtures("gpu_node")
+def test_a_job_with_a_gpu_starts_a_pod_on_a_node_that_has_one(
+    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
+) -> None:
+    arguments = ("--no-wait", "--entrypoint-num-gpus", "1", "--", "2")
+    assert GPU_GROUP["name"] in _run(lab, outputs, "submit", "cpu_example", *arguments)
+
+    def placed() -> Any:
+        return [pod for pod in lab.pods("worker").values() if pod["spec"].get("nodeName")]
+
+    (pod,) = wait_for(placed, GROW_SECONDS)
+    assert pod["metadata"]["labels"]["ray.io/group"] == GPU_GROUP["name"]
+    assert pod["spec"]["nodeName"] == NAME
+    (ray,) = pod["spec"]["containers"]
+    assert ray["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_destroy_leaves_claims_with_results_and_nothing_else(lab: Lab) -> None:
+    lab.stack.engine("destroy", "--yes")
+    every = "all,configmap,secret,pvc,networkpolicy,pdb,raycluster,role,rolebinding,serviceaccount"
+    left = lab.kubectl("get", every, "--selector=trainyard/stack", "--output=name")
+    assert left == ""
+    assert lab.pods() == {}
+    claims = lab.get("pvc", "--selector=trainyard/kept-of=test")["items"]
+    assert any("versitygw" in claim["metadata"]["name"] for claim in claims)

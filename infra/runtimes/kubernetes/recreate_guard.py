@@ -1,0 +1,111 @@
+"""Keeps jobs from being lost to a change that has KubeRay make all pods of Ray anew.
+
+KubeRay asks nobody. So this resource comes before all that Ray's pods are made from: its update
+names the jobs that run, and fails, unless the user said that they may be lost.
+"""
+
+import base64
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from access import outputs
+from access.kubectl import Cluster
+from access.variables import FORCE
+from cluster import kuberay, late
+from cluster.provider import Provider
+from infra.provided import difference, say
+
+# Of a group of workers, what pods are not made anew for (KubeRay 1.7, upgradeStrategy Recreate).
+KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
+
+
+class RecreateGuardProvider(Provider):
+    """The jobs of a RayCluster whose pods are about to be made anew."""
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Compare what pods are made from."""
+        return difference(olds, news, replaces=[])
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Nothing: there are no pods yet."""
+        return dynamic.CreateResult(str(props["rayCluster"]), props)
+
+    def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Look whether jobs run.
+
+        Raises:
+            KubernetesError: jobs run, and nobody said FORCE.
+        """
+        if olds["pods"] != news["pods"] and not os.environ.get(FORCE):
+            _check(olds)
+        return dynamic.UpdateResult(news)
+
+
+class RecreateGuard(dynamic.Resource, module="kubernetes", name="RecreateGuard"):
+    """Nobody loses a job to a change of a RayCluster."""
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare the guard.
+
+        Args:
+            name: of the resource.
+            props: cluster (as an Object has it), rayCluster (its name), secret (name of the Secret
+                with Ray's token), dashboard (URL, for users), pods (digest of what `made_from`
+                returns).
+            opts: of the resource.
+        """
+        super().__init__(RecreateGuardProvider(), name, props, opts)
+
+
+def made_from(ray_cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a RayCluster's spec its pods are made from.
+
+    Args:
+        ray_cluster: the manifest.
+    """
+    spec = dict(ray_cluster["spec"])
+    return {**spec, "workerGroupSpecs": [_fixed(group) for group in spec["workerGroupSpecs"]]}
+
+
+def _fixed(group: Mapping[str, Any]) -> dict[str, Any]:
+    template = group["template"]
+    pod = {key: value for key, value in template["spec"].items() if key != "tolerations"}
+    kept = {key: value for key, value in group.items() if key not in KEPT_FOR}
+    return {**kept, "template": {**template, "spec": pod}}
+
+
+def _check(props: Mapping[str, Any]) -> None:
+    # Not at the top: an `up` that changes nothing asks nobody.
+    dashboard, jobs = late.module("infra.dashboard"), late.module("infra.review.jobs")
+    cluster = Cluster.of(props["cluster"])
+    head = kuberay.head_service(props["rayCluster"])
+    known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
+    try:
+        running = jobs.running(known, dashboard.Service(cluster=cluster, name=head))
+    except dashboard.AskError as error:
+        say(f"which jobs run is not known, and the pods of Ray are made anew: {error}")
+        return
+    if running:
+        raise _errors().KubernetesError(
+            "all pods of Ray are made anew by this change, and these jobs would be lost: "
+            f"{', '.join(running)}. Wait for their end, or stop them (train stop JOB), and run "
+            "`up` again; `make up FORCE=1` asks, and ends them"
+        )
+
+
+def _token(props: Mapping[str, Any]) -> str:
+    """Return Ray's token as the pods have it: a new one may be about to come."""
+    secret = _errors().open_api(Cluster.of(props["cluster"])).get("Secret", props["secret"])
+    data = (secret or {}).get("data") or {}
+    return base64.b64decode(data.get(kuberay.TOKEN_KEY, "")).decode()
+
+
+def _errors() -> ModuleType:
+    return late.module("infra.runtimes.kubernetes.api")

@@ -1,0 +1,107 @@
+"""A change that makes all pods of Ray anew is refused while jobs run."""
+
+import base64
+import copy
+
+import pytest
+
+from access import outputs
+from access.variables import FORCE
+from cluster import kuberay
+from infra import dashboard
+from infra.runtimes.kubernetes.api import KubernetesError
+from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider, made_from
+
+TOKEN = "token-of-the-pods"
+JOBS = [
+    {"submission_id": "raysubmit_1", "status": "RUNNING", "metadata": {"run": "night"}},
+    {"submission_id": "raysubmit_2", "status": "SUCCEEDED", "metadata": {}},
+]
+CLUSTER = {
+    "spec": {
+        "headGroupSpec": {"template": {"spec": {"containers": []}}},
+        "workerGroupSpecs": [
+            {"groupName": "gpu", "maxReplicas": 1, "template": {"spec": {"containers": []}}}
+        ],
+    }
+}
+
+
+@pytest.fixture
+def olds(cluster):
+    where = {"kubeconfig": cluster.kubeconfig, "context": "lab", "namespace": "team"}
+    return {
+        "cluster": where | {"uid": "cluster-1"},
+        "rayCluster": "lab-ray",
+        "secret": "lab-ray-token",
+        "dashboard": "http://127.0.0.1:8265",
+        "pods": "one",
+    }
+
+
+@pytest.fixture
+def asked(fake, monkeypatch):
+    """What the dashboard was asked with; it answers with JOBS."""
+    monkeypatch.delenv(FORCE, raising=False)
+    data = {kuberay.TOKEN_KEY: base64.b64encode(TOKEN.encode()).decode()}
+    fake.objects["secrets", "lab-ray-token"] = {"metadata": {"name": "lab-ray-token"}, "data": data}
+    found = []
+
+    def ask(known, way, path):
+        found.append((known, way, path))
+        return JOBS
+
+    monkeypatch.setattr(dashboard, "ask", ask)
+    return found
+
+
+def _update(olds, **changes):
+    return RecreateGuardProvider().update("lab-ray", olds, olds | changes)
+
+
+def test_jobs_that_would_be_lost_are_named(olds, asked):
+    with pytest.raises(KubernetesError, match=r"lost: raysubmit_1 \(night\)\. Wait") as error:
+        _update(olds, pods="other")
+    assert "raysubmit_2" not in str(error.value)
+    ((known, way, _),) = asked
+    assert known == {outputs.DASHBOARD_URL: olds["dashboard"], outputs.RAY_TOKEN: TOKEN}
+    assert way.name == "lab-ray-head-svc"
+
+
+def test_who_forces_it_is_not_asked(olds, asked, monkeypatch):
+    monkeypatch.setenv(FORCE, "1")
+    assert _update(olds, pods="other").outs["pods"] == "other"
+    assert asked == []
+
+
+def test_what_makes_no_pod_anew_asks_nobody(olds, asked):
+    _update(olds, dashboard="http://127.0.0.1:9265")
+    assert asked == []
+
+
+def test_a_cluster_that_does_not_answer_is_mended_and_that_is_said(olds, asked, monkeypatch, capfd):
+    def ask(*_):
+        raise dashboard.AskError("no head")
+
+    monkeypatch.setattr(dashboard, "ask", ask)
+    _update(olds, pods="other")
+    assert "which jobs run is not known" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "anew"),
+    [
+        (("maxReplicas",), 2, False),
+        (("replicas",), 2, False),
+        (("template", "spec", "tolerations"), [{"key": "gpu"}], False),
+        (("template", "spec", "nodeSelector"), {"gpu": "h100"}, True),
+        (("rayStartParams",), {"num-cpus": "2"}, True),
+    ],
+)
+def test_pods_are_made_anew_for_what_they_are_made_from(path, value, anew):
+    changed = copy.deepcopy(CLUSTER)
+    place = changed["spec"]["workerGroupSpecs"][0]
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    assert (made_from(changed) != made_from(CLUSTER)) == anew
