@@ -313,6 +313,7 @@ def containers(settings: Settings) -> Target:
             limits=settings.container_limits,
             bounds=bounds,
             start_timeout=settings.start_timeout_seconds,
+            drain=settings.drain_seconds,
         ),
     )
     return Target(

@@ -70,7 +70,7 @@ class NodeProvider(Provider):
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Say what is kept."""
-        with _explained("which volumes stay", NodeError):
+        with explained("which volumes stay", NodeError):
             there = [volume.name for volume in docker_engine.client().volumes.list()]
         mine = f"{props['identity']}-"
         kept = [name for name in there if name.startswith(mine) or name in props["volumes"]]
@@ -154,7 +154,7 @@ def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
     Raises:
         NodeError: something is taken, or an image cannot be had.
     """
-    with _explained("what the stack needs of Docker", NodeError):
+    with explained("what the stack needs of Docker", NodeError):
         client = docker_engine.client()
         faults = [
             *_other_store(news, olds),
@@ -278,7 +278,7 @@ def _await(props: dict[str, Any]) -> None:
 
     name = props["alias"]
     try:
-        with _explained(name, NotReadyError):
+        with explained(name, NotReadyError):
             client = docker_engine.client()
             if props["once"]:
                 container = client.containers.get(props["container"])
@@ -293,7 +293,7 @@ def _await(props: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _explained(what: str, error: type[Exception]) -> Iterator[None]:
+def explained(what: str, error: type[Exception]) -> Iterator[None]:
     """Turn what goes wrong with the Engine, but NotFound, into one message about `what`."""
     from docker.errors import APIError, NotFound  # noqa: PLC0415
     from requests import RequestException  # noqa: PLC0415
@@ -449,7 +449,7 @@ def _runs(props: dict[str, Any]) -> bool:
     from docker.errors import NotFound  # noqa: PLC0415
 
     try:
-        with _explained(props["alias"], NotReadyError):
+        with explained(props["alias"], NotReadyError):
             container = docker_engine.client().containers.get(props["container"])
     except NotFound:
         return False

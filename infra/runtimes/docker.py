@@ -4,6 +4,7 @@ Nothing that a container gets opens the machine to it: no privileges, no socket 
 host network. Secrets reach it as files, so that `docker inspect` shows none.
 """
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from infra import container_limits, images
 from infra.hosts import docker_engine, local
 from infra.hosts.accelerators import ContainerAccess
 from infra.runtimes.container import PROJECT_LABEL, STACK_LABEL, Node, Ready
+from infra.runtimes.container_leave import Leave
 from infra.runtimes.docker_images import Images
 
 LOOPBACK = "127.0.0.1"
@@ -56,6 +58,7 @@ class DockerRuntimeArgs:
         limits: bounds of containers that are set, by service and field.
         bounds: which bounds the Engine keeps.
         start_timeout: seconds that a service may take until it answers.
+        drain: seconds that its users may take to leave before it is started anew.
     """
 
     prefix: str
@@ -72,6 +75,7 @@ class DockerRuntimeArgs:
     limits: Mapping[str, Mapping[str, int]]
     bounds: docker_engine.Bounds
     start_timeout: int
+    drain: int
 
 
 class DockerRuntime(pulumi.ComponentResource):
@@ -94,6 +98,7 @@ class DockerRuntime(pulumi.ComponentResource):
         self._labels = {PROJECT_LABEL: pulumi.get_project(), STACK_LABEL: pulumi.get_stack()}
         self._volumes: dict[str, docker.Volume] = {}
         self._filled: dict[str, Ready] = {}
+        self._leaves: list[Leave] = []
         ports: dict[str, list[int]] = {}
         for port in args.ports:
             ports.setdefault(port.setting, []).append(port.number)
@@ -210,7 +215,11 @@ class DockerRuntime(pulumi.ComponentResource):
             pulumi.ResourceOptions.merge(
                 opts,
                 pulumi.ResourceOptions(
-                    depends_on=[self._node, *self._fillers(service)],
+                    depends_on=[
+                        self._node,
+                        *self._fillers(service),
+                        *self._leaving(service, opts),
+                    ],
                     replace_on_changes=REPLACING,
                     delete_before_replace=True,  # the name and the ports are free only then
                 ),
@@ -232,6 +241,41 @@ class DockerRuntime(pulumi.ComponentResource):
         if service.once:
             self._filled |= {volume.name: ready for volume in service.volumes if volume.shared}
         return ready
+
+    def _leaving(self, service: Service, opts: pulumi.ResourceOptions) -> list[Leave]:
+        """Return what has the users of a service leave before its container is replaced."""
+        if (asked := service.leave) is None:
+            return []
+        made_from = {
+            "image": self._images.image(service.program),
+            "arguments": list(service.arguments),
+            "environment": dict(service.environment),
+            "files": {**service.files, **service.secrets},
+            "volumes": [volume.name for volume in service.volumes],
+            "sharedMemory": service.shared_memory_mib,
+            "ports": [port.number for port in self._published(service)],
+            "gpus": list(service.gpus),
+        }
+        version = pulumi.Output.json_dumps(made_from).apply(
+            lambda text: hashlib.sha256(text.encode()).hexdigest()
+        )
+        leave = Leave(
+            f"{self._name}-{service.name}-leave",
+            {
+                "container": self._args.prefix + service.name,
+                "service": service.name,
+                "script": self.file(service.name, asked.file),
+                "arguments": list(asked.arguments),
+                "drains": asked.drains,
+                "seconds": self._args.drain,
+                "timeout": self._args.start_timeout,
+                # A digest of secrets among much else: nothing of them can be told from it.
+                "version": pulumi.Output.unsecret(version),
+            },
+            pulumi.ResourceOptions(parent=opts.parent, depends_on=self._leaves[-1:]),
+        )
+        self._leaves.append(leave)
+        return [leave]
 
     def _fillers(self, service: Service) -> list[Ready]:
         """Return what fills a service's volumes.
@@ -300,9 +344,12 @@ class DockerRuntime(pulumi.ComponentResource):
                 external=port.number,
                 ip=self._args.publish_address if port.public else LOOPBACK,
             )
-            for port in service.ports
-            if port.published or port.public
+            for port in self._published(service)
         ]
+
+    @staticmethod
+    def _published(service: Service) -> list[Port]:
+        return [port for port in service.ports if port.published or port.public]
 
 
 def _device(service: Service, chosen: Sequence[ContainerAccess]) -> str | None:

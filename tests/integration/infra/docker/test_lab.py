@@ -16,8 +16,10 @@ import psutil
 import pytest
 from docker.errors import APIError
 
+from client import outputs as contract
+from client import store
 from infra import container_limits
-from tests.integration.infra import drilled
+from tests.integration.infra import drained, drilled
 from tests.integration.infra.docker import hunt
 from tests.listening import kernel_chooses, listeners
 
@@ -379,6 +381,45 @@ def test_a_job_ends_on_the_other_worker_from_its_checkpoint(  # D47 D48 D49 D50 
         for name in WORKERS:
             lab.container(name).start()
             lab.container(name).exec_run(["touch", GO])  # a job that is left ends
+
+
+def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
+    lab: Any, outputs: dict[str, Any], tmp_path: Path
+) -> None:
+    steps, epochs = "/tmp/steps", 3
+    options = ("--name", "drained", "--working-dir", str(ROOT))
+    job = ("--epochs", str(epochs), "--steps", steps)
+    process = _train(lab, outputs, tmp_path, "submit", drained.__file__, *options, "--", *job)
+    lines: list[str] = []
+    refused, up = "", ""
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if up or "'epoch': 0" not in line:
+                continue
+            lab.change(head={"cpus": 1})
+            done = lab.stack.engine("up", "--yes", check=False)
+            refused = done.stdout + done.stderr
+            del lab.stack.settings["head"]
+            lab.change(worker={"cpus": 1, "resources": {"new": 1}})
+            up = lab.stack.engine("up", "--yes").stderr
+            for name in WORKERS:
+                lab.container(name).exec_run(["touch", f"{steps}.go"])  # no more slow steps
+        assert process.wait(30) == 0, "".join(lines)
+    finally:
+        process.kill()
+        process.wait()
+    assert re.search(r"its jobs would be lost: \S+ \(drained\)\. Wait for their end", refused)
+    asked = re.findall(
+        r"^(ray-worker-\d) is drained, for at most 60 s: \S+ \(drained\)$", up, re.MULTILINE
+    )
+    assert asked == list(WORKERS)
+    file = tmp_path / "outputs.json"
+    place = store.open_store(contract.read(None, file))
+    history = [json.loads(line) for line in place.get("drained/metrics.jsonl").splitlines()]
+    # Each step was taken once, though two nodes went in the middle of epochs.
+    assert history[-1]["loss"] == sum(range(epochs * drained.STEPS)), "".join(lines)
+    assert [record["batches"] for record in history] == [drained.STEPS] * epochs
 
 
 def test_a_node_whose_raylet_ended_in_order_comes_back(  # F25

@@ -1,0 +1,144 @@
+"""Who uses a Ray node's container is asked, and leaves, before a change puts another in its place.
+
+A container depends on its Leave, which knows a digest of what the container is made from: its
+update comes before the replacement. Each Leave depends on the one before, so nodes are drained one
+after another; the next one also waits until the container that took the last one's place is up.
+"""
+
+import json
+import os
+import time
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from access.variables import FORCE
+from cluster.provider import Provider
+from infra.hosts import docker_engine
+from infra.provided import difference, say
+from infra.runtimes.container import explained
+
+POLL_SECONDS = 0.5
+ANSWER_SECONDS = 60  # beyond the drain itself: Ray is imported first
+PYTHON = "python3"  # of the image
+# What was drained in this `up`, and has to be another container before the next one is: id and
+# time of start by name. Both engines have all providers in one process.
+_drained: dict[str, tuple[str, str]] = {}
+
+
+class LeaveError(Exception):
+    """A container has users who cannot leave; the message names them and says what to do."""
+
+
+class LeaveProvider(Provider):
+    """The users of one container."""
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Compare what the container is made from."""
+        return difference(olds, news, replaces=[])
+
+    def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
+        """Nothing: there is no container yet."""
+        return dynamic.CreateResult(str(props["container"]), props)
+
+    def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Ask, and drain.
+
+        Raises:
+            LeaveError: users cannot leave, and nobody said FORCE; or the node that was drained
+                before is not up again.
+        """
+        if olds["version"] != news["version"]:
+            _leave(olds, int(news["seconds"]), float(news["timeout"]))
+        return dynamic.UpdateResult(news)
+
+
+class Leave(dynamic.Resource, module="docker", name="Leave"):
+    """Nobody loses work to a change of a container."""
+
+    def __init__(
+        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Declare it.
+
+        Args:
+            name: of the resource.
+            props: container (its name), service, script (path in the container) and arguments, as
+                `cluster.service.Leave` has them, drains, seconds (that a drain may take), timeout
+                (seconds until a container is up), version (digest of what it is made from).
+            opts: of the resource.
+        """
+        super().__init__(LeaveProvider(), name, props, opts)
+
+
+def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
+    service = props["service"]
+    with explained(service, LeaveError):
+        client = docker_engine.client(seconds + ANSWER_SECONDS)
+        container = _find(client, props["container"])
+        users = json.loads(_run(container, props, "users") or "[]") if container else []
+        if not users:
+            return
+        if not props["drains"]:
+            if not os.environ.get(FORCE):
+                raise LeaveError(
+                    f"{service} is started anew by this change, and its jobs would be lost: "
+                    f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
+                    "run `up` again; `make up FORCE=1` asks, and ends them"
+                )
+            return
+        _await_those_before(client, service, timeout)
+        say(f"{service} is drained, for at most {seconds} s: {', '.join(users)}")
+        _drained[container.name] = _start(container)
+        _run(container, props, "drain", str(seconds))
+
+
+def _run(container: Any, props: dict[str, Any], *command: str) -> str:
+    """Return what the service's script says; "" where it cannot be run: there is nobody then."""
+    words = [PYTHON, props["script"], *props["arguments"], *command]
+    code, (out, err) = container.exec_run(words, demux=True)
+    if code != 0:
+        say(f"{props['service']} is not asked who uses it: {(err or b'').decode()[-200:]}")
+        return ""
+    return str((out or b"").decode())
+
+
+def _find(client: Any, name: str) -> Any:
+    """Return a container that runs, None for none."""
+    from docker.errors import NotFound  # noqa: PLC0415 (only where containers are)
+
+    try:
+        found = client.containers.get(name)
+    except NotFound:
+        return None
+    return found if found.attrs["State"]["Running"] else None
+
+
+def _start(container: Any) -> tuple[str, str]:
+    return str(container.id), str(container.attrs["State"]["StartedAt"])
+
+
+def _await_those_before(client: Any, service: str, timeout: float) -> None:
+    """Wait until nodes that were drained before are up again: runs need somewhere to go.
+
+    Raises:
+        LeaveError: one is not, in time.
+    """
+    deadline = time.monotonic() + timeout
+    for name, before in list(_drained.items()):
+        while not _is_another(_find(client, name), before):
+            if time.monotonic() > deadline:
+                raise LeaveError(
+                    f"{name} was drained, and is not up again after {timeout:g} s (setting "
+                    f"startTimeoutSeconds): {service} is left as it is. See docker logs {name}, "
+                    "and run `up` again"
+                )
+            time.sleep(POLL_SECONDS)
+        del _drained[name]
+
+
+def _is_another(container: Any, before: tuple[str, str]) -> bool:
+    if container is None or _start(container) == before:
+        return False
+    return bool(container.attrs["State"].get("Health", {}).get("Status", "healthy") == "healthy")
