@@ -17,7 +17,7 @@ from tests.fakes.kubernetes import Node, NoKubernetesError
 from tests.fakes.kubernetes.gpu_node import PRODUCT
 from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
 
-IMAGES = ("prometheus", "ray", "versitygw")
+IMAGES = ("dataset", "grafana", "jupyter", "mlflow", "prometheus", "ray", "versitygw")
 # A worker of the group that grows: two of them, and the head, fit into 8 GiB.
 SIZE = {"cpus": 1, "memoryMib": 2048, "min": 0, "idleMinutes": 0.2}
 GROUP = {"name": "cpu", "max": 2, "gpus": 0, **SIZE}

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import requests
 
+from access.kubectl import Cluster, forwarded
+from access.outputs import SERVE_URL
 from tests.fakes.kubernetes import Node
 from tests.fakes.kubernetes.gpu_node import NAME
 from tests.fakes.kubernetes.process import Process
@@ -20,12 +24,37 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
 EPOCHS = 6
+GROUP_OF_FILES = 1000  # kubernetes.group
+# What a job sees of the data set, and whom new files of the shared volume belong to.
+SEEN = """\
+import json, os
+from pathlib import Path
+images = list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
+groups = {image.stat().st_gid for image in images}
+print(json.dumps([len(images) > 100, sorted(groups), os.getuid() != 0]))
+"""
 
 
 @pytest.fixture(scope="module")
-def lab(kubernetes: Node, kuberay: Process, make_lab: Callable[..., Lab]) -> Iterator[Lab]:
+def lab(
+    kubernetes: Node,
+    kuberay: Process,
+    make_lab: Callable[..., Lab],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Lab]:
+    """All that a stack can have."""
+    shared = tmp_path_factory.mktemp("shared")
+    os.chown(shared, -1, GROUP_OF_FILES)
+    shared.chmod(0o2775)
     with made(kubernetes) as namespace:
-        lab = make_lab(namespace)
+        lab = make_lab(
+            namespace,
+            kubernetes={"shared": {"hostPath": str(shared)}},
+            dataset={"generate": True},
+            grafana=True,
+            notebook=True,
+            tracking="mlflow",
+        )
         lab.stack.engine("up", "--yes")
         yield lab
 
@@ -79,6 +108,28 @@ def test_info_names_the_heads_pod(lab: Lab, outputs: Path) -> None:  # E4
         line for line in _run(lab, outputs, "info").splitlines() if line.startswith("head's pod")
     ]
     assert row.split()[-1] == head
+
+
+def test_all_pods_of_ray_have_the_data_set_and_its_group(lab: Lab) -> None:  # E5
+    seen = ("exec", "test-ray-head", "--container=ray-head", "--", "python3", "-c", SEEN)
+    assert json.loads(lab.kubectl(*seen)) == [True, [GROUP_OF_FILES], True]
+
+
+def test_every_page_is_reached_by_kubectl(
+    lab: Lab, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{lab.node.programs}:{os.environ['PATH']}")
+    known = json.loads(outputs.read_text())
+    place = known["kubernetes"]
+    statuses = {}
+    for service in known["services"]:
+        url = urlsplit(known[service["url"]])
+        if not url.port or service["url"] == SERVE_URL:  # nothing is served yet
+            continue
+        with forwarded(Cluster.of(place), place["services"][str(url.port)], url.port) as here:
+            asked = requests.get(f"http://{here}/", allow_redirects=False, timeout=30)
+        statuses[service["title"]] = asked.status_code
+    assert statuses == ANSWERS
 
 
 def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9, E10
