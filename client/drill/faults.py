@@ -95,9 +95,10 @@ def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) 
     """
     server = store.find(outputs)
     at = time.time()
-    with store.outage(server, outputs.object_store_endpoint):
+    with store.outage(server, outputs.object_store_endpoint) as check:
         while time.time() < at + seconds:
             look()
+            check()
             time.sleep(POLL_S)
     return InjectedFault(
         f"stopped the object store ({server.what}) for {seconds:g} s, then killed it", at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn, Protocol
@@ -114,11 +114,15 @@ def find(outputs: StackOutputs) -> Server:
 
 
 @contextmanager
-def outage(server: Server, endpoint: str) -> Iterator[None]:
+def outage(server: Server, endpoint: str) -> Iterator[Callable[[], None]]:
     """The body runs while the store does not answer; afterwards it does, whatever happened.
 
     A signal ends the body; where it would end the process (a closed terminal, `kill`), the process
     ends once the store answers. Only SIGKILL leaves the store stopped.
+
+    Yields:
+        What the body calls now and then: it ends the body after a signal that was lost on its way,
+        because Python ignores what is raised while an object is finalized.
 
     Raises:
         ClientError: it has not come back.
@@ -127,7 +131,7 @@ def outage(server: Server, endpoint: str) -> Iterator[None]:
         try:
             server.pause()
             with signals.heard():
-                yield
+                yield signals.check
         finally:  # nothing interrupts it: a signal that came before has been heard above
             server.restart()
             _wait(endpoint)
@@ -164,11 +168,15 @@ class _Signals:
         """In this body a signal raises what ends the process; the first one only."""
         self._heard = True
         try:
-            if self._came:
-                _end(self._came)
+            self.check()
             yield
         finally:
             self._heard = False
+
+    def check(self) -> None:
+        """Raises what ends the process, if a signal came."""
+        if self._came:
+            _end(self._came)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self._came:  # once is enough

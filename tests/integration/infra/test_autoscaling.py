@@ -19,6 +19,7 @@ from ray.job_submission import JobSubmissionClient
 from supervisor.xmlrpc import SupervisorTransport
 
 from client import feasibility, outputs
+from tests.killing import kill
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -213,7 +214,7 @@ def _answers(cluster: Cluster) -> bool:
 def test_destroy_ends_nodes_whose_head_is_gone(cluster: Cluster) -> None:
     cluster.submit(TASKS.format(seconds=HELD_SECONDS))
     wait_for("nodes", lambda: cluster.running() == CPUS, SECONDS)
-    os.kill(cluster.pid("ray-head"), signal.SIGKILL)
+    kill(lambda: cluster.pid("ray-head"))
     cluster.stack.engine("destroy", "--yes")
     assert not cluster.stack.folder.exists()
     left = [p for p in psutil.process_iter() if _is_raylet_of(p, cluster.stack.folder)]

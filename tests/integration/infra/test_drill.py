@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
@@ -86,13 +87,15 @@ def test_a_run_ends_as_if_nothing_had_happened(
     go: Path,
     alerts: Webhook,
     wait_for: Callable[..., Any],
+    started_below: Callable[[Path], list[psutil.Process]],
     request: pytest.FixtureRequest,
 ) -> None:
     run = f"drilled-{request.node.callspec.id}"
     held(run)
     options = ("--script", SCRIPT, "--yes", "--json")
     if arguments[0] == "store-loss":
-        _end_by_a_signal(train("drill", "store-loss", run, "--seconds", "600", *options), stack)
+        drill = train("drill", "store-loss", run, "--seconds", "600", *options)
+        _end_by_a_signal(drill, stack, started_below)
     process = train("drill", *arguments[:1], run, *arguments[1:], *options)
     said = []
     assert process.stderr is not None
@@ -126,7 +129,11 @@ def test_a_run_ends_as_if_nothing_had_happened(
         assert names == {"RayWorkerProcessLost"}
 
 
-def _end_by_a_signal(process: subprocess.Popen[str], stack: Any) -> None:
+def _end_by_a_signal(
+    process: subprocess.Popen[str],
+    stack: Any,
+    started_below: Callable[[Path], list[psutil.Process]],
+) -> None:
     """A closed terminal: the drill ends, and the store answers."""
     assert process.stderr is not None
     for line in process.stderr:
@@ -135,7 +142,12 @@ def _end_by_a_signal(process: subprocess.Popen[str], stack: Any) -> None:
     endpoint = stack.outputs()["objectStoreEndpoint"]
     waiting.wait_for("the store to be stopped", lambda: not _answers(endpoint))
     process.send_signal(signal.SIGHUP)
-    _, said = process.communicate(timeout=90)
+    try:
+        _, said = process.communicate(timeout=90)
+    finally:
+        for each in started_below(stack.folder):  # or all tests that follow wait for it
+            if each.status() == psutil.STATUS_STOPPED:
+                each.resume()
     assert process.returncode == 128 + signal.SIGHUP, said
     assert "the object store is started again" in said
     assert _answers(endpoint)

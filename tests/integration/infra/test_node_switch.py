@@ -6,8 +6,6 @@ One machine plays the head's and two others; with real hosts see hosts/test_stac
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import sys
 import urllib.error
@@ -25,6 +23,7 @@ from infra.runtimes.folders import Mark
 from infra.runtimes.node_provider import Provider
 from infra.runtimes.process import DaemonProvider, ProgramProvider
 from infra.runtimes.supervisor import Supervisor
+from tests.killing import kill
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -173,10 +172,10 @@ def test_a_killed_switch_loses_no_node_and_starts_none_twice(  # F2
     del provider._switches[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
     pid = stack.pid(THERE)
-    os.kill(stack.pid(SWITCH), signal.SIGKILL)
+    kill(lambda: stack.pid(SWITCH))
     # Its machine refuses connections until supervisord has started it again.
     assert provider.non_terminated_nodes({}) == ["ray-head", THERE]
-    os.kill(stack.pid(SWITCH), signal.SIGKILL)
+    kill(lambda: stack.pid(SWITCH))
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
     assert stack.pid(HERE)
     with pytest.raises(NodeLaunchException):

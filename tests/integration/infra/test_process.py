@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import stat
 import subprocess
@@ -26,6 +25,7 @@ from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import ProgramError
 from infra.runtimes.supervisor import Definition, Supervisor, SupervisorError
 from tests.flocks import is_locked
+from tests.killing import kill
 
 pytestmark = pytest.mark.integration
 
@@ -111,7 +111,7 @@ def test_what_a_program_leaves_in_its_temporary_folder_goes_with_it(program: Any
     made = ProgramProvider().create(props)
     left = Path(said.read_text().strip())
     assert left.is_relative_to(Path(props["folder"]) / "web")
-    os.kill(_pid(props), signal.SIGKILL)
+    kill(lambda: _pid(props))
     assert left.is_dir()
     ProgramProvider().delete(made.id, props)
     assert not left.exists()
@@ -179,8 +179,7 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
 def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
     props = program()
     ProgramProvider().create(props)
-    first = _pid(props)
-    os.kill(first, signal.SIGKILL)
+    first = kill(lambda: _pid(props))
     wait_for(lambda: _pid(props) not in (0, first))
 
     def answers() -> bool:

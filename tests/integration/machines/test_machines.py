@@ -129,7 +129,8 @@ def test_a_machine_is_reached_by_ssh_with_the_host_key_of_its_user_data(machines
     machines.wait("i-1")
     assert machines.exec("i-1", "cat /etc/planted").stdout == "by cloud-init"
     assert machines.exec("i-1", "cat /etc/ran-as").stdout.strip() == "0"
-    assert "finished" in machines.console("i-1")
+    # The log may come a moment later than what `wait` asks for.
+    wait_for("its log", lambda: "finished" in machines.console("i-1"), BOOT_SECONDS)
 
 
 def test_no_other_host_key_is_ever_shown(machines):

@@ -239,6 +239,19 @@ def test_a_signal_ends_the_drill_once_the_store_is_started_again(  # F22
         assert f"ended by {number.name}; the object store is started" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_python_loses_ends_the_drill_a_moment_later(outage: Store) -> None:  # F22
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGHUP)  # what is raised in here goes nowhere
+
+    with pytest.raises(SystemExit), drill_store.outage(outage, "") as check:  # noqa: PT012
+        Finalized()
+        assert outage.done == ["pause"]
+        check()
+    assert outage.done == ["pause", "restart"]
+
+
 @pytest.mark.parametrize("when", ["pause", "restart"])
 def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(  # F22
     outage: Store, when: str, monkeypatch: pytest.MonkeyPatch

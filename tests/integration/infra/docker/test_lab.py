@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -21,6 +20,7 @@ from client import store
 from infra import container_limits
 from tests.integration.infra import drained, drilled
 from tests.integration.infra.docker import hunt
+from tests.killing import kill
 from tests.listening import kernel_chooses, listeners
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -437,7 +437,7 @@ def test_the_cluster_comes_back_after_its_head_was_killed(  # F27
     lab: Any, outputs: dict[str, Any], wait_for: Callable[..., Any]
 ) -> None:
     before = _alive(outputs)
-    os.kill(lab.container("ray-head").attrs["State"]["Pid"], signal.SIGKILL)
+    kill(lambda: lab.container("ray-head").attrs["State"]["Pid"])
     wait_for(lambda: len(_alive(outputs) - before) == 3, 180)
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
 
