@@ -159,9 +159,12 @@ def _fill(folder: Path, source: str | Path | None, sha256: str | None) -> None:
 def _sole_user(folder: Path) -> Iterator[None]:
     """Let nobody else fill the volume meanwhile; the lock is the folder, so it leaves no file."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)  # a stack's own, in a volume that stacks share
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise DatasetError(f"{folder}: {error.strerror}: mount a volume there") from None
+        raise DatasetError(
+            f"{error.filename}: {error.strerror}: mount a volume that user {os.getuid()} can write"
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -406,10 +406,16 @@ def test_two_at_once_do_not_mix(dataset, volume, archive, capsys):
     assert dataset.main(arguments) == 0
 
 
-def test_a_volume_that_is_not_there_is_named(dataset, tmp_path, archive, capsys):
-    folder = str(tmp_path / "none")
+def test_a_stacks_folder_in_a_volume_that_stacks_share_is_made(dataset, volume, archive):
+    folder = volume / "test" / "food11"
+    assert dataset.main(["--archive", str(archive), "--folder", str(folder)]) == 0
+    assert (folder / "Food-11").is_dir()
+
+
+def test_a_volume_that_is_not_there_is_named(dataset, archive, capsys):
+    folder = str(archive / "food11")  # below a file
     assert dataset.main(["--archive", str(archive), "--folder", folder]) == 1
-    assert f"{folder}: No such file or directory: mount a volume there" in capsys.readouterr().out
+    assert f"{folder}: Not a directory: mount a volume that user" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

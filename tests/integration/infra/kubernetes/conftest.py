@@ -90,9 +90,8 @@ class Lab:
     namespace: str
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
-        return self.node.kubectl(
-            *arguments, f"--namespace={self.namespace}", text=text, check=check
-        )
+        where = f"--namespace={self.namespace}"
+        return self.node.kubectl(where, *arguments, text=text, check=check)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))

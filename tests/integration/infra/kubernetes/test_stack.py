@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,11 +24,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
-EPOCHS = 6
+EPOCHS = 3
 GROUP_OF_FILES = 1000  # kubernetes.group
-# What each page answers to who has no password: the dashboard's page asks for a token itself.
+# What each page answers to who has no password: the dashboard's page asks for a token itself, and
+# the stand-in for Grafana has a page for its health alone.
 ANSWERS = {
-    "Grafana": 200,
+    "Grafana": 404,
     "MLflow": 401,
     "Prometheus": 302,
     "Ray dashboard": 200,
@@ -113,10 +115,7 @@ def test_a_second_up_with_a_refresh_changes_nothing(lab: Lab) -> None:
 
 def test_info_names_the_heads_pod(lab: Lab, outputs: Path) -> None:  # E4
     (head,) = lab.pods("head")
-    (row,) = [
-        line for line in _run(lab, outputs, "info").splitlines() if line.startswith("head's pod")
-    ]
-    assert row.split()[-1] == head
+    assert re.search(rf"head's pod\W+{head}\b", _run(lab, outputs, "info"))
 
 
 def test_all_pods_of_ray_have_the_data_set_and_its_group(lab: Lab) -> None:  # E5
@@ -207,10 +206,11 @@ def test_a_job_with_a_gpu_starts_a_pod_on_a_node_that_has_one(
     assert GPU_GROUP["name"] in _run(lab, outputs, "submit", "cpu_example", *arguments)
 
     def placed() -> Any:
-        return [pod for pod in lab.pods("worker").values() if pod["spec"].get("nodeName")]
+        of_group = f"ray.io/group={GPU_GROUP['name']}"
+        pods = lab.get("pods", "--selector", of_group)["items"]
+        return [pod for pod in pods if pod["spec"].get("nodeName")]
 
     (pod,) = wait_for(placed, GROW_SECONDS)
-    assert pod["metadata"]["labels"]["ray.io/group"] == GPU_GROUP["name"]
     assert pod["spec"]["nodeName"] == NAME
     (ray,) = pod["spec"]["containers"]
     assert ray["resources"]["limits"]["nvidia.com/gpu"] == "1"
