@@ -16,11 +16,17 @@ from access import key_file
 from access.ssh import Connection, NoKeyError, SshError, UnreachableError
 
 CONNECT_SECONDS = 15.0
+# Logins of this process at one machine at a time. An sshd hangs up on some that come while
+# ten have not logged in yet (MaxStartups 10:30:100), and other users log in there too.
+LOGINS_AT_ONCE = 8
 LAST_LINES = 20
 KEY_SETTING = "sshKeyFile"
 KEY_ADVICE = "name the file of a private key"
 
 T = TypeVar("T")
+
+_logins: dict[tuple[str, int], threading.BoundedSemaphore] = {}
+_logins_lock = threading.Lock()
 
 
 class CommandError(SshError):
@@ -197,10 +203,19 @@ def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
 async def _connected(connection: Connection) -> AsyncIterator[Any]:
     from access import ssh_client  # noqa: PLC0415
 
-    async with ssh_client.login_keys(connection, KEY_SETTING) as keys:
-        client = await ssh_client.connect(connection, keys, seconds=CONNECT_SECONDS)
+    # Each call has a thread and an event loop of its own, so waiting here holds nobody else up.
+    with _turn(connection):
+        async with ssh_client.login_keys(connection, KEY_SETTING) as keys:
+            client = await ssh_client.connect(connection, keys, seconds=CONNECT_SECONDS)
     async with client:
         yield client
+
+
+def _turn(connection: Connection) -> threading.BoundedSemaphore:
+    """Return what a login at a machine waits for."""
+    place = connection.host, connection.port
+    with _logins_lock:
+        return _logins.setdefault(place, threading.BoundedSemaphore(LOGINS_AT_ONCE))
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,6 +89,13 @@ def test_a_command_reads_what_it_is_given_and_its_output_comes_back(host):
     large = "x" * 5_000_000
     assert ssh.run(host, "cat", stdin=large, seconds=SECONDS) == large
     assert ssh.run(host, "true", stdin=large, seconds=SECONDS) == ""  # it need not read
+
+
+def test_many_at_once_are_all_let_in(host):
+    # Of so many logins at once a usual sshd hangs up on some.
+    with ThreadPoolExecutor(40) as pool:
+        said = pool.map(lambda _: ssh.run(host, "echo in", seconds=SECONDS), range(40))
+        assert [*said] == ["in\n"] * 40
 
 
 def test_what_a_command_reads_is_seen_by_nobody(host, tmp_path, wait_for):  # F35
