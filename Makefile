@@ -235,7 +235,7 @@ test-unit: setup
 test-all: test test-rest
 
 test-rest: setup
-	@$(MAKE) --no-print-directory --jobs 2 test-rest-one test-rest-two test-rest-three
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-rest-one test-rest-two test-rest-three
 	@$(MAKE) --no-print-directory test-rest-alone
 
 test-unit-whole:

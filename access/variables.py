@@ -1,4 +1,4 @@
-"""Environment variables by which the Ray nodes tell a job what their stack has, and one of users.
+"""Environment variables by which the Ray nodes tell a job what their stack has.
 
 training/ names them itself: it is uploaded with each job, and alone.
 """
@@ -8,5 +8,4 @@ SERVE_HOST = "TRAINYARD_SERVE_HOST"  # address that models are served at
 SERVE_PORT = "TRAINYARD_SERVE_PORT"
 SERVE_TOKEN_FILE = "TRAINYARD_SERVE_TOKEN_FILE"  # noqa: S105 - a name
 TRACKING_CREDENTIALS_FILE = "TRAINYARD_TRACKING_CREDENTIALS_FILE"  # user and password of MLflow
-FORCE = "TRAINYARD_FORCE"  # of users, for `up`: Ray is started anew though its jobs are lost
 FOOD11_FOLDER = "FOOD11_DATA_DIR"

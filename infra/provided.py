@@ -5,6 +5,9 @@ from typing import Any
 
 from pulumi import dynamic
 
+# A variable of who runs `up`: Ray is started anew though its jobs are lost.
+FORCE = "TRAINYARD_FORCE"
+
 
 def say(message: str) -> None:
     """Tell the user something from within a provider: both engines show what it prints."""

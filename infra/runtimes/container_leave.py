@@ -13,10 +13,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access.variables import FORCE
 from cluster.provider import Provider
 from infra.hosts import docker_engine
-from infra.provided import difference, say
+from infra.provided import FORCE, difference, say
 from infra.runtimes.container import explained
 
 POLL_SECONDS = 0.5

@@ -15,12 +15,11 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access.variables import FORCE
 from cluster import ray_head, ray_node
 from cluster.autoscaling import NodeProvider
 from cluster.service import Port, Service, Volume
 from infra.hosts import local
-from infra.provided import say
+from infra.provided import FORCE, say
 from infra.runtimes import ray_logs
 from infra.runtimes.mark import StackMark
 from infra.runtimes.on_host import OnHostProvider

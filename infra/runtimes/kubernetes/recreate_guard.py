@@ -15,10 +15,9 @@ from pulumi import dynamic
 
 from access import outputs
 from access.kubectl import Cluster
-from access.variables import FORCE
 from cluster import kuberay, late
 from cluster.provider import Provider
-from infra.provided import difference, say
+from infra.provided import FORCE, difference, say
 
 # Of a group of workers, what pods are not made anew for (KubeRay 1.7, upgradeStrategy Recreate).
 KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")

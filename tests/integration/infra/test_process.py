@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from access.variables import FORCE
+from infra.provided import FORCE
 from infra.runtimes.folders import FolderError, Mark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError

@@ -6,9 +6,9 @@ import copy
 import pytest
 
 from access import outputs
-from access.variables import FORCE
 from cluster import kuberay
 from infra import dashboard
+from infra.provided import FORCE
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider, made_from
 
