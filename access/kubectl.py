@@ -7,6 +7,7 @@ has a cluster has kubectl.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 START_SECONDS = 20.0
 END_SECONDS = 5.0
 LOOPBACK = "127.0.0.1"
+KUBECONFIG = "~/.kube/config"
 FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 LAST_LINES = 5
 # Becomes a program that Linux ends with the thread that started it, also when that was killed:
@@ -40,7 +42,8 @@ class Cluster:
     """A namespace of a cluster.
 
     Attributes:
-        kubeconfig: path of the file that says how it is reached.
+        kubeconfig: path of the file that says how it is reached, "" for the one that kubectl takes
+            where it is used: another person's is elsewhere.
         context: name of the context in that file.
         namespace: of the stack.
     """
@@ -59,6 +62,12 @@ class Cluster:
         )
 
     @property
+    def config_file(self) -> Path:
+        """The kubeconfig on this machine."""
+        chosen = self.kubeconfig or os.environ.get("KUBECONFIG") or KUBECONFIG
+        return Path(chosen).expanduser()
+
+    @property
     def name(self) -> str:
         """What messages call it."""
         return f"namespace {self.namespace} of context {self.context}"
@@ -66,8 +75,7 @@ class Cluster:
     @property
     def kubectl(self) -> list[str]:
         """The words with which a command for it begins."""
-        path = str(Path(self.kubeconfig).expanduser())
-        chosen = ["--kubeconfig", path, "--context", self.context]
+        chosen = ["--kubeconfig", str(self.config_file), "--context", self.context]
         return ["kubectl", *chosen, "--namespace", self.namespace]
 
 

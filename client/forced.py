@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 
 from client import outputs as contract
+from client import way
 from client.console import warn
 from client.dashboard import DashboardError
 from client.errors import ClientError
@@ -22,7 +24,9 @@ def main() -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options = parser.parse_args()
     try:
-        jobs = JobServer(contract.read(options.stack)).jobs()
+        known = contract.read(options.stack)
+        with way.tunnel(known, warn) or nullcontext() as opened:
+            jobs = JobServer(opened.outputs if opened else known).jobs()
     except (ClientError, DashboardError) as error:
         warn(f"which jobs run in stack {options.stack!r} is not known ({error})")
         names = ["whatever runs there"]

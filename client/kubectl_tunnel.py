@@ -73,7 +73,9 @@ class KubectlTunnel:
                 name = self._cluster.services.get(str(port))
                 if name is None:
                     continue
-                keeper = self._keep(name, port)
+                keeper = self._keep(name, port, service.url)
+                if keeper is None:
+                    continue
                 here = address._replace(netloc=f"{LOOPBACK}:{keeper.port}").geturl()
                 addresses[service.output] = here
                 # A notebook's token is in the query.
@@ -98,11 +100,15 @@ class KubectlTunnel:
         """Returns when the tunnel is closed: ways that are lost are tried again and again."""
         self._closing.wait()
 
-    def _keep(self, service: str, port: int) -> _Keeper:
+    def _keep(self, service: str, port: int, url: str) -> _Keeper | None:
+        """Starts kubectl; None where a page is not reached that most commands do without."""
         try:
             keeper = _Keeper(self._cluster, service, port, self._closing, self._report)
             keeper.start(port if self._same_ports else 0)
         except KubectlError as error:
+            if url != self.outputs.dashboard_url:
+                self._report(f"tunnel: {error}")
+                return None
             raise ClientError(
                 f"{error}. Does `{' '.join(self._cluster.cluster.kubectl)} get pods` show it "
                 f"running? `make up STACK={self.outputs.stack}` starts what has ended"

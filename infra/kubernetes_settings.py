@@ -1,12 +1,12 @@
 """Settings of a stack on Kubernetes; the cluster itself is looked at by the runtime."""
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from access.kubectl import KUBECONFIG
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.ray_node import NodeResources
@@ -18,7 +18,6 @@ from infra.node_settings import POD_FIELDS, NodeGroup
 from infra.reader import Reader
 
 KEY = "kubernetes"
-KUBECONFIG = "~/.kube/config"
 SHARED = ("claim", "hostPath")
 FIELDS = (
     "context",
@@ -70,7 +69,7 @@ class Kubernetes:
 
     Attributes:
         context: of the kubeconfig.
-        kubeconfig: path of that file.
+        kubeconfig: path of that file, "" for the one that kubectl takes.
         namespace: where all objects are.
         storage_class: of claims, "" for the cluster's default.
         storage_gib: size of each claim.
@@ -116,7 +115,7 @@ def read(reader: Reader) -> Kubernetes | None:
     shared = given.get("shared", {})
     return Kubernetes(
         context=given["context"],
-        kubeconfig=given.get("kubeconfig") or os.environ.get("KUBECONFIG") or KUBECONFIG,
+        kubeconfig=given.get("kubeconfig", ""),
         namespace=given.get("namespace", "default"),
         storage_class=given.get("storageClass", ""),
         storage_gib=given.get("storageGib", STORAGE_GIB),

@@ -6,7 +6,6 @@ Imported late (`cluster.late`): lightkube takes a third of a second, which other
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -29,7 +28,8 @@ MANAGER = "trainyard"  # who owns the fields that the stack sets
 TIMEOUT_SECONDS = 15.0  # of one request
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 SYSTEM = "kube-system"  # the namespace whose uid is the cluster's
-MALFORMED = (ValueError, TypeError, KeyError, AttributeError)  # a kubeconfig of another shape
+# A kubeconfig of another shape, as lightkube finds it.
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
 UNMADE = (
     *("FailedCreate", "FailedMount", "FailedAttachVolume", "ProvisioningFailed"),
     *("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),  # KubeRay's, of a RayCluster
@@ -160,8 +160,8 @@ class Api:
         events.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
         return str(events[-1].get("message", "")) if events else ""
 
-    def log(self, pod: str, container: str, *, lines: int) -> list[str]:
-        """Return the last lines of a container's log; none where it has none."""
+    def log(self, pod: str, container: str, *, lines: int | None = None) -> list[str]:
+        """Return the last lines of a container's log, or all; none where it has none."""
         try:
             found = self._client.log(
                 pod,
@@ -173,17 +173,6 @@ class Api:
             return [str(line) for line in found]
         except httpx2.HTTPError:  # it has not started, or is gone
             return []
-
-    def follow(self, pod: str, container: str) -> Iterator[str]:
-        """Yield the lines of a container's log as they come, to its end."""
-        with explained(f"the log of {pod}", self.cluster):
-            yield from self._client.log(
-                pod,
-                namespace=self.cluster.namespace,
-                container=container,
-                follow=True,
-                newlines=False,
-            )
 
     def may(self, group: str, plural: str, verb: str, subresource: str = "") -> bool:
         """Return whether the context's user may do something in the namespace."""
@@ -245,7 +234,7 @@ def open_api(cluster: Cluster) -> Api:
     Raises:
         KubernetesError: the kubeconfig cannot be used.
     """
-    path = Path(cluster.kubeconfig).expanduser()
+    path = cluster.config_file
     try:
         config = lightkube.KubeConfig.from_file(path)
         if cluster.context not in config.contexts:
@@ -262,8 +251,8 @@ def open_api(cluster: Cluster) -> Api:
         )
     except (ConfigError, yaml.YAMLError, OSError, *MALFORMED) as error:
         raise KubernetesError(
-            f"kubernetes.kubeconfig = {cluster.kubeconfig!r} cannot be used "
-            f"({_first_line(error)}): name the file that kubectl uses for this cluster"
+            f"kubernetes.kubeconfig = {str(path)!r} cannot be used ({_first_line(error)}): name "
+            "the one file that kubectl uses for this cluster"
         ) from None
     return Api(cluster, client)
 
@@ -284,6 +273,12 @@ def explained(what: str, cluster: Cluster) -> Iterator[None]:
             f"{what} in {cluster.name}: the cluster does not answer ({str(error) or repr(error)}). "
             f"`kubectl --context {cluster.context} get pods -n {cluster.namespace}` must work: "
             "look at the network, the login and the kubeconfig, then try again"
+        ) from None
+    except (OSError, ValueError) as error:  # of the program that the kubeconfig has log in
+        raise KubernetesError(
+            f"{what} in {cluster.name}: the login by {str(cluster.config_file)!r} does not work "
+            f"({_first_line(error)}): the program that it names under exec must be on PATH and "
+            "answer with a token"
         ) from None
 
 

@@ -35,6 +35,7 @@ REPLACED = ("Job",)
 # What the cluster itself writes into an object's metadata.
 BOOKKEEPING = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid")
 GROUPS = "workerGroupSpecs"
+OPERATORS = "ray.io/"  # what the names of finalizers of KubeRay's operator begin with
 # Of a group of workers, what Ray's autoscaler sets.
 AUTOSCALED = ("replicas", "scaleStrategy")
 
@@ -46,10 +47,10 @@ class ObjectProvider(Provider):
         """Ask the cluster, by a dry run, what applying it again would change."""
         if has_unknown(news) or has_unknown(olds):
             return dynamic.DiffResult(changes=True)
-        api = _api(news)
-        if olds["cluster"]["uid"] != news["cluster"]["uid"]:
+        api = opened(news)
+        if olds["cluster"]["uid"] not in (news["cluster"]["uid"], api.server):
             raise _elsewhere(olds["cluster"], news["cluster"]["context"])
-        if _identity(olds) != _identity(news):
+        if identity(olds) != identity(news):
             return dynamic.DiffResult(
                 changes=True, replaces=["manifest"], delete_before_replace=True
             )
@@ -58,24 +59,27 @@ class ObjectProvider(Provider):
             return dynamic.DiffResult(changes=True)
         kind = news["manifest"]["kind"]
         if kind in REPLACED:
-            changed = plain(olds["manifest"]) != plain(news["manifest"])
+            status = live.get("status") or {}
+            failed = status.get("failed", 0) and not status.get("succeeded", 0)
+            again = failed or plain(olds["manifest"]) != plain(news["manifest"])
             return dynamic.DiffResult(
-                changes=changed,
-                replaces=["manifest"] if changed else [],
+                changes=bool(again) or plain(olds) != plain(news),
+                replaces=["manifest"] if again else [],
                 delete_before_replace=True,
             )
-        tried = _apply(api, manifest(news), dry_run=True)
+        tried = apply(api, manifest(news), dry_run=True)
         changed = content(tried) != content(live) or bool(olds["keep"]) != bool(news["keep"])
         return dynamic.DiffResult(changes=changed or plain(olds) != plain(news))
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
-        api = _api(props)
+        api = opened(props)
         live = _mine(api, props)
+        apply(api, manifest(props))
+        # Only now: a claim that the cluster does not let this stack have is nobody's without it.
         if live is not None and KEPT_LABEL in (live["metadata"].get("labels") or {}):
-            api.merge(CLAIM, _identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
-        _apply(api, manifest(props))
-        return dynamic.CreateResult("/".join(_identity(props)), props)
+            api.merge(CLAIM, identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
+        return dynamic.CreateResult("/".join(identity(props)), props)
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Apply it, also where it is gone."""
@@ -83,12 +87,12 @@ class ObjectProvider(Provider):
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """Look whether it is there as it was applied; what was changed by hand differs."""
-        api = _api(props)
-        kind, _, name = _identity(props)
+        api = opened(props)
+        kind, _, name = identity(props)
         live = api.get(kind, name)
         if live is None or _owner(live) != props["owner"]:
             return dynamic.ReadResult("", {})
-        tried = _apply(api, manifest(props), dry_run=True)
+        tried = apply(api, manifest(props), dry_run=True)
         if content(tried) == content(live):
             return dynamic.ReadResult(id_, props)
         found = {**props, "manifest": drifted(props["manifest"], tried, live)}
@@ -101,8 +105,8 @@ class ObjectProvider(Provider):
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """End it and all that belongs to it; a claim that is to be kept is only let go of."""
-        api = _api(props)
-        kind, namespace, name = _identity(props)
+        api = opened(props)
+        kind, namespace, name = identity(props)
         live = api.get(kind, name)
         if live is None:
             return
@@ -213,7 +217,7 @@ def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
     return found
 
 
-def _apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
+def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
     """Apply a manifest; one that somebody else changes at that moment is read and applied again.
 
     Raises:
@@ -242,7 +246,7 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
     Raises:
         KubernetesError: it is somebody else's.
     """
-    kind, namespace, name = _identity(props)
+    kind, namespace, name = identity(props)
     live: Manifest | None = api.get(kind, name)
     if live is None:
         return None
@@ -253,17 +257,20 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
     if owner == props["owner"] or kept:
         return live
     whose = "is another stack's" if owner else "was not made by Trainyard"
+    kubectl = f"kubectl --context {api.cluster.context} -n {namespace}"
+    way_out = f"or remove it: {kubectl} delete {kind.lower()} {name}"
+    if kind == CLAIM and not owner:  # its results are worth more than its place
+        way_out = f"or hand it over: {kubectl} label pvc {name} {KEPT_LABEL}={stack}"
     raise _errors().KubernetesError(
         f"{kind} {name} is in namespace {namespace} already and {whose}: nothing of it was "
-        "changed. Give this stack another name or another namespace (kubernetes.namespace), or "
-        f"remove it: kubectl --context {api.cluster.context} -n {namespace} delete "
-        f"{kind.lower()} {name}"
+        "changed. Give this stack another name or another namespace (kubernetes.namespace), "
+        f"{way_out}"
     )
 
 
 def _release(api: Any, props: Mapping[str, Any]) -> None:
     """Let go of a claim: the next stack of this name takes it over."""
-    kind, namespace, name = _identity(props)
+    kind, namespace, name = identity(props)
     stack = props["manifest"]["metadata"]["labels"][STACK_LABEL]
     api.merge(
         kind,
@@ -303,6 +310,11 @@ def _stuck(api: Any, kind: str, name: str, live: Mapping[str, Any]) -> str:
     held = [each for each in live["metadata"].get("finalizers") or [] if each not in own]
     kubectl = f"kubectl --context {api.cluster.context} -n {api.cluster.namespace}"
     text = f"{kind} {name} is still there {DELETE_SECONDS:g} s after its deletion"
+    if held and not any(each.startswith(OPERATORS) for each in held):
+        return (
+            f"{text}: {', '.join(held)} holds it. What for: {kubectl} describe {kind.lower()} "
+            f"{name}; end that, and destroy again"
+        )
     if held:
         patch = json.dumps({"metadata": {"finalizers": None}})
         return (
@@ -324,7 +336,8 @@ def _pods(api: Any, live: Mapping[str, Any]) -> str:
     return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in pods)
 
 
-def _identity(props: Mapping[str, Any]) -> tuple[str, str, str]:
+def identity(props: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return kind, namespace and name of the object that properties describe."""
     found = props["manifest"]
     return (str(found["kind"]), str(props["cluster"]["namespace"]), str(found["metadata"]["name"]))
 
@@ -333,14 +346,15 @@ def _owner(live: Mapping[str, Any]) -> str | None:
     return (live["metadata"].get("annotations") or {}).get(OWNER)
 
 
-def _api(props: Mapping[str, Any]) -> Any:
+def opened(props: Mapping[str, Any]) -> Any:
     """Return the API of the cluster that an object is in.
 
     Raises:
         KubernetesError: its context leads to another one by now, where it is not.
     """
     api = _errors().open_api(Cluster.of(props["cluster"]))
-    if api.uid() != props["cluster"]["uid"]:
+    # Who may not read the cluster's identity knows it by its address.
+    if props["cluster"]["uid"] not in (api.uid(), api.server):
         raise _elsewhere(props["cluster"], props["cluster"]["context"])
     return api
 

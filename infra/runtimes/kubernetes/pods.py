@@ -54,7 +54,13 @@ def is_ending(pod: Pod) -> bool:
 
 
 def is_creating(pod: Pod) -> bool:
-    """Return whether a pod's images are being pulled or its volumes attached."""
+    """Return whether a pod's images are being pulled or its volumes attached.
+
+    While a program of its start runs, such as KubeRay's wait for the head, nothing is.
+    """
+    starting = pod["status"].get("initContainerStatuses") or []
+    if any("running" in (status.get("state") or {}) for status in starting):
+        return False
     return any(
         _waiting(status).get("reason") in CREATING
         for _, status in _statuses(pod)

@@ -127,8 +127,8 @@ def _has(schema: dict[str, Any], path: Iterable[str]) -> bool:
 
 def _rights(api: Api) -> Iterator[str]:
     asked = [(group, plural, verb, "") for group, _, plural in KINDS.values() for verb in VERBS]
-    asked += [("", "pods", "list", ""), ("", "pods", "get", "log")]
-    asked += [("", "pods", "create", "portforward")]
+    asked += [("", "pods", "list", ""), ("", "pods", "get", ""), ("", "pods", "get", "log")]
+    asked += [("", "pods", "create", "portforward"), ("", "events", "list", "")]
     with ThreadPoolExecutor(PARALLEL) as pool:
         allowed = list(pool.map(lambda each: api.may(*each), asked))
     refused: dict[str, list[str]] = {}

@@ -23,6 +23,8 @@ from infra.runtimes.kubernetes.pods import Pod, Trouble
 
 POLL_SECONDS = 0.5
 LOG_LINES = 20
+# Within which pods that are as they were before a change may go.
+GRACE_SECONDS = 10.0
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
@@ -32,7 +34,7 @@ NO_OPERATOR = Trouble(
     container="",
     text=f"is not made: KubeRay's operator has not looked at the RayCluster. {OPERATOR}",
 )
-HEAD = {"ray.io/node-type": "head"}  # KubeRay's label
+NODE_TYPE = "ray.io/node-type"  # KubeRay's label: head or worker
 
 
 class NotReadyError(Exception):
@@ -103,17 +105,22 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
     if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return False
     if live["kind"] == "RayCluster":
-        heads = [pod for pod in found if HEAD.items() <= (pod["metadata"]["labels"] or {}).items()]
-        workers = status.get("readyWorkerReplicas", 0) >= status.get("desiredWorkerReplicas", 0)
+        heads, workers = _of_type(found, "head"), _of_type(found, "worker")
+        # Beyond these, workers come and go as the autoscaler wishes.
+        least = sum(group.get("minReplicas", 0) for group in spec.get("workerGroupSpecs") or [])
         return (
             status.get("state") == "ready"
-            and workers
             and any(pods.is_ready(head) for head in heads)
-            and not any(pods.is_ending(pod) for pod in found)
+            and not any(pods.is_ending(head) for head in heads)
+            and sum(pods.is_ready(pod) and not pods.is_ending(pod) for pod in workers) >= least
         )
     wanted = spec.get("replicas", 1)
     counts = [status.get(key, 0) for key in ("replicas", "readyReplicas", "updatedReplicas")]
     return all(count == wanted for count in counts)
+
+
+def _of_type(found: Sequence[Pod], kind: str) -> list[Pod]:
+    return [pod for pod in found if (pod["metadata"]["labels"] or {}).get(NODE_TYPE) == kind]
 
 
 def looks_ready(props: Mapping[str, Any]) -> bool:
@@ -135,16 +142,19 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
     now = begun = time.monotonic()
     left = timeout
     told: set[tuple[str, str, str]] = set()
-    followed: set[str] = set()
+    shown: dict[str, int] = {}
+    before_it: set[str] | None = None  # pods that were there first: perhaps of what was mended
     while True:
         live = api.get(kind, name)
         if live is None:
             raise NotReadyError(f"{kind} {name} was removed meanwhile; run `up` again")
         found = api.pods(props["pods"])
+        if props["once"]:
+            _show_logs(api, name, found, shown)
         if settled(live, found):
             return
-        if props["once"]:
-            _follow(api, name, found, followed)
+        if before_it is None:
+            before_it = {pod["metadata"]["name"] for pod in found}
         known = pods.troubles(found)
         known += _refusals(api, live, found, known)
         silent = kind == "RayCluster" and not known
@@ -155,7 +165,9 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
                 told.add(trouble.key)
                 say(f"{name}: {trouble.line}")
         failed = kind == "Job" and (live.get("status") or {}).get("failed", 0)
-        if failed or any(trouble.final for trouble in known):
+        gone_by = now - begun > GRACE_SECONDS
+        final = [each for each in known if each.final and (gone_by or each.pod not in before_it)]
+        if failed or final:
             raise NotReadyError(_failure(api, name, "does not come up", known, found))
         before, now = now, time.monotonic()
         pulling = not known and any(pods.is_creating(pod) for pod in found)
@@ -191,15 +203,18 @@ def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:
     return [Trouble(pod=str(found[0]["metadata"]["name"]), container="", text=text)]
 
 
-def _follow(api: Any, name: str, found: Sequence[Pod], followed: set[str]) -> None:
-    """Show the log of a program that runs once, which is the progress that the user sees."""
+def _show_logs(api: Any, name: str, found: Sequence[Pod], shown: dict[str, int]) -> None:
+    """Show what is new in the log of a program that runs once: the progress that the user sees.
+
+    The log is read at each look: no connection that went silent can hold the wait.
+    """
     for pod in found:
         own = pod["metadata"]["name"]
-        if own not in followed and pod["status"].get("phase") == "Running":
-            followed.add(own)
-            container = pod["spec"]["containers"][0]["name"]
-            for line in api.follow(own, container):
+        if pod["status"].get("phase") != "Pending":
+            lines = api.log(own, pod["spec"]["containers"][0]["name"])
+            for line in lines[shown.get(own, 0) :]:
                 say(f"{name}: {line}")
+            shown[own] = max(len(lines), shown.get(own, 0))
 
 
 def _failure(api: Any, name: str, what: str, known: Sequence[Trouble], found: Sequence[Pod]) -> str:

@@ -1,7 +1,8 @@
 """Keeps jobs from being lost to a change that has KubeRay make all pods of Ray anew.
 
 KubeRay asks nobody. So this resource comes before all that Ray's pods are made from: its update
-names the jobs that run, and fails, unless the user said that they may be lost.
+names the jobs that run, and fails, unless the user said that they may be lost. It looks at the
+RayCluster that is there: an `up` that failed may have left another one than the settings say.
 """
 
 import base64
@@ -17,7 +18,15 @@ from access import outputs
 from access.kubectl import Cluster
 from cluster import kuberay, late
 from cluster.provider import Provider
-from infra.provided import FORCE, difference, say
+from infra.provided import FORCE, say
+from infra.runtimes.kubernetes.objects import (
+    apply,
+    has_unknown,
+    identity,
+    manifest,
+    opened,
+    plain,
+)
 
 # Of a group of workers, what pods are not made anew for (KubeRay 1.7, upgradeStrategy Recreate).
 KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
@@ -27,12 +36,15 @@ class RecreateGuardProvider(Provider):
     """The jobs of a RayCluster whose pods are about to be made anew."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare what pods are made from."""
-        return difference(olds, news, replaces=[])
+        """Compare what pods are made from with what they would be made from."""
+        if has_unknown(olds) or has_unknown(news):
+            return dynamic.DiffResult(changes=True)
+        changed = plain(olds) != plain(news)
+        return dynamic.DiffResult(changes=changed or _are_made_anew(olds, news))
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Nothing: there are no pods yet."""
-        return dynamic.CreateResult(str(props["rayCluster"]), props)
+        return dynamic.CreateResult(identity(props)[-1], props)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Look whether jobs run.
@@ -40,7 +52,7 @@ class RecreateGuardProvider(Provider):
         Raises:
             KubernetesError: jobs run, and nobody said FORCE.
         """
-        if olds["pods"] != news["pods"] and not os.environ.get(FORCE):
+        if not os.environ.get(FORCE) and _are_made_anew(olds, news):
             _check(olds)
         return dynamic.UpdateResult(news)
 
@@ -55,9 +67,8 @@ class RecreateGuard(dynamic.Resource, module="kubernetes", name="RecreateGuard")
 
         Args:
             name: of the resource.
-            props: cluster (as an Object has it), rayCluster (its name), secret (name of the Secret
-                with Ray's token), dashboard (URL, for users), pods (digest of what `made_from`
-                returns).
+            props: cluster, owner and manifest (as the Object of the RayCluster has them), secret
+                (name of the Secret with Ray's token), dashboard (URL, for users).
             opts: of the resource.
         """
         super().__init__(RecreateGuardProvider(), name, props, opts)
@@ -80,11 +91,22 @@ def _fixed(group: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "template": {**template, "spec": pod}}
 
 
+def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+    """Return whether pods that are there end by an update."""
+    if identity(olds) != identity(news):
+        return True  # they are elsewhere then
+    api = opened(news)
+    live = api.get(*identity(news)[::2])
+    if live is None:
+        return False
+    return made_from(apply(api, manifest(news), dry_run=True)) != made_from(live)
+
+
 def _check(props: Mapping[str, Any]) -> None:
     # Not at the top: an `up` that changes nothing asks nobody.
     dashboard, jobs = late.module("infra.dashboard"), late.module("infra.review.jobs")
     cluster = Cluster.of(props["cluster"])
-    head = kuberay.head_service(props["rayCluster"])
+    head = kuberay.head_service(identity(props)[-1])
     known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
     try:
         running = jobs.running(known, dashboard.Service(cluster=cluster, name=head))

@@ -20,7 +20,7 @@ from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.manifests import Manifest, Place
 from infra.runtimes.kubernetes.objects import Object
 from infra.runtimes.kubernetes.ready import Ready
-from infra.runtimes.kubernetes.recreate_guard import RecreateGuard, made_from
+from infra.runtimes.kubernetes.recreate_guard import RecreateGuard
 
 LOOPBACK = "127.0.0.1"
 OWNER_BYTES = 8
@@ -227,10 +227,10 @@ class KubernetesRuntime(pulumi.ComponentResource):
             f"{self._name}-guard",
             {
                 "cluster": self._where,
-                "rayCluster": ray_cluster["metadata"]["name"],
+                "owner": self._owner,
+                "manifest": ray_cluster,
                 "secret": secret,
                 "dashboard": dashboard,
-                "pods": _digest(made_from(ray_cluster)),
             },
             opts,
         )

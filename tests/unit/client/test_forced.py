@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +20,13 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             SimpleNamespace(submission_id=name, run=run, status=SimpleNamespace(ended=ended))
             for name, run, ended in jobs
         ]
-        monkeypatch.setattr(forced.contract, "read", lambda _: None)
-        monkeypatch.setattr(forced, "JobServer", lambda _: SimpleNamespace(jobs=lambda: found))
+        # A stack elsewhere: its addresses lead to it only through a tunnel.
+        there, here = SimpleNamespace(), SimpleNamespace()
+        tunnel = nullcontext(SimpleNamespace(outputs=here))
+        servers = {id(here): SimpleNamespace(jobs=lambda: found)}
+        monkeypatch.setattr(forced.contract, "read", lambda _: there)
+        monkeypatch.setattr(forced.way, "tunnel", lambda *_: tunnel)
+        monkeypatch.setattr(forced, "JobServer", lambda outputs: servers[id(outputs)])
         monkeypatch.setattr("sys.stdin.isatty", lambda: said is not None)
         monkeypatch.setattr("builtins.input", lambda _: said)
         monkeypatch.setattr("sys.argv", ["forced", "-s", "dev", *options])

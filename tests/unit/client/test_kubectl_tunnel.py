@@ -17,7 +17,7 @@ for last; do :; done
 there=${last#*:}
 local=${last%%:*}
 echo "$@" >> $FOLDER/calls
-[ -e $FOLDER/refuse ] && { echo 'error: no pods' >&2; exit 1; }
+[ -e $FOLDER/refuse ] || [ -e $FOLDER/refuse.$there ] && { echo 'error: no pods' >&2; exit 1; }
 echo $$ > $FOLDER/$there.pid
 echo "Forwarding from 127.0.0.1:${local:-4$there} -> $there"
 exec sleep 600
@@ -78,6 +78,16 @@ def test_a_service_that_is_not_reached_is_one_message(kubectl, away):
     (kubectl / "refuse").touch()
     with pytest.raises(ClientError, match=r"kubectl says: error: no pods.*make up STACK=dev"):
         KubectlTunnel(away.cluster, away, pytest.fail).__enter__()
+
+
+def test_a_page_that_is_down_keeps_no_command_from_the_others(kubectl, away):
+    (kubectl / "refuse.9000").touch()
+    said = []
+    with KubectlTunnel(away.cluster, away, said.append) as opened:
+        assert opened.outputs.dashboard_url == "http://127.0.0.1:48265"
+        assert [route.service for route in opened.routes] == ["Ray dashboard"]
+    assert "service lab-versitygw" in said[0]
+    assert "no pods" in said[0]
 
 
 def test_info_says_where_the_stack_is_and_how_to_find_its_head(kubectl, away):

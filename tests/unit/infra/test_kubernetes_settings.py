@@ -27,10 +27,9 @@ def _faults(settings: Settings, host: LocalHost, stack: str = "lab", **changes: 
     return str(error.value)
 
 
-def test_what_is_left_out_has_defaults(settings, host, monkeypatch):
-    monkeypatch.delenv("KUBECONFIG", raising=False)
+def test_what_is_left_out_has_defaults(settings, host):
     found = _parse(settings, host).kubernetes
-    assert (found.context, found.namespace, found.kubeconfig) == ("lab", "team", "~/.kube/config")
+    assert (found.context, found.namespace, found.kubeconfig) == ("lab", "team", "")
     assert (found.storage_gib, found.storage_class, found.cpu_share) == (20, "", 1.0)
     assert not found.shared
 

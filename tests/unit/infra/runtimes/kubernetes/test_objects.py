@@ -158,6 +158,11 @@ def test_a_job_is_replaced_the_old_one_first(fake, props):
     found = _diff(job, news)
     assert (found.replaces, found.delete_before_replace) == (["manifest"], True)
     assert not _diff(job, job).changes
+    elsewhere = job | {"cluster": job["cluster"] | {"kubeconfig": "/moved"}}
+    assert _diff(elsewhere, job).changes
+    assert not _diff(elsewhere, job).replaces
+    fake.objects["jobs", "lab-job"]["status"] = {"failed": 1}  # its archive was away
+    assert _diff(job, job).replaces == ["manifest"]
 
 
 def test_a_kept_claim_outlives_the_stack_and_the_next_one_takes_it(fake, props, capfd):
@@ -171,6 +176,33 @@ def test_a_kept_claim_outlives_the_stack_and_the_next_one_takes_it(fake, props, 
     ObjectProvider().create(claim | {"owner": "stack-2"})
     again = fake.objects["persistentvolumeclaims", "lab-data"]["metadata"]
     assert (again["labels"], again["annotations"]) == ({STACK_LABEL: "lab"}, {OWNER: "stack-2"})
+
+
+def test_a_kept_claim_that_is_refused_stays_to_be_taken(fake, props):
+    claim = _kind(props, "PersistentVolumeClaim", "lab-data") | {"keep": True}
+    ObjectProvider().create(claim)
+    ObjectProvider().delete("id", claim)
+    fake.refuse = lambda _: (422, "spec is immutable after creation")
+    with pytest.raises(KubernetesError, match="immutable"):
+        ObjectProvider().create(claim | {"owner": "stack-2"})
+    fake.refuse = lambda _: None
+    ObjectProvider().create(claim | {"owner": "stack-2"})
+
+
+def test_a_claim_of_nobody_is_handed_over_not_deleted(fake, props):
+    fake.objects["persistentvolumeclaims", "lab-data"] = {"metadata": {"name": "lab-data"}}
+    claim = _kind(props, "PersistentVolumeClaim", "lab-data") | {"keep": True}
+    with pytest.raises(KubernetesError, match=f"label pvc lab-data {KEPT_LABEL}=lab") as error:
+        ObjectProvider().create(claim)
+    assert "delete" not in str(error.value)
+
+
+def test_who_may_not_read_the_clusters_identity_and_who_may_share_a_stack(fake, props):
+    known_by_address = props["cluster"] | {"uid": "http://192.0.2.1"}
+    ObjectProvider().create({**props, "cluster": known_by_address})
+    assert _diff({**props, "cluster": known_by_address}, props).changes
+    ObjectProvider().delete("id", {**props, "cluster": known_by_address})
+    assert fake.deleted == ["lab-x"]
 
 
 def test_a_claim_that_is_not_to_be_kept_goes(fake, props):
@@ -255,6 +287,9 @@ def test_an_end_that_never_comes_says_what_holds_it(fake, props):
     with pytest.raises(KubernetesError, match=r"finalizers ray.io/gcs wait for an operator") as no:
         ObjectProvider().delete("id", ray)
     assert "patch raycluster lab-ray --type merge" in str(no.value)
+    fake.objects[RAY]["metadata"]["finalizers"] = ["kubernetes.io/pvc-protection"]
+    with pytest.raises(KubernetesError, match=r"pvc-protection holds it.*describe raycluster"):
+        ObjectProvider().delete("id", ray)
     fake.objects[RAY]["metadata"]["finalizers"] = ["foregroundDeletion"]
     fake.objects["pods", "p"] = {"metadata": {"name": "p"}, "status": {"phase": "Running"}}
     with pytest.raises(KubernetesError, match=r"Its pods: p \(Running\)"):

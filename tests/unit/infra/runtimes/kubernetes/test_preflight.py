@@ -67,7 +67,7 @@ def test_a_kubeconfig_that_cannot_be_read_is_one_message(tmp_path):
         with pytest.raises(KubernetesError, match=r"kubernetes\.kubeconfig = "):
             preflight.check(Cluster(kubeconfig=str(path), context="lab", namespace="team"))
     missing = Cluster(kubeconfig=str(tmp_path / "none"), context="lab", namespace="team")
-    with pytest.raises(KubernetesError, match="the file that kubectl uses"):
+    with pytest.raises(KubernetesError, match="the one file that kubectl uses"):
         preflight.check(missing)
 
 

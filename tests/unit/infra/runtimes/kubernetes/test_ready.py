@@ -87,6 +87,10 @@ def test_pods_that_only_need_time_have_no_trouble():
     back = pod(phase="Running", **container({"running": {}}, restarts=1, lastState=ENDED, ready=1))
     assert pods.troubles([creating, back]) == []
     assert pods.is_creating(creating)
+    # KubeRay's wait for the head: the container after it has yet to begin.
+    begun = pod(**container(waiting("PodInitializing")))
+    begun["status"]["initContainerStatuses"] = [{"name": "wait", "state": {"running": {}}}]
+    assert not pods.is_creating(begun)
     assert not pods.is_creating(back)
 
 
@@ -112,12 +116,24 @@ HEAD = pod("head", conditions=[IS_READY], labels={"ray.io/node-type": "head"})
         (_set("RayCluster", RAY), True),
         (_set("RayCluster", RAY | {"observedGeneration": 1}), False),
         (_set("RayCluster", RAY | {"state": "suspended"}), False),
-        (_set("RayCluster", RAY | {"desiredWorkerReplicas": 1}), False),
+        # What the autoscaler wishes for need not be there.
+        (_set("RayCluster", RAY | {"desiredWorkerReplicas": 1}), True),
         (_set("RayCluster", {}), False),
     ],
 )
 def test_ready_is_what_the_newest_form_of_an_object_asks_for(live, expected):
     assert ready.settled(live, [HEAD]) is expected
+
+
+def test_of_a_group_the_least_workers_are_ready_and_others_may_come_and_go():
+    live = _set("RayCluster", RAY)
+    live["spec"]["workerGroupSpecs"] = [{"groupName": "gpu", "minReplicas": 1, "maxReplicas": 4}]
+    labels = {"ray.io/node-type": "worker"}
+    one, other = (pod(name, conditions=[IS_READY], labels=labels) for name in "ab")
+    other["metadata"]["deletionTimestamp"] = "now"
+    assert not ready.settled(live, [HEAD])
+    assert not ready.settled(live, [HEAD, other])
+    assert ready.settled(live, [HEAD, one, other])
 
 
 def test_a_ray_cluster_whose_head_was_lost_is_not_ready():
@@ -140,15 +156,11 @@ class FakeApi:
     def pods(self, _labels):
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
-    def log(self, *_, lines):
+    def log(self, *_, lines=0):
         return self._log[-lines:]
 
     def warning(self, _name):
         return self._warning
-
-    def follow(self, _pod, _container):
-        yield "half of it"
-        self.live["status"]["failed"] = 1
 
 
 @pytest.fixture
@@ -171,12 +183,22 @@ def test_a_crash_ends_the_wait_with_the_last_lines_of_the_log(wait):
     crashed = pod(**container(waiting("CrashLoopBackOff"), restarts=3, lastState=ENDED))
     log = [f"line {number}" for number in range(30)]
     with pytest.raises(NotReadyError) as error:
-        wait(NOTHING, [crashed], timeout=3600, log=log)
+        wait(NOTHING, [], [crashed], timeout=3600, log=log)
     said = str(error.value).splitlines()
     assert said[0] == "lab-store does not come up"
     assert "exit code 3" in said[1]
     assert "kubectl --context lab -n team logs lab-store-0 -c store" in said[2]
     assert said[3:] == log[-20:]
+
+
+def test_a_pod_of_before_the_change_may_go_first(wait, monkeypatch):
+    crashed = pod(**container(waiting("CrashLoopBackOff"), restarts=3, lastState=ENDED))
+    placed = pod("lab-store-1", conditions=[UNPLACED])
+    with pytest.raises(NotReadyError, match="lab-store-1 is placed on no node"):
+        wait(NOTHING, [crashed], [crashed], [placed])
+    monkeypatch.setattr(ready, "GRACE_SECONDS", 0)
+    with pytest.raises(NotReadyError, match="does not come up"):
+        wait(NOTHING, [crashed], timeout=3600)
 
 
 def test_a_reason_is_shown_once_while_it_waits(wait, capfd):
@@ -217,8 +239,8 @@ def test_a_program_that_runs_once_shows_its_log_and_fails_at_once(wait, capfd):
     failed["spec"]["restartPolicy"] = "Never"
     live = _set("Job", {})
     with pytest.raises(NotReadyError, match="exit code 3"):
-        wait(live, [runs], [failed], once=True, timeout=3600)
-    assert "lab-store: half of it" in capfd.readouterr().err
+        wait(live, [], [runs], [runs], [failed], once=True, timeout=0.3, log=["half of it"])
+    assert capfd.readouterr().err.count("lab-store: half of it") == 1
 
 
 def test_ctrl_c_ends_a_wait(wait):

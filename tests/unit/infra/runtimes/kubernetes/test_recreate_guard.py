@@ -10,6 +10,7 @@ from cluster import kuberay
 from infra import dashboard
 from infra.provided import FORCE
 from infra.runtimes.kubernetes.api import KubernetesError
+from infra.runtimes.kubernetes.objects import STACK_LABEL, ObjectProvider
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider, made_from
 
 TOKEN = "token-of-the-pods"
@@ -32,16 +33,21 @@ def olds(cluster):
     where = {"kubeconfig": cluster.kubeconfig, "context": "lab", "namespace": "team"}
     return {
         "cluster": where | {"uid": "cluster-1"},
-        "rayCluster": "lab-ray",
+        "owner": "stack-1",
+        "manifest": {
+            "kind": "RayCluster",
+            "metadata": {"name": "lab-ray", "labels": {STACK_LABEL: "lab"}},
+            **CLUSTER,
+        },
         "secret": "lab-ray-token",
         "dashboard": "http://127.0.0.1:8265",
-        "pods": "one",
     }
 
 
 @pytest.fixture
-def asked(fake, monkeypatch):
-    """What the dashboard was asked with; it answers with JOBS."""
+def asked(fake, olds, monkeypatch):
+    """What the dashboard of a cluster that is there was asked with; it answers with JOBS."""
+    ObjectProvider().create({**olds, "secrets": {}, "keep": False})
     monkeypatch.delenv(FORCE, raising=False)
     data = {kuberay.TOKEN_KEY: base64.b64encode(TOKEN.encode()).decode()}
     fake.objects["secrets", "lab-ray-token"] = {"metadata": {"name": "lab-ray-token"}, "data": data}
@@ -59,9 +65,16 @@ def _update(olds, **changes):
     return RecreateGuardProvider().update("lab-ray", olds, olds | changes)
 
 
+def _other(olds):
+    """Another image of the head, as a change of `_update`."""
+    found = copy.deepcopy(olds["manifest"])
+    found["spec"]["headGroupSpec"]["template"]["spec"]["containers"] = [{"image": "new"}]
+    return {"manifest": found}
+
+
 def test_jobs_that_would_be_lost_are_named(olds, asked):
     with pytest.raises(KubernetesError, match=r"lost: raysubmit_1 \(night\)\. Wait") as error:
-        _update(olds, pods="other")
+        _update(olds, **_other(olds))
     assert "raysubmit_2" not in str(error.value)
     ((known, way, _),) = asked
     assert known == {outputs.DASHBOARD_URL: olds["dashboard"], outputs.RAY_TOKEN: TOKEN}
@@ -70,7 +83,7 @@ def test_jobs_that_would_be_lost_are_named(olds, asked):
 
 def test_who_forces_it_is_not_asked(olds, asked, monkeypatch):
     monkeypatch.setenv(FORCE, "1")
-    assert _update(olds, pods="other").outs["pods"] == "other"
+    assert _update(olds, **_other(olds)).outs["manifest"] == _other(olds)["manifest"]
     assert asked == []
 
 
@@ -84,8 +97,32 @@ def test_a_cluster_that_does_not_answer_is_mended_and_that_is_said(olds, asked, 
         raise dashboard.AskError("no head")
 
     monkeypatch.setattr(dashboard, "ask", ask)
-    _update(olds, pods="other")
+    _update(olds, **_other(olds))
     assert "which jobs run is not known" in capfd.readouterr().err
+
+
+def test_pods_of_an_older_form_than_the_state_says_are_guarded_too(olds, asked, fake):
+    news = olds | _other(olds)  # an `up` before passed the guard, and failed before the RayCluster
+    provider = RecreateGuardProvider()
+    assert provider.diff("lab-ray", news, news).changes
+    with pytest.raises(KubernetesError, match="these jobs would be lost"):
+        provider.update("lab-ray", news, news)
+    assert not provider.diff("lab-ray", olds, olds).changes
+    fake.objects["rayclusters", "lab-ray"]["spec"]["headGroupSpec"]["template"] = {}  # by hand
+    assert provider.diff("lab-ray", olds, olds).changes
+    with pytest.raises(KubernetesError, match="these jobs would be lost"):
+        provider.update("lab-ray", olds, olds)
+
+
+def test_a_stack_that_moves_to_another_namespace_is_guarded(olds, asked):
+    with pytest.raises(KubernetesError, match="these jobs would be lost"):
+        _update(olds, cluster=olds["cluster"] | {"namespace": "other"})
+
+
+def test_a_cluster_that_is_gone_has_no_jobs(olds, asked, fake):
+    del fake.objects["rayclusters", "lab-ray"]
+    _update(olds, **_other(olds))
+    assert asked == []
 
 
 @pytest.mark.parametrize(
