@@ -25,6 +25,8 @@ PROVIDER_FILE = "node_provider.py"  # ray_start.py puts it where the autoscaler 
 # No name of a group begins so.
 HEAD_TYPE, WORKER_TYPE = "_head", "_worker"
 UPDATE_SECONDS = 1  # between two looks of the autoscaler; Ray's default is 5
+# A node that is yet to come stays wished for so long though no job waits; else it is an hour.
+PENDING_SECONDS = 60
 # How many nodes may start at once beside those that are there: as many as there are.
 UPSCALING_SPEED = 1000
 # Keys that Ray's loader asks for, and that mean something only where it starts machines itself.
@@ -91,6 +93,7 @@ def head_environment() -> dict[str, pulumi.Input[str]]:
     return {
         "RAY_enable_autoscaler_v2": "1",
         "AUTOSCALER_UPDATE_INTERVAL_S": str(UPDATE_SECONDS),
+        "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S": str(PENDING_SECONDS),
         **node_environment(ray_node.HEAD, HEAD_TYPE),
     }
 

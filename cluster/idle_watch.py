@@ -8,7 +8,7 @@ the machines until their deadline, for a run costs more than some hours of a mac
 
 The machines' timers ask `GET /verdict` (infra/hosts/guest/trainyard_ttl.py), `train info` too;
 `POST /keep` puts the end off. Both need the token. The head's machine ends after the others, which
-ask it. Once it is said that the machines end, it stays said.
+ask it. Once it is said that the machines end, it stays said while they end.
 
 This module is a file of a service, and needs nothing beside it but replicate.py, boto3 and psutil.
 """
@@ -47,6 +47,8 @@ except ImportError:  # beside it, where the service runs
 
 LOOK_SECONDS = 15.0
 BLIND_SECONDS = 120.0  # without a look: what happened meanwhile is not known
+# The machines could not be ended, and somebody works on them again: it is said no more.
+REVIVED_SECONDS = 600.0
 HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
 REQUEST_SECONDS = 10.0
 BODY_BYTES = 1000
@@ -102,7 +104,8 @@ def decide(before: State, active: Sequence[str], now: float, rules: Rules) -> St
         rules: what is set.
     """
     if before.ending:
-        return before
+        revived = active and now - before.ending > REVIVED_SECONDS
+        return State(looked=now, active=tuple(active)) if revived else before
     looked = replace(before, looked=now, active=tuple(active))
     if active:
         return replace(looked, idle_since=0.0)

@@ -27,7 +27,7 @@ from typing import Any
 from access import outputs
 from access.ssh import Connection, SshError
 from cluster.ssh import CommandError, run
-from infra.wishes import VARIABLE
+from infra.wishes import AS_IT_IS, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS = 5.0
@@ -38,6 +38,15 @@ LAST_LINES = 12
 # Files of infra/runtimes/wish_provider.py, which imports all of Ray.
 WANTED, THERE = "wanted.json", "there.json"
 LOCKED = "locked by"  # says each engine of a stack that another operation holds
+# Asks, on the head's machine, who knows whether the cluster is idle (cluster/idle_watch.py).
+ASK = """\
+import json, sys, urllib.request
+asked = json.load(sys.stdin)
+head = {"Authorization": "Bearer " + asked["token"]}
+open_ = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+with open_(urllib.request.Request(asked["url"] + "/verdict", headers=head), timeout=20) as answer:
+    print(json.dumps(json.load(answer)["end"]))
+"""
 
 
 class ScaleError(Exception):
@@ -57,12 +66,15 @@ class Group:
         there: names of those that the last `up` declared.
         folder: with the files of the wish, on the head's machine.
         way: to that machine.
+        idle: `url` and `token` of who says that the machines end since the cluster is idle; None
+            where nobody does.
     """
 
     prices: Mapping[str, float]
     there: frozenset[str]
     folder: str
     way: Connection
+    idle: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, known: Mapping[str, Any], stack: str) -> "Group":
@@ -84,6 +96,9 @@ class Group:
             there=frozenset(node["name"] for node in nodes if node["there"]),
             folder=known[outputs.WISHES],
             way=Connection.of(known[outputs.SSH]),
+            idle={"url": url, "token": known[outputs.IDLE_END_TOKEN]}
+            if (url := known.get(outputs.IDLE_END_URL))
+            else None,
         )
 
     def wish(self) -> list[str]:
@@ -99,7 +114,7 @@ class Group:
             raise UnreadableError("the head has not written down yet what it wishes") from None
         except SshError as error:
             raise UnreadableError(str(error)) from None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):  # jobs may write it
             raise UnreadableError(f"{WANTED} on {self.way.name} holds no wish") from None
         if unknown := sorted({*wished} - {*self.prices}):
             # Somebody has changed the group; the outputs are read again.
@@ -118,6 +133,21 @@ class Group:
         except SshError as error:
             raise UnreadableError(str(error)) from None
 
+    def check_lives(self) -> None:
+        """Look whether the cluster ends itself: what is launched then would outlive it.
+
+        Raises:
+            UnreadableError: it does.
+        """
+        if self.idle is None:
+            return
+        try:
+            said = self._run(f"python3 -c {shlex.quote(ASK)}", json.dumps(dict(self.idle)))
+        except SshError:
+            return  # the watch does not run; then nothing ends for idleness either
+        if said.strip() == "true":
+            raise UnreadableError("the cluster is idle, and its machines end themselves")
+
     def costs(self, names: Collection[str]) -> str:
         """Return how many machines these are, and their price."""
         price = sum(self.prices[name] for name in names)
@@ -127,20 +157,23 @@ class Group:
         return run(self.way, command, stdin=stdin, seconds=CALL_SECONDS)
 
 
-def steps(there: Collection[str] | None, wish: Collection[str]) -> list[list[str]]:
+def steps(
+    there: Collection[str], wish: Collection[str], *, whole: bool = True, broken: bool = False
+) -> list[list[str]]:
     """Return the machines that each `up` is to leave there, in order, until the wish is met.
 
     What ends goes first: where a launch finds no room, what is wished no more would stay, billed.
 
     Args:
-        there: machines that are there, None where an `up` did not end well.
+        there: machines that are there since the last `up` that ended well.
         wish: machines that are wished.
+        whole: whether no `up` was begun since.
+        broken: whether one failed that launched nothing: a machine of it cannot be finished, and
+            goes too.
     """
-    if there is None:
-        return [sorted(wish)]
     kept = {*there} & {*wish}
-    ways = [kept] if kept != {*there} else []
-    ways += [{*wish}] if kept != {*wish} else []
+    ways = [kept] if kept != {*there} or broken else []
+    ways += [{*wish}] if kept != {*wish} or not (whole or ways) else []
     return [sorted(way) for way in ways]
 
 
@@ -156,6 +189,8 @@ class Scaler:
         self._folder, self._stack = folder, stack
         self._group: Group | None = None
         self._whole = False  # whether the last `up` ended well
+        self._broken = False  # whether not even one that launched nothing did
+        self._told: frozenset[str] | None = None  # machines that Ray was told of
         self._said = ""
         self._stopping = threading.Event()
         self._child: subprocess.Popen[str] | None = None
@@ -199,10 +234,12 @@ class Scaler:
 
     def _meet(self, group: Group) -> bool:
         wish = group.wish()
-        for target in steps(group.there if self._whole else None, wish):
+        for target in steps(group.there, wish, whole=self._whole, broken=self._broken):
             launched, ended = {*target} - group.there, group.there - {*target}
+            if launched:
+                group.check_lives()
             if launched or ended:
-                group.tell(group.there | launched)
+                self._tell(group, group.there | launched)
                 parts = [f"launching {', '.join(sorted(launched))}"] if launched else []
                 parts += [f"ending {', '.join(sorted(ended))}"] if ended else []
                 self._say(f"{' and '.join(parts)}: then {group.costs(target)}")
@@ -212,10 +249,17 @@ class Scaler:
             if not self._up(target):
                 return False
             group = self._group = Group.of(self._outputs(), self._stack)
-            group.tell(group.there)
-            self._whole = True
+            self._tell(group, group.there)
+            self._whole, self._broken = True, False
+        # What could not be launched is free again.
+        self._tell(group, group.there)
         self._say(f"as wished: {group.costs(group.there)}")
         return True
+
+    def _tell(self, group: Group, there: frozenset[str]) -> None:
+        if there != self._told:
+            group.tell(there)
+            self._told = there
 
     def _up(self, target: Sequence[str]) -> bool:
         """Run `up`; what one machine lacks keeps no other from being finished."""
@@ -225,10 +269,11 @@ class Scaler:
         self._say("`up` failed:\n" + "\n".join(f"  {line}" for line in last))
         if not any(LOCKED in line for line in last):
             self._say("finishing what was launched; the rest is tried again later")
-            plain = {key: value for key, value in os.environ.items() if key != VARIABLE}
+            kept = os.environ | {VARIABLE: AS_IT_IS}
             # A machine that came too late has been ended, and is still in the state.
             commands = ("refresh", "up")
-            self._whole = all(self._engine(each, plain) is None for each in commands)
+            self._whole = all(self._engine(each, kept) is None for each in commands)
+            self._broken = not self._whole
         return False
 
     def _engine(self, command: str, environment: Mapping[str, str]) -> list[str] | None:

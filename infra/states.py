@@ -28,6 +28,7 @@ def _types(*names: str) -> set[str]:
 
 ACCOUNT = _types("Account")
 RENTED = _types("Instance")
+TIMER = _types("Deadline")
 HOLDING = _types("Instance", "SshKey", "FirewallRuleset")  # with the ids of things in an account
 
 
@@ -46,7 +47,7 @@ class Stack:
         ids: of its things in the account.
         mark: id that its things bear, "" without one.
         busy: a create was begun and not ended, so an instance may be missing from the state.
-        expires: when the last of its instances has lived its time, None for never.
+        expires: when the last of its instances ends itself, or should, None for never.
     """
 
     project: str
@@ -79,14 +80,17 @@ def read(folder: Path, place: Backend) -> list[Stack]:
     return [_stack(*found) for found in _exports(folder, place.url)]
 
 
-def machines(folder: Path, place: Backend, project: str, stack: str) -> frozenset[int]:
-    """Return the numbers of the rented machines that a stack has, or has begun to launch.
+def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int, bool]:
+    """Return the rented machines that a stack has, or has begun to launch.
 
     Args:
         folder: of the project.
         place: its backend.
         project: its name.
         stack: name of the stack, whose state need not be there yet.
+
+    Returns:
+        By number, whether the last look found the machine healthy.
 
     Raises:
         StateError: the state cannot be read.
@@ -102,7 +106,11 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> frozense
             raise StateError(f"the state {path} cannot be read ({error}); restore it") from error
     begun = [each["resource"] for each in found.get("pending_operations") or []]
     rented = [each for each in (*(found.get("resources") or []), *begun) if each["type"] in RENTED]
-    return frozenset(int(each["inputs"]["node"]) for each in rented if not each.get("delete"))
+    return {
+        int(each["inputs"]["node"]): bool(each.get("outputs", {}).get("healthy", True))
+        for each in reversed(rented)
+        if not each.get("delete")
+    }
 
 
 def _states(place: Place) -> Iterator[tuple[str, str, Any]]:
@@ -170,7 +178,7 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
     pending = deployment.get("pending_operations") or []
     resources = deployment.get("resources") or []
     ids: set[str] = set()
-    expiries = []
+    expiries, timers = [], []
     mark = ""
     for entry in resources:
         outputs = entry.get("outputs", {})
@@ -180,6 +188,8 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
         if entry["type"] in RENTED and outputs.get("ttlHours"):
             launched = datetime.fromisoformat(outputs["launchedAt"])
             expiries.append(launched + timedelta(hours=float(outputs["ttlHours"])))
+        if entry["type"] in TIMER:
+            timers.append(datetime.fromisoformat(entry["inputs"]["at"]))
     return Stack(
         project=project,
         name=name,
@@ -187,5 +197,6 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
         mark=mark,
         organization=organization,
         busy=any(each.get("type") == "creating" for each in pending),
-        expires=max(expiries, default=None),
+        # One that is yet to get its timer may be of a group, which ends with the stack.
+        expires=max(timers or expiries, default=None),
     )

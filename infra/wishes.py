@@ -2,11 +2,12 @@
 
 Ray's autoscaler on the head writes down what it wishes (infra/runtimes/wish_provider.py).
 `python -m infra.scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
-keeps what is there: it launches no machine of such a group beyond its least, and ends none.
+keeps what is there: it launches no machine of such a group beyond its least, and ends none. So does
+one with AS_IT_IS in the variable; but only a user's own makes a head anew.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pulumi
 
@@ -15,6 +16,7 @@ from cluster.ray_node import Growth
 from infra import backend, states
 
 VARIABLE = "TRAINYARD_WANTED"  # names of the workers that are wanted, with commas between them
+AS_IT_IS = "*"  # in its place: what is there already
 HEAD = 0  # number of the machine that the head is on
 
 
@@ -32,11 +34,18 @@ def wanted(numbers: range, growth: Growth) -> list[int]:
     asked = os.environ.get(VARIABLE)
     if asked is None:
         return enough(numbers, growth.least, there)
-    if HEAD not in there:
+    lost = [number for number in range(numbers.start) if not there.get(number)]
+    if HEAD not in there or lost:
+        stack = pulumi.get_stack()
+        numbers_lost = ", ".join(map(str, lost))
+        what = f"has lost machine {numbers_lost}" if HEAD in there else "is not up"
         raise pulumi.RunError(
-            f"{VARIABLE} is set, which only `python -m infra.scale` does, and stack "
-            f"{pulumi.get_stack()} is not up: it has no cluster that could grow. Unset it"
+            f"{VARIABLE} is set, which only `python -m infra.scale` does, and stack {stack} "
+            f"{what}: it has no whole cluster that could grow. You decide on new machines: look, "
+            f"then run `make up STACK={stack}`"
         )
+    if asked == AS_IT_IS:
+        return enough(numbers, growth.least, there)
     names = asked.split(",")
     return enough(numbers, growth.least, [n for n in numbers if ray_worker.service(n) in names])
 
@@ -48,7 +57,7 @@ def enough(numbers: range, least: int, wished: Iterable[int]) -> list[int]:
     return sorted([*found, *others[: max(0, least - len(found))]])
 
 
-def _there() -> frozenset[int]:
+def _there() -> Mapping[int, bool]:
     folder = backend.project_folder()
     try:
         place = backend.find(folder)

@@ -4,8 +4,9 @@ All of them are declared there, and supervisord alone knows which run. Nothing i
 whoever is killed at whatever moment, no node is lost or started twice.
 
 On the head's machine supervisord is asked itself; on another one the switch beside it
-(node_switch.py) is. A machine that does not answer is not there: its node counts as ended, and
-another one is started in its place.
+(node_switch.py) is. A machine that does not answer for a minute is not there: its node counts as
+ended, and another one is started in its place. Not sooner: Ray never takes a node that it missed
+once for the one that it was, and ends it an hour later with its jobs.
 
 This module is a file of the head, and needs nothing beside it but Ray and supervisor. Ray's
 autoscaler imports it.
@@ -34,6 +35,7 @@ HERE = ("STARTING", "RUNNING", "BACKOFF", "STOPPING")  # states of a program tha
 ANSWER_SECONDS = 3.0  # for the answer of a switch
 RESTART_SECONDS = 5.0  # of a switch that was killed: until then its machine refuses connections
 SILENT_SECONDS = 15.0  # until a machine that did not answer is asked again: each try takes time
+KNOWN_SECONDS = 60.0  # for which the state of a machine that does not answer is the last one
 ANSWER_BYTES = 1024
 ASKED_AT_ONCE = 32
 
@@ -49,8 +51,15 @@ class Switch:
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url, token
         self._silent_until = 0.0
+        self._last, self._answered = "", 0.0
         # A proxy of the user's is none for the machines of the stack.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def state(self) -> str:
+        """Return the node's state; "" if the machine has not answered for a minute."""
+        if state := self.ask("GET", "state"):
+            return state
+        return self._last if time.monotonic() - self._answered < KNOWN_SECONDS else ""
 
     def ask(self, method: str, action: str) -> str:
         """Return the node's state after an action; "" if the machine does not answer."""
@@ -61,7 +70,9 @@ class Switch:
         while time.monotonic() >= self._silent_until:
             try:
                 with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
-                    return str(json.loads(answer.read(ANSWER_BYTES))["state"])
+                    self._last = str(json.loads(answer.read(ANSWER_BYTES))["state"])
+                    self._answered = time.monotonic()
+                    return self._last
             except (OSError, http.client.HTTPException, LookupError, ValueError) as error:
                 refused = isinstance(error, urllib.error.URLError) and isinstance(
                     error.reason, ConnectionRefusedError
@@ -70,6 +81,8 @@ class Switch:
                     time.sleep(0.2)
                 else:
                     self._silent_until = time.monotonic() + SILENT_SECONDS
+        if method == "POST":
+            self._last = ""  # whether it was done is not known
         return ""
 
 
@@ -175,15 +188,12 @@ class Provider(NodeProvider):
 
     def _state(self, name: str) -> str | None:
         if name in self._switches:
-            return self._switches[name].ask("GET", "state")
+            return self._switches[name].state()
         return self._local().get(name)
 
     def _states(self) -> dict[str, str]:
         """Return the states of all nodes whose machines answer."""
-        asked = {
-            name: self._asking.submit(switch.ask, "GET", "state")
-            for name, switch in self._switches.items()
-        }
+        asked = {name: self._asking.submit(switch.state) for name, switch in self._switches.items()}
         found = {name: answer.result() for name, answer in asked.items()}
         return self._local() | {name: state for name, state in found.items() if state}
 

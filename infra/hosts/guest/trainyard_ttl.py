@@ -36,16 +36,22 @@ def main() -> int:
     left = settings["deadline"] - time.time()
     if left <= 0:
         return end(settings, "the time of this machine is over")
-    if ENDING.exists() or is_over(settings.get("idle")):
+    over = is_over(settings.get("idle"))
+    if over or (over is None and ENDING.exists()):
         ENDING.touch()
         return end(settings, "the cluster is idle")
+    if over is False:
+        ENDING.unlink(missing_ok=True)  # it could not be ended, and somebody works again
     return warn(left / 60)
 
 
-def is_over(idle: "dict[str, Any] | None") -> bool:
-    """Ask whether the cluster is idle for long enough; say so some minutes before."""
+def is_over(idle: "dict[str, Any] | None") -> "bool | None":
+    """Ask whether the cluster is idle for long enough; say so some minutes before.
+
+    None stands for no answer.
+    """
     if not idle:
-        return False
+        return None
     try:
         request = urllib.request.Request(  # noqa: S310 (written by the stack)
             idle["url"], headers={"Authorization": f"Bearer {idle['token']}"}
@@ -55,7 +61,7 @@ def is_over(idle: "dict[str, Any] | None") -> bool:
             found = json.load(answer)
         over, ends_in = found["end_head" if idle["last"] else "end"], found["ends_in"]
     except (OSError, ValueError, LookupError, TypeError):
-        return False  # what cannot be read counts as active
+        return None
     if ends_in is None or ends_in > IDLE_WARN_SECONDS:
         IDLE_WARNED.unlink(missing_ok=True)
     elif not IDLE_WARNED.exists():

@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 
 from cluster import idle_watch
-from cluster.idle_watch import HEAD_SECONDS, Ray, Rules, State, Watch, decide, keep, verdict
+from cluster.idle_watch import (
+    HEAD_SECONDS,
+    REVIVED_SECONDS,
+    Ray,
+    Rules,
+    State,
+    Watch,
+    decide,
+    keep,
+    verdict,
+)
 from cluster.replicate import Folder
 
 RULES = Rules(idle_seconds=600, deadline=100_000)
@@ -45,6 +55,10 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
     assert verdict(ended, 1615 + HEAD_SECONDS, RULES)["end_head"] is True
     # Some have ended by then: it stays said.
     assert looks(ended, (1700, BUSY)).ending == 1615
+    # Their timers' key was revoked, say, and somebody works there the next morning.
+    later = 1616 + REVIVED_SECONDS
+    assert looks(ended, (later, ())).ending == 1615
+    assert looks(ended, (later, BUSY)).ends_at(RULES) == 0
 
 
 def test_whatever_is_found_begins_the_time_anew() -> None:

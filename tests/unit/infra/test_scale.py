@@ -18,7 +18,7 @@ from access.ssh import UnreachableError
 from cluster.ssh import CommandError
 from infra import scale
 from infra.scale import Scaler, steps
-from infra.wishes import VARIABLE
+from infra.wishes import AS_IT_IS, VARIABLE
 from tests.waiting import wait_for
 
 SSH = {"host": "192.0.2.7", "port": 22, "user": "trainyard", "hostKey": "k", "privateKey": "p"}
@@ -26,21 +26,27 @@ A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"
 
 
 @pytest.mark.parametrize(
-    ("there", "wish", "ways"),
+    ("there", "wish", "left", "ways"),
     [
-        ([], [], []),
-        ([A], [A], []),
-        ([], [A, B], [[A, B]]),
-        ([A, B], [B], [[B]]),
-        ([A, B], [B, C], [[B], [B, C]]),  # B's neighbour makes room before C is launched
-        (None, [A], [[A]]),  # what an interrupted `up` left is looked after, whatever is wished
-        (None, [], [[]]),
+        ([], [], {}, []),
+        ([A], [A], {}, []),
+        ([], [A, B], {}, [[A, B]]),
+        ([A, B], [B], {}, [[B]]),
+        ([A, B], [B, C], {}, [[B], [B, C]]),  # B's neighbour makes room before C is launched
+        # What an interrupted `up` left is looked after, whatever is wished.
+        ([], [A], {"whole": False}, [[A]]),
+        ([], [], {"whole": False}, [[]]),
+        ([A], [B], {"whole": False}, [[], [B]]),
+        # What cannot be finished goes first, and keeps no other that is wished no more.
+        ([A], [B], {"whole": False, "broken": True}, [[], [B]]),
+        ([], [A], {"whole": False, "broken": True}, [[], [A]]),
+        ([A], [A], {"whole": False, "broken": True}, [[A]]),
     ],
 )
 def test_what_ends_goes_before_what_is_launched(
-    there: list[str] | None, wish: list[str], ways: list[list[str]]
+    there: list[str], wish: list[str], left: dict[str, bool], ways: list[list[str]]
 ) -> None:
-    assert steps(there, wish) == ways
+    assert steps(there, wish, **left) == ways
 
 
 class Stack:
@@ -53,7 +59,8 @@ class Stack:
         self.known: dict[str, Any] = {}
         self.told: list[list[str]] = []
         self.ups: list[list[str] | None] = []
-        self.failing: list[list[str]] = []  # last lines of the next `up`s
+        self.failing: list[list[str] | None] = []  # last lines of the next `up`s; None: it works
+        self.ends: bool | None = None  # None: nobody watches whether it is idle
         monkeypatch.setattr(scale, "run", self._ask)
         monkeypatch.setattr(Scaler, "_engine", lambda _, command, env: self._up(command, env))
         monkeypatch.setattr(Scaler, "_outputs", lambda _: self.known)
@@ -66,6 +73,9 @@ class Stack:
             raise self.wish
         if command == "cat /var/tmp/ty/wishes/wanted.json":
             return self.wish if isinstance(self.wish, str) else json.dumps(self.wish)
+        if command.startswith("python3 -c"):
+            assert json.loads(stdin) == {"url": "http://127.0.0.1:8300", "token": "i"}
+            return json.dumps(self.ends)
         self.told.append(json.loads(stdin))
         return ""
 
@@ -74,17 +84,20 @@ class Stack:
             self.refreshed += 1
             return None
         asked = environment.get(VARIABLE)
-        names = None if asked is None else [name for name in asked.split(",") if name]
+        assert asked is not None  # a user's own `up` may make a head anew
+        names = None if asked == AS_IT_IS else [name for name in asked.split(",") if name]
         self.ups.append(names)
-        if self.failing:
-            return self.failing.pop(0)
+        if self.failing and (said := self.failing.pop(0)):
+            return said
         self.there = self.there if names is None else names
         self.up()
         return None
 
     def up(self) -> None:
         head = {"name": "ray-head", "onDemand": False}
+        idle = {"idleEndUrl": "http://127.0.0.1:8300", "idleEndToken": "i"}
         self.known = {
+            **(idle if self.ends is not None else {}),
             "wishes": "/var/tmp/ty/wishes",
             "ssh": SSH,
             "nodes": [
@@ -117,7 +130,7 @@ def test_a_wish_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) ->
     assert stack.scaler.meet()
     assert stack.ups[2:] == [[B], [B, C]]
     # Ray hears of what is launched before it is, and of what has ended once it has.
-    assert stack.told == [[], [A, B], [A, B], [A, B], [B], [B, C], [B, C]]
+    assert stack.told == [[], [A, B], [B], [B, C]]
 
 
 def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) -> None:
@@ -126,20 +139,60 @@ def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) ->
     stack.failing = [["error: not enough capacity"]]
     assert not stack.scaler.meet()
     assert stack.refreshed == 1  # a machine that came too late is ended, and in the state
-    assert stack.ups[1:] == [[A, B], None]  # a plain `up` launches nothing
+    assert stack.ups[1:] == [[A, B], None]  # as it is: that launches nothing
     assert stack.scaler.meet()
     assert stack.ups[3:] == [[A, B]]
+
+
+def test_what_could_not_be_launched_is_free_again_once_nobody_waits_for_it(stack: Stack) -> None:
+    assert stack.scaler.meet()
+    stack.wish = [A]
+    stack.failing = [["error: not enough capacity"]]
+    assert not stack.scaler.meet()
+    assert stack.told[-1] == [A]
+    stack.wish = []  # Ray gives up after an hour
+    assert stack.scaler.meet()
+    assert stack.told[-1] == []
+
+
+def test_a_machine_that_cannot_be_finished_keeps_no_idle_one(stack: Stack) -> None:
+    stack.there = [A]
+    stack.up()
+    stack.wish = [A]
+    assert stack.scaler.meet()
+    stack.wish = [A, B]
+    stack.failing = [["error: B has no GPU"], ["error: B has no GPU"]]
+    assert not stack.scaler.meet()
+    stack.wish = [B]
+    stack.failing = []
+    assert stack.scaler.meet()
+    assert stack.ups == [[A], [A, B], None, [], [B]]
+
+
+def test_nothing_is_launched_into_a_cluster_that_ends_itself(
+    stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack.ends = False
+    stack.up()
+    assert stack.scaler.meet()
+    stack.wish, stack.ends = [A], True
+    assert not stack.scaler.meet()
+    assert stack.ups == [[]]
+    assert "its machines end themselves" in capsys.readouterr().out
+    stack.ends = False
+    assert stack.scaler.meet()
+    assert stack.ups == [[], [A]]
 
 
 def test_where_there_is_no_room_what_is_wished_no_more_goes_all_the_same(stack: Stack) -> None:
     stack.there = [A]
     stack.up()
     stack.wish = [B]
-    stack.failing = [["error: not enough capacity"]]
+    stack.failing = [None, ["error: not enough capacity"]]
     assert not stack.scaler.meet()
-    assert stack.there == [A]
+    assert stack.there == []
     assert stack.scaler.meet()
-    assert stack.ups == [[B], None, [], [B]]
+    assert stack.ups == [[], [B], None, [B]]
 
 
 def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> None:
@@ -156,6 +209,7 @@ def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> Non
         (CommandError("cat: no such file"), "the head has not written down yet"),
         ("{", "holds no wish"),
         ("7", "holds no wish"),
+        ("[" * 100_000, "holds no wish"),
         (["ray-worker-77"], "ray-worker-77: of no group that the outputs name"),
     ],
 )

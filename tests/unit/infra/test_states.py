@@ -71,6 +71,16 @@ EXPECTED = Stack(
 )
 
 
+def test_a_stack_expires_when_its_timers_end_its_instances(project):
+    place = project.parent / "home"
+    timer = {"type": "pulumi-python:dynamic/lambda:Deadline", "id": "i-1"}
+    timer["inputs"] = {"at": "2026-11-01T18:00:00+00:00"}
+    # The other one was launched later, for a group that grows, and has no timer yet.
+    _write(place, DEPLOYMENT | {"resources": [*DEPLOYMENT["resources"], timer]})
+    (found,) = _read(project)
+    assert found.expires == datetime(2026, 11, 1, 18, tzinfo=UTC)
+
+
 @pytest.mark.parametrize("where", ["environment", "project", "login", "home"])
 def test_states_are_found_where_the_engines_look(project, monkeypatch, where):
     home, place = project.parent / "home", project.parent / "place"

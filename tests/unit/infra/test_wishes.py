@@ -95,6 +95,20 @@ def test_a_wish_brings_no_stack_up_that_is_gone(
         wanted()
 
 
+def test_what_is_there_is_kept_and_no_head_is_made_anew(
+    state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(wishes.VARIABLE, wishes.AS_IT_IS)
+    state(0, 2, begun=4)
+    assert wanted() == [2, 4]
+    state(2)  # the head has ended, and a refresh has seen it
+    with pytest.raises(pulumi.RunError, match="stack test is not up"):
+        wanted()
+    state(0, 2, outputs={"healthy": False})  # `up` would replace it, with its data
+    with pytest.raises(pulumi.RunError, match="has lost machine 0: "):
+        wanted()
+
+
 def test_a_state_that_cannot_be_read_ends_nothing(state: Any) -> None:
     state(0, 2).write_text("{")
     with pytest.raises(pulumi.RunError, match="cannot be read"):

@@ -225,6 +225,17 @@ def test_an_end_that_was_refused_is_tried_again_when_nobody_knows_any_more(machi
     assert len(api.requests) == 2
 
 
+def test_an_end_that_was_refused_is_forgotten_once_somebody_works_again(machine, api):
+    api.verdict, api.status = {"end": True, "end_head": True, "ends_in": -60}, 401
+    machine.ends_in(90, last=False)
+    assert machine.tick() == 1
+    api.verdict, api.status = {"end": False, "end_head": False, "ends_in": None}, 200
+    assert machine.tick() == 0
+    api.verdict = None
+    assert machine.tick() == 0
+    assert len(api.requests) == 1
+
+
 def test_an_idle_clusters_end_is_said_once_and_anew_after_work(machine, api):
     machine.ends_in(90, last=False)
     for ends_in, warnings in ((400, 0), (290, 1), (230, 1), (None, 1), (250, 2)):
