@@ -7,16 +7,15 @@ NODE is its address; "" for that of this machine. A drained node gets no more wo
 store a checkpoint and go on elsewhere, and the node ends once nothing runs on it. What still runs
 after SECONDS is lost: the script returns, and the node is ended.
 
-A cluster that does not answer loses nothing, and is left alone. This module is a file of every
-node, run there with the node's environment, and needs nothing beside it but Ray.
+A head at which nobody listens has no users. One that listens and does not say who uses it, a busy
+one perhaps, may have some: the script fails. This module is a file of every node, run there with
+the node's environment, and needs nothing beside it but Ray.
 """
 
-import contextlib
 import json
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +34,23 @@ def text() -> str:
 def main(arguments: list[str]) -> None:
     """Do what the command line says."""
     gcs, node, command, *seconds = arguments
-    found: list[str] = []
+    host, _, port = gcs.rpartition(":")
     try:
-        host, _, port = gcs.rpartition(":")
         socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
-        import ray  # noqa: PLC0415 - slow
+    except OSError as error:
+        sys.stderr.write(f"nobody listens at {gcs}: {error}\n")
+        print("[]")  # noqa: T201
+        return
+    import ray  # noqa: PLC0415 - slow
 
+    try:
         client = ray._raylet.GcsClient(address=gcs)  # type: ignore[attr-defined]
         if command == "drain":
             drain(client, node, float(seconds[0]))
         else:
-            found = users(client)
+            print(json.dumps(users(client)))  # noqa: T201
     except Exception as error:
-        sys.stderr.write(f"the head at {gcs} does not answer: {str(error)[:200]}\n")
-    print(json.dumps(found))  # noqa: T201
+        sys.exit(f"the head at {gcs} does not say who uses it: {str(error)[:200] or repr(error)}")
 
 
 def users(client: Any) -> list[str]:
@@ -83,20 +85,30 @@ def drain(client: Any, address: str, seconds: float) -> None:
     reason = autoscaler_pb2.DrainNodeReason.Value(  # type: ignore[attr-defined]
         "DRAIN_NODE_REASON_PREEMPTION"
     )
-    for node in list(alive(client, address)):
+    for node in alive(client, address):
         client.drain_node(node, reason, WHY, int(end * 1000))
-    while time.time() < end and any(alive(client, address)):
+    while time.time() < end:
+        try:
+            if not alive(client, address):
+                return
+        except TimeoutError:
+            continue  # a busy head; the node may well be alive
         time.sleep(POLL_SECONDS)
 
 
-def alive(client: Any, address: str) -> Iterator[str]:
-    """Yield the ids of the nodes at an address that are alive, but for a head."""
-    with contextlib.suppress(TimeoutError):
-        nodes = client.get_all_node_info(timeout=ANSWER_SECONDS)
-        for node_id, node in nodes.items():
-            here = node.node_manager_address == address and not node.is_head_node
-            if here and node.state == node.ALIVE:
-                yield node_id.hex()
+def alive(client: Any, address: str) -> list[str]:
+    """Return the ids of the nodes at an address that are alive, but for a head.
+
+    Raises:
+        TimeoutError: the head does not answer in time.
+    """
+    return [
+        node_id.hex()
+        for node_id, node in client.get_all_node_info(timeout=ANSWER_SECONDS).items()
+        if node.node_manager_address == address
+        and not node.is_head_node
+        and node.state == node.ALIVE
+    ]
 
 
 if __name__ == "__main__":

@@ -94,13 +94,23 @@ def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
 
 
 def _run(container: Any, props: dict[str, Any], *command: str) -> str:
-    """Return what the service's script says; "" where it cannot be run: there is nobody then."""
+    """Return what the service's script says; "" where it fails and nobody minds.
+
+    Raises:
+        LeaveError: it fails, and nobody said FORCE: there may be users.
+    """
     words = [PYTHON, props["script"], *props["arguments"], *command]
     code, (out, err) = container.exec_run(words, demux=True)
-    if code != 0:
-        say(f"{props['service']} is not asked who uses it: {(err or b'').decode()[-200:]}")
+    if code == 0:
+        return str((out or b"").decode())
+    why = f"{props['service']} is not asked who uses it: {(err or b'').decode().strip()[-200:]}"
+    if os.environ.get(FORCE):
+        say(why)
         return ""
-    return str((out or b"").decode())
+    raise LeaveError(
+        f"{why}. It is left as it is: run `up` again; `make up FORCE=1` asks nobody, and its jobs "
+        "may be lost"
+    )
 
 
 def _find(client: Any, name: str) -> Any:

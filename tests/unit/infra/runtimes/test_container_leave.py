@@ -94,8 +94,11 @@ def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):
     assert engine.commands == [(HEAD["container"], "users")] * 2
 
 
-def test_a_script_that_fails_is_told_and_holds_up_nothing(engine, capfd):
+def test_who_cannot_be_asked_is_left_as_it_is_unless_it_is_forced(engine, monkeypatch, capfd):
     engine.code = 1
+    with pytest.raises(LeaveError, match="is not asked who uses it: no such file"):
+        _change(HEAD)
+    monkeypatch.setenv(FORCE, "1")
     _change(HEAD)
     assert "ray-head is not asked who uses it: no such file" in capfd.readouterr().err
 
