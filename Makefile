@@ -134,7 +134,8 @@ SMOKE ?= cpu_example -- 2
 OWNER ?=
 WAIT := --yes --wait 10m
 ENGINE := $(BIN)/python -m engine
-exists = $(ENGINE) stack ls | grep -qxF
+# A command that fails ends the recipe: what could not be listed is not gone.
+exists = stacks=$$($(ENGINE) stack ls) || exit 1; printf '%s\n' "$$stacks" | grep -qxF
 
 # A runner's own disk, where the defaults lie, may be gone after the job, and the state with it.
 define ON_RUNNER
@@ -158,7 +159,7 @@ plan: setup
 	$(ON_RUNNER)
 	@rm -rf '$(OUT)' && mkdir -p '$(OUT)' && echo "$$NO_PLAN" >'$(OUT)/page.md'
 	$(if $(UNLOCK),$(ENGINE) cancel -s $(STACK))
-	$(if $(REFRESH),if $(exists) '$(STACK)'; then $(ENGINE) refresh -s $(STACK) $(WAIT); fi)
+	$(if $(REFRESH),$(exists) '$(STACK)' || exit 0; $(ENGINE) refresh -s $(STACK) $(WAIT))
 	$(ENGINE) preview -s $(STACK) --save-plan '$(OUT)/plan.json'
 	$(BIN)/python -m infra.review -s $(STACK) '$(OUT)/plan.json' $(RULES) >'$(OUT)/page.new'; \
 		refused=$$?; [ ! -s '$(OUT)/page.new' ] || cp '$(OUT)/page.new' '$(OUT)/page.md'; rm '$(OUT)/page.new'; exit $$refused
@@ -186,11 +187,12 @@ review-up: setup
 review-down: setup
 	$(ON_RUNNER)
 	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
-	if $(exists) '$(STACK)'; then $(ENGINE) destroy -s $(STACK) $(WAIT) && $(ENGINE) stack rm -s $(STACK) --yes; fi
+	$(exists) '$(STACK)' || exit 0; $(ENGINE) destroy -s $(STACK) $(WAIT) && $(ENGINE) stack rm -s $(STACK) --yes
 
 review-sweep: setup
 	$(ON_RUNNER)
-	for number in $$($(ENGINE) stack ls | $(BIN)/python -m gitops closed); do $(MAKE) review-down NUMBER=$$number || exit 1; done
+	stacks=$$($(ENGINE) stack ls) && numbers=$$(printf '%s\n' "$$stacks" | $(BIN)/python -m gitops closed) || exit 1; \
+	failed=0; for number in $$numbers; do $(MAKE) review-down NUMBER=$$number || failed=1; done; exit $$failed
 
 tunnel: setup
 	$(BIN)/train tunnel -s $(STACK)

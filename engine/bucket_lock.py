@@ -2,7 +2,8 @@
 
 The pulumi CLI writes an object of its own and looks for others; what it finds here is one. Between
 engines the store decides: of several that create the same object one succeeds (If-None-Match).
-No flock reaches another machine, so only a process of this one can be told to be dead.
+A store that takes the second one as well would have two write, so each is asked. No flock reaches
+another machine, so only a process of this one can be told to be dead.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[list[str]]:
     try:
         mine.create(content)
     except FileExistsError:
-        notes += _taken_over(mine, content)
+        # Ours where the answer was lost and the request sent again.
+        if not _holds(mine, content):
+            notes += _taken_over(mine, content)
     try:
+        _check_store(mine, content)
         for path in folder.glob("*.json"):
             if path != mine:
                 _, verdict, who = _judge(path)
@@ -44,8 +48,31 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[list[str]]:
         # One that was cancelled meanwhile may be another's by now. One that a store that is gone
         # keeps is taken over by the next operation from here.
         with suppress(OSError):
-            if mine.read_bytes() == content:
+            if _holds(mine, content):
                 mine.unlink(missing_ok=True)
+
+
+def _check_store(path: BucketPath, content: bytes) -> None:
+    """Look whether the store refuses to create what is there.
+
+    Raises:
+        EngineError: it does not.
+    """
+    try:
+        path.create(content)
+    except FileExistsError:
+        return
+    raise EngineError(
+        f"the store of {path} ignores If-None-Match, so two operations could write one state: "
+        "update the store, or keep states in a folder or another store (docs/engine.md)"
+    )
+
+
+def _holds(path: BucketPath, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except FileNotFoundError:
+        return False
 
 
 def cancel(folder: BucketPath) -> int:
@@ -79,9 +106,10 @@ def _taken_over(path: BucketPath, content: bytes) -> list[str]:
         raise lock.refused(verdict, who, path.parent.name)
     try:
         path.replace(content, tag) if tag else path.create(content)
-    except FileExistsError:  # another was quicker
-        _, verdict, who = _judge(path)
-        raise lock.refused(verdict, who, path.parent.name) from None
+    except FileExistsError:  # another was quicker, or our own request was sent again
+        if not _holds(path, content):
+            _, verdict, who = _judge(path)
+            raise lock.refused(verdict, who, path.parent.name) from None
     return [f"the lock of {who} was removed: that process is dead"] if tag else []
 
 

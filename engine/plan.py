@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -149,6 +150,12 @@ def _sources(folder: Path) -> dict[str, str]:
     try:
         commit, tree = git("rev-parse", "HEAD", "HEAD^{tree}").decode().split()
         changes = git("diff", "HEAD")
+        # Modules that are not added yet run as well as others.
+        new = git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
+        for name in new.split(b"\0"):
+            if name:
+                content = (folder / os.fsdecode(name)).read_bytes()
+                changes += name + b"\0" + _digest(content).encode()
     except (OSError, subprocess.CalledProcessError) as error:
         why = getattr(error, "stderr", None) or str(error).encode()
         raise EngineError(

@@ -29,7 +29,8 @@ def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
         GitError: git does not know the base.
     """
     done = subprocess.run(
-        ["git", "diff", "--name-only", "-z", f"{base}...HEAD"],
+        # Of what is moved both names count.
+        ["git", "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD"],
         cwd=folder,
         capture_output=True,
         text=True,

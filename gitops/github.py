@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 API, TOKEN, REPOSITORY = "GITHUB_API_URL", "GITHUB_TOKEN", "GITHUB_REPOSITORY"
-AUTHOR = "github-actions[bot]"  # of what a workflow writes with its own token
+AUTHOR = "GITHUB_LOGIN"  # who writes with the token, where that is not
+WORKFLOW = "github-actions[bot]"  # a workflow with its own
 PAGE_ITEMS = 100  # GitHub's most
 TIMEOUT_SECONDS = 30
 LONGEST = 65_000  # characters of a comment or an issue; GitHub takes 65,536
@@ -37,6 +38,7 @@ class GitHub:
                 f"{', '.join(missing)} not set: run this in a workflow, with "
                 "GITHUB_TOKEN: ${{ github.token }} in the step's env"
             )
+        self._author = environment.get(AUTHOR) or WORKFLOW
         self._api, self._token, self._repository = (
             environment[name] for name in (API, TOKEN, REPOSITORY)
         )
@@ -59,8 +61,9 @@ class GitHub:
         if not mark.startswith(MARK):
             raise GithubError(f"the page begins with {mark!r}, not with a mark ({MARK} … -->)")
         for each in self._all(f"issues/{number}/comments"):
-            # Anybody can begin a comment so: only what a workflow wrote is overwritten.
-            if each["user"]["login"] == AUTHOR and each["body"].partition("\n")[0].strip() == mark:
+            # Anybody can begin a comment so: only our own is overwritten.
+            first = each["body"].partition("\n")[0].strip()
+            if each["user"]["login"] == self._author and first == mark:
                 self._call("PATCH", f"issues/comments/{each['id']}", {"body": _fitting(page)})
                 return "updated"
         if not new:
@@ -78,7 +81,7 @@ class GitHub:
             (
                 each["number"]
                 for each in self._all("issues?state=open")
-                if each["title"] == title and each["user"]["login"] == AUTHOR
+                if each["title"] == title and each["user"]["login"] == self._author
             ),
             0,
         )

@@ -5,21 +5,24 @@ Exit codes: 0 no drift, 2 drift, 1 when the stack, or a part of it, could not be
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pulumi
 
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
-from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Report
+from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
 from infra.drift.look import Looked, LookError, look
 from infra.states import StateError
 
 ROOT = Path(__file__).parents[2]
-BELOW_RAY = (INSTANCES, HOSTS, SERVICES)
+MACHINES = (INSTANCES, HOSTS)
+# What the names of resources end with without which no head answers.
+HEAD_NEEDS = ("-ray-head", "-ray-head-ready", "-supervisor", "-network", "-ray", "-ray-ready")
 HEAD = "process:Supervisor"  # of other machines: its property `host` says how they are reached
 
 
@@ -49,8 +52,7 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     try:
         findings += ray_nodes.differing(stack, looked.outputs, _way(looked))
     except AskError as error:
-        # A head that is known to be down has no nodes to tell of.
-        if not any(finding.layer in BELOW_RAY for finding in findings):
+        if not _explain(findings):
             failures.append(str(error))
     return Report(
         stack=stack,
@@ -60,8 +62,24 @@ def examine(folder: Path, stack: str, looked: Looked) -> Report:
     )
 
 
+def _explain(findings: Iterable[Finding]) -> bool:
+    """Return whether findings say why Ray does not answer: its head, or a machine, is down."""
+    return any(
+        each.layer in MACHINES or (each.layer == SERVICES and each.name.endswith(HEAD_NEEDS))
+        for each in findings
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with 1 for a wrong command line: 2, argparse's own, says that there is drift."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(1, f"error: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.drift", description=__doc__)
+    parser = _Parser(prog="python -m infra.drift", description=__doc__)
     parser.add_argument(
         "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
     )

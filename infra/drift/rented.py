@@ -1,6 +1,6 @@
 """Instances that the account has and no state knows: billed, and of no use to anybody."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from infra import backend, reap, states
@@ -9,10 +9,11 @@ from infra.drift.look import Seen
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
 
-ACCOUNT = "lambda:Account"
+ACCOUNT, RENTED = "lambda:Account", "lambda:Instance"
+TAG = "trainyard:owner"
 
 
-def unknown(folder: Path, seen: Iterable[Seen]) -> list[Finding]:
+def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
     """Return instances of this owner and state backend that are in no state.
 
     Args:
@@ -29,7 +30,10 @@ def unknown(folder: Path, seen: Iterable[Seen]) -> list[Finding]:
     held = [holding for cloud in sources.CLOUDS for holding in cloud.account().holdings()]
     place = backend.find(folder)
     stacks = states.read(folder, place)
-    judged = reap.judge(held, stacks, local.owner(""), reap.ids(place, stacks))
+    # As the stack tags what it launches: who looks may be somebody else, a runner perhaps.
+    tags = [each.props.get("tags") or {} for each in seen if each.type == RENTED]
+    owner = next((str(each[TAG]) for each in tags if TAG in each), local.owner(""))
+    judged = reap.judge(held, stacks, owner, reap.ids(place, stacks))
     return [
         Finding(
             layer=INSTANCES,

@@ -26,8 +26,9 @@ case "$*" in
 *go_build*) echo "building the store"; meet store packages; exit {store} ;;
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
 *infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
-*"stack ls") printf 'dev\npr-7\n' ;;
-*"gitops closed") cat >/dev/null; echo 7 ;;
+*"stack ls") [ -z "$LIST" ] && printf 'dev\npr-7\npr-9\n' ;;
+*"gitops closed") cat >/dev/null; [ -z "$CLOSED" ] && echo "${{CLOSED_ONES:-7}}" ;;
+*"engine destroy"*) exit "${{DESTROY:-0}}" ;;
 esac
 """
 UV = """#!/bin/sh
@@ -129,7 +130,7 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert run("setup", "store", "-j2")[0] == 0
 
     def make(*arguments: str, **answers: str) -> tuple[int, list[str], str]:
-        for name in ("PAGE", "PREVIEW", "REVIEW"):
+        for name in ("PAGE", "PREVIEW", "REVIEW", "LIST", "CLOSED", "DESTROY", "CLOSED_ONES"):
             monkeypatch.setenv(name, answers.get(name, ""))
         (tmp_path / "log").unlink(missing_ok=True)
         code, _, calls = run(*arguments)
@@ -184,8 +185,26 @@ def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) 
     assert on_runner("review-down", "NUMBER=7")[1] == [listed, *ended]
     code, calls, _ = on_runner("review-sweep")
     assert code == 0
-    assert sorted(calls[:2]) == [listed, "-m gitops closed"]
+    assert calls[:2] == [listed, "-m gitops closed"]
     assert calls[2:] == [listed, *ended]
+
+
+@pytest.mark.parametrize("fails", ["LIST", "CLOSED"])
+def test_what_cannot_be_listed_is_not_taken_for_gone(on_runner, fails: str) -> None:
+    code, calls, _ = on_runner("review-sweep", **{fails: "1"})
+    assert code == 2
+    assert not [call for call in calls if "destroy" in call]
+    if fails == "LIST":
+        assert on_runner("review-down", "NUMBER=7", LIST="1")[0] == 2
+        assert on_runner("plan", "STACK=dev", "REFRESH=1", LIST="1")[0] == 2
+
+
+def test_a_review_that_cannot_be_ended_keeps_no_other(on_runner) -> None:
+    code, calls, _ = on_runner("review-sweep", DESTROY="1", CLOSED_ONES="7 9")
+    assert code == 2
+    assert [call for call in calls if "destroy" in call] == [
+        f"-m engine destroy -s pr-{number} --yes --wait 10m" for number in (7, 9)
+    ]
 
 
 def test_a_runner_keeps_states_where_the_next_one_finds_them(

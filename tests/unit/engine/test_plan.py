@@ -140,6 +140,9 @@ def test_a_plan_of_another_commit(stack, planned):
     git("commit", "--quiet", "--all", "--message", "two")
     _refused(stack, path, "made for another commit")
     git("checkout", "--quiet", "HEAD~1")
+    (stack.project / "new.py").write_text("# not added yet")
+    _refused(stack, path, "made for another commit", "with changes")
+    (stack.project / "new.py").unlink()
     git("commit", "--quiet", "--allow-empty", "--message", "merged: the same files")
     assert stack.run("up", "--plan", str(path)).code == 0
 

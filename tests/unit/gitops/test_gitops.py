@@ -72,6 +72,12 @@ def test_only_the_commits_of_the_branch_count(tmp_path: Path) -> None:
     commit("infra.py")
     git("checkout", "--quiet", "change")
     assert changed.since("main", STACKS, tmp_path) == ["prod"]
+    git("checkout", "--quiet", "-b", "moved", "main")
+    (tmp_path / "docs").mkdir()
+    git("mv", "infra.py", "docs/infra.py")
+    git("commit", "--quiet", "--message", "moved")
+    assert changed.since("main", STACKS, tmp_path) == STACKS
+    git("checkout", "--quiet", "change")
     with pytest.raises(GitError, match=r"cannot compare with 'nothing'.*fetch-depth"):
         changed.since("nothing", STACKS, tmp_path)
 
@@ -89,6 +95,15 @@ def test_a_page_is_one_comment_that_is_updated(there: fake.GitHub, here: GitHub)
     (long,) = there.comments[4]
     assert len(long["body"]) <= 65_536
     assert "cut here" in long["body"]
+
+
+def test_who_writes_with_another_token_updates_their_own_comment(
+    there: fake.GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there.add_comment(3, PAGE, "our-runner")
+    monkeypatch.setenv("GITHUB_LOGIN", "our-runner")
+    assert GitHub().comment(3, PAGE.replace("1 to", "2 to")) == "updated"
+    assert len(there.comments[3]) == 1
 
 
 def test_a_stack_that_is_no_longer_changed_has_no_page_of_a_plan(

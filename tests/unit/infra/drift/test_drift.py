@@ -137,7 +137,10 @@ def test_a_silent_dashboard_is_a_failure_only_where_nothing_else_explains_it(
     known = dict.fromkeys(names_of_outputs(), "")
     whole = drift.examine(tmp_path, "dev", looked(outputs=known))
     assert (whole.code, whole.failures) == (1, ["no answer"])
-    head = seen("container:Container", "head", gone=True)
+    page = seen("container:Container", "docker-grafana", gone=True)
+    both = drift.examine(tmp_path, "dev", looked(page, outputs=known))
+    assert (both.code, both.failures) == (1, ["no answer"])
+    head = seen("container:Container", "docker-ray-head", gone=True)
     down = drift.examine(tmp_path, "dev", looked(head, outputs=known))
     assert (down.code, down.failures) == (2, [])
 
@@ -176,3 +179,10 @@ def test_outputs_that_are_missing_and_a_time_that_is_past() -> None:
         expected.differing("dev", late | {outputs.EXPIRES_AT: "2026-11-23T13:00:00+00:00"}, NOW)
         == []
     )
+
+
+def test_a_wrong_command_line_is_no_drift(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        drift.main(["--jsn"])
+    assert end.value.code == 1
+    assert "error: unrecognized arguments: --jsn" in capsys.readouterr().err
