@@ -2,7 +2,7 @@
 
     driver: {private_key_file: ~/.ssh/id_ed25519}
     ray_head: {hostname_or_ip_address: 192.168.2.4, client_server_port: 10001}
-    worker: {user: ann, hostname_or_ip_address: 192.168.2.4, base_dir: ~/training}
+    worker: {user: ubuntu, hostname_or_ip_address: 192.168.2.4, base_dir: ~/training}
 
 All faults of a file are told at once.
 """
