@@ -21,8 +21,8 @@ COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 # One run by itself leaves a part of two cores idle, so two parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest in three parts of like length. All that needs the Docker Engine is in the last, for a test
-# restarts it.
+# The rest in four parts: the first two take as long as the others together. All that needs the Docker
+# Engine is in one, for a test restarts it.
 TRAINING := tests/integration/training
 INFRA := tests/integration/infra
 # Pods and rented machines that come and go miss deadlines of Kubernetes and Ray on a busy machine: these
@@ -30,10 +30,11 @@ INFRA := tests/integration/infra
 REST_ALONE := $(INFRA)/kubernetes $(INFRA)/test_workflows.py $(INFRA)/lambda_cloud/test_groups.py
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud $(INFRA)/test_autoscaling.py
 REST_ONE += --deselect $(INFRA)/lambda_cloud/test_groups.py
-REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) tests/integration/machines
-REST_TWO += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
-REST_THREE := tests/integration/docker tests/integration/engine $(INFRA)
-REST_THREE += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO) $(REST_ALONE)))
+REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py)))
+REST_THREE := tests/integration/machines
+REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
+REST_DOCKER := tests/integration/docker tests/integration/engine $(INFRA)
+REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_THREE) $(REST_ALONE)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
 UNIT_ONE := $(addprefix tests/unit/,training client docker)
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
@@ -237,7 +238,7 @@ test-unit: setup
 test-all: test test-rest
 
 test-rest: setup
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-rest-one test-rest-two test-rest-three
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-rest-docker test-rest-one test-rest-two test-rest-three
 	@$(MAKE) --no-print-directory test-rest-alone
 
 test-unit-whole:
@@ -260,6 +261,9 @@ test-rest-two:
 
 test-rest-three:
 	@$(call beside,$(REST_THREE))
+
+test-rest-docker:
+	@$(call beside,$(REST_DOCKER))
 
 test-rest-alone:
 	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(REST_ALONE)

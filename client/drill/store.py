@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -117,12 +118,11 @@ def find(outputs: StackOutputs) -> Server:
 def outage(server: Server, endpoint: str) -> Iterator[Callable[[], None]]:
     """The body runs while the store does not answer; afterwards it does, whatever happened.
 
-    A signal ends the body; where it would end the process (a closed terminal, `kill`), the process
-    ends once the store answers. Only SIGKILL leaves the store stopped.
+    Where a signal would end the process (a closed terminal, Ctrl-C, `kill`), the process ends once
+    the store answers. Only SIGKILL leaves the store stopped.
 
     Yields:
-        What the body calls now and then: it ends the body after a signal that was lost on its way,
-        because Python ignores what is raised while an object is finalized.
+        What the body calls again and again: it ends the body after a signal.
 
     Raises:
         ClientError: it has not come back.
@@ -130,22 +130,22 @@ def outage(server: Server, endpoint: str) -> Iterator[Callable[[], None]]:
     with _Signals() as signals:
         try:
             server.pause()
-            with signals.heard():
-                yield signals.check
-        finally:  # nothing interrupts it: a signal that came before has been heard above
+            yield signals.check
+        finally:
             server.restart()
             _wait(endpoint)
 
 
 class _Signals:
-    """A signal ends the body of `heard` and nothing else: one that comes at another time waits.
+    """Signals are only noted, and end what is under way where it calls `check`.
 
-    Handlers do it, and no mask: a mask is of one thread, and another thread takes the signal.
+    A handler that raised would do so anywhere: in an object's finalizer, where Python ignores it,
+    or while a lock is taken, which then stays so. And it is no mask that keeps them away: a mask is
+    of one thread, and another thread takes the signal.
     """
 
     def __init__(self) -> None:
         self._came = 0  # the first one's number
-        self._heard = False
         self._earlier: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> _Signals:
@@ -163,16 +163,6 @@ class _Signals:
         if self._came and error is None:
             _end(self._came)
 
-    @contextmanager
-    def heard(self) -> Iterator[None]:
-        """In this body a signal raises what ends the process; the first one only."""
-        self._heard = True
-        try:
-            self.check()
-            yield
-        finally:
-            self._heard = False
-
     def check(self) -> None:
         """Raises what ends the process, if a signal came."""
         if self._came:
@@ -182,19 +172,15 @@ class _Signals:
         if self._came:  # once is enough
             return
         self._came = number
-        if self._heard:
-            _end(number)
+        name = signal.Signals(number).name
+        with suppress(OSError):  # of a terminal that is gone
+            # No stream of Python's: what it interrupts may be writing to it.
+            os.write(2, f"drill ended by {name}; the object store is started again\n".encode())
 
 
 def _end(number: int) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    with suppress(OSError):  # of a terminal that is gone
-        print(  # noqa: T201
-            f"drill ended by {signal.Signals(number).name}; the object store is started again",
-            file=sys.stderr,
-            flush=True,
-        )
     sys.exit(128 + number)
 
 
