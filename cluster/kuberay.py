@@ -144,7 +144,7 @@ def _group(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
 def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
     return {
         "version": "v2",
-        "imagePullPolicy": spec.pull_policy,
+        "imagePullPolicy": kuberay_pods.PULL_POLICY,
         "resources": {
             "requests": {"cpu": kuberay_pods.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
             "limits": {"cpu": "1", "memory": "512Mi"},

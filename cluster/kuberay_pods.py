@@ -12,6 +12,7 @@ GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # by acceler
 # What the head's own processes are to have, and may use, beside what the head offers to jobs.
 HEAD_CPUS, HEAD_CPUS_LIMIT = 1.0, 2.0
 STOP_SECONDS = 5  # before a pod's end: runs go on from their checkpoints
+PULL_POLICY = "IfNotPresent"  # a tag stays what it is
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where Ray keeps objects)
 API_ACCESS = "api-access"  # name of a volume
 API_ACCESS_MOUNT: Mapping[str, Any] = {
@@ -42,7 +43,7 @@ def head_template(spec: RayClusterSpec) -> dict[str, Any]:
         memory_mib=(ray_node.memory_limit_mib(node), ray_node.head_memory_limit_mib(node)),
     )
     container = {
-        **_container("ray-head", spec, spec.image, resources, spec.head_environment),
+        **_container("ray-head", spec.image, resources, spec.head_environment),
         # The head's service gets these ports, by these names.
         "ports": [
             {"name": "client", "containerPort": spec.ports.client},
@@ -64,7 +65,7 @@ def worker_template(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
     cpus, memory = max(node.cpus, 1.0), ray_node.memory_limit_mib(node)
     resources = _resources(spec, node, cpus=(cpus, cpus), memory_mib=(memory, memory))
     container = {
-        **_container("ray-worker", spec, image, resources, spec.worker_environment),
+        **_container("ray-worker", image, resources, spec.worker_environment),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
     }
     template = _template(spec, container, node, spec.mounts)
@@ -129,7 +130,6 @@ def _resources(
 
 def _container(
     name: str,
-    spec: RayClusterSpec,
     image: str,
     resources: dict[str, Any],
     environment: Mapping[str, Any],
@@ -137,7 +137,7 @@ def _container(
     return {
         "name": name,
         "image": image,
-        "imagePullPolicy": spec.pull_policy,
+        "imagePullPolicy": PULL_POLICY,
         "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
         "resources": resources,
         "securityContext": dict(CONTAINER_SECURITY),
@@ -189,8 +189,7 @@ def _template(
 
 
 def _mounted(mount: Mount) -> dict[str, Any]:
-    found = {"name": mount.name, "mountPath": mount.path, "readOnly": mount.read_only}
-    return {**found, "subPath": mount.sub_path} if mount.sub_path else found
+    return {"name": mount.name, "mountPath": mount.path, "readOnly": mount.read_only}
 
 
 def _check_shared(spec: RayClusterSpec, image: str, volume: Mount) -> dict[str, Any]:
@@ -198,7 +197,7 @@ def _check_shared(spec: RayClusterSpec, image: str, volume: Mount) -> dict[str, 
     return {
         "name": "shared-volume",
         "image": image,
-        "imagePullPolicy": spec.pull_policy,
+        "imagePullPolicy": PULL_POLICY,
         "command": ["/bin/sh", "-c", CHECK_SHARED, "sh", volume.path, str(spec.group)],
         "resources": {"requests": small, "limits": small},
         "securityContext": dict(CONTAINER_SECURITY),

@@ -24,37 +24,12 @@ class Mount:
         path: folder at which pods find it.
         source: what it is, as Kubernetes says it: {"secret": …}, {"configMap": …}.
         read_only: whether pods only read it.
-        sub_path: folder of the volume that is mounted, "" for all of it.
     """
 
     name: str
     path: str
     source: Mapping[str, Any]
     read_only: bool = True
-    sub_path: str = ""
-
-    @classmethod
-    def secret(cls, name: str, path: str) -> "Mount":
-        """Return the files of a Secret, for the pod's user only."""
-        source = {"secret": {"secretName": name, "defaultMode": SECRET_MODE}}
-        return cls(name=name, path=path, source=source)
-
-    @classmethod
-    def config_map(cls, name: str, path: str) -> "Mount":
-        """Return the files of a ConfigMap."""
-        return cls(name=name, path=path, source={"configMap": {"name": name}})
-
-    @classmethod
-    def claim(cls, name: str, path: str, *, read_only: bool = False) -> "Mount":
-        """Return what a PersistentVolumeClaim holds."""
-        source = {"persistentVolumeClaim": {"claimName": name}}
-        return cls(name=name, path=path, source=source, read_only=read_only)
-
-    @classmethod
-    def host_folder(cls, name: str, path: str, folder: str) -> "Mount":
-        """Return a folder that is there on every node of Kubernetes, such as one of NFS."""
-        source = {"hostPath": {"path": folder, "type": "Directory"}}
-        return cls(name=name, path=path, source=source, read_only=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +74,6 @@ class RayClusterSpec:
         namespace: of Kubernetes.
         labels: on it and on its pods; together they tell the stack from others.
         image: of all pods, with Ray and what jobs need.
-        pull_policy: Always, IfNotPresent or Never.
         pull_secrets: names of Secrets by which the image is pulled.
         ray_version: of the image.
         token_secret: name of a Secret with Ray's token under `auth_token`.
@@ -131,7 +105,6 @@ class RayClusterSpec:
     ports: RayPorts
     head_environment: Mapping[str, Any]
     worker_environment: Mapping[str, Any]
-    pull_policy: str = "IfNotPresent"
     pull_secrets: Sequence[str] = ()
     mounts: Sequence[Mount] = ()
     head_mounts: Sequence[Mount] = ()

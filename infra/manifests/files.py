@@ -26,7 +26,8 @@ ORDER = (
 )
 SECRET, RAY_CLUSTER = "Secret", "RayCluster"
 SECRETS_FILE, LIST_FILE, VALUES_FILE = "secrets.yaml", "kustomization.yaml", "values.yaml"
-SEALING = "kubeseal --format yaml > sealed.yaml"
+SEALED_FILE = "sealed.yaml"  # which the user makes of the Secrets, beside the others
+SEALING = f"kubeseal --format yaml > {SEALED_FILE}"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -73,14 +74,14 @@ def stream(stack: str, found: Found) -> str:
     return mark(stack) + remarks(found) + "---\n".join(parts) + "---\n" + secrets_text(found)
 
 
-def files(stack: str, found: Found) -> dict[str, str]:
-    """Return the text of each file by its name."""
+def files(stack: str, found: Found, *, sealed: bool = False) -> dict[str, str]:
+    """Return the text of each file by its name; `sealed`: whether the folder has sealed Secrets."""
     objects, secrets = documents(found)
     names = {file_name(each): each for each in objects}
     listed = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [*names],
+        "resources": [*([SEALED_FILE] if sealed else []), *names],
     }
     texts = {name: mark(stack) + to_yaml(each) for name, each in names.items()}
     texts[LIST_FILE] = mark(stack) + remarks(found) + to_yaml(listed)
@@ -135,7 +136,7 @@ def write(stack: str, found: Found, folder: Path) -> list[str]:
     Raises:
         ManifestsError: the folder cannot be written, or has a file of somebody else in the way.
     """
-    texts = files(stack, found)
+    texts = files(stack, found, sealed=(folder / SEALED_FILE).exists())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         ours = {

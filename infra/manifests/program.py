@@ -24,7 +24,8 @@ from infra.runtimes.kubernetes import preflight
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "infra" / "__main__.py"
 DYNAMIC = "pulumi-python:dynamic/"
-OBJECT, SECRET, READY = "kubernetes:Object", "cluster:Secret", "kubernetes:Ready"
+OBJECT, SECRET = "kubernetes:Object", "cluster:Secret"
+LOOKING = ("kubernetes:Ready", "kubernetes:RecreateGuard")  # they make nothing
 SIGNATURE = "4dabf18193072939515e22adb298388d"  # key that marks a secret in what the SDK sends
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 URL = "https://stand-in/"
@@ -72,7 +73,7 @@ class _Recorder(pulumi.runtime.Mocks):
             return args.name, {**args.inputs, "value": f"${{{name}}}"}
         if kind == OBJECT:
             self._keep(inputs)
-        elif args.custom and kind != READY:
+        elif args.custom and kind not in LOOKING:
             self.others.append(f"{kind.rpartition(':')[2]} {args.name}")
         return args.name, args.inputs
 

@@ -23,7 +23,6 @@ FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: another one mak
 MEMORY = "/dev/shm"  # noqa: S108 (the kernel's own place)
 FILES_VOLUME, SHARED_VOLUME, MEMORY_VOLUME = "files", "shared", "shared-memory"
 FILE_MODE = 0o440  # their group is the pod's
-NAME_LIMIT = 63  # characters of a name that is a host name as well
 USER = 1000  # of the images in docker/
 # Of images of others that do not say it as a number, which `runAsNonRoot` asks for.
 USERS = {"prometheus": 65534, "alertmanager": 65534, "grafana": 472}

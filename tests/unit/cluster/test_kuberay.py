@@ -37,7 +37,20 @@ GPU = WorkerGroup(
     tolerations=[{"key": "gpu", "operator": "Exists"}],
 )
 TPU = WorkerGroup(node=replace(NODE, group="tpu", resources={"TPU": 4}), count=1)
-SHARED = Mount.claim("results", "/mnt/results")
+SHARED = Mount(
+    name="results",
+    path="/mnt/results",
+    source={"persistentVolumeClaim": {"claimName": "results"}},
+    read_only=False,
+)
+KEYS = Mount(name="keys", path="/etc/keys", source={"secret": {"secretName": "keys"}})
+FILES = Mount(name="files", path="/etc/files", source={"configMap": {"name": "files"}})
+DATA = Mount(
+    name="data",
+    path="/data",
+    source={"hostPath": {"path": "/srv/data", "type": "Directory"}},
+    read_only=False,
+)
 SPEC = RayClusterSpec(
     name="trainyard-lab",
     namespace="ml",
@@ -56,10 +69,9 @@ FULL = replace(
     SPEC,
     groups=[FIXED, GPU, TPU],
     accelerator="nvidia",
-    pull_policy="Always",
     pull_secrets=["registry"],
-    mounts=[SHARED, Mount.secret("keys", "/etc/keys"), Mount.config_map("files", "/etc/files")],
-    head_mounts=[Mount.host_folder("data", "/data", "/srv/data")],
+    mounts=[SHARED, KEYS, FILES],
+    head_mounts=[DATA],
     shared=SHARED.path,
     annotations={"trainyard/files": "0123"},
     cpu_share=0.25,

@@ -80,7 +80,8 @@ def test_kuberays_definition_has_all_that_the_program_sets(found: Found) -> None
 
 
 def test_what_is_no_object_is_named(found: Found) -> None:
-    assert any(each.startswith("Bucket ") for each in found.others)
+    # What is made in services that run, and nothing else.
+    assert {each.partition(" ")[0] for each in found.others} == {"Bucket", "User"}
     remarks = files.remarks(found)
     assert all(f"#   {each}\n" in remarks for each in found.others)
 
@@ -177,7 +178,10 @@ def test_files_of_what_is_gone_are_removed(found: Found, tmp_path: Path) -> None
     files.write("lab", found, tmp_path)
     fewer = replace(found, objects=[e for e in found.objects if e["kind"] != "Deployment"])
     (tmp_path / "own.yaml").write_text("kind: Namespace\n")
+    (tmp_path / files.SEALED_FILE).write_text("kind: SealedSecret\n")
     files.write("lab", fewer, tmp_path)
+    listed = yaml.safe_load((tmp_path / files.LIST_FILE).read_text())["resources"]
+    assert files.SEALED_FILE in listed
     left = {path.name for path in tmp_path.iterdir()}
     assert not any(name.startswith("deployment-") for name in left)
     assert "own.yaml" in left
