@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cluster import kuberay_pods, ray_node
+from cluster import autoscaling, kuberay_pods, ray_node
 from cluster.kuberay_spec import RayClusterSpec, WorkerGroup
 from cluster.ray_node import MIB, NodeResources
 
@@ -145,6 +145,9 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
     return {
         "version": "v2",
         "imagePullPolicy": kuberay_pods.PULL_POLICY,
+        # Ray's own 5 s are too long: an idle worker's pod ends with its Ray, and the operator makes
+        # another one before the autoscaler has said that it wants one less.
+        "env": [{"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": str(autoscaling.UPDATE_SECONDS)}],
         "resources": {
             "requests": {"cpu": kuberay_pods.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
             "limits": {"cpu": "1", "memory": "512Mi"},

@@ -183,6 +183,11 @@ def _run(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def test_the_autoscaler_looks_before_the_operator_has_made_an_ended_pod_anew() -> None:
+    (variable,) = _cluster(FULL)["autoscalerOptions"]["env"]
+    assert variable == {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": "1"}
+
+
 def test_pods_have_no_more_rights_than_they_need() -> None:
     options = _cluster(FULL)["autoscalerOptions"]
     containers = [*_containers(FULL), options, *(pod["initContainers"][0] for pod in _pods(FULL))]
