@@ -39,6 +39,10 @@ KEEPING = (f"{DYNAMIC}process:Data", f"{DYNAMIC}lambda:FileSystem", NODE)
 CHOICE = f"{DYNAMIC}lambda:Choice"
 INSTANCE = f"{DYNAMIC}lambda:Instance"
 FIREWALL = f"{DYNAMIC}lambda:FirewallRuleset"
+OBJECT = f"{DYNAMIC}kubernetes:Object"
+
+CLAIM, SERVICE, RAY_CLUSTER = "PersistentVolumeClaim", "Service", "RayCluster"  # kinds of objects
+INSIDE = (None, "ClusterIP")  # types of Services that only the cluster reaches
 
 SSH_PORT = 22
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is looked for
@@ -46,6 +50,7 @@ RAY_TOKEN = ("RAY_AUTH_MODE", "token")
 OWNER = "trainyard:owner"
 TAGS = ("trainyard:project", "trainyard:stack", "trainyard:backend")
 LABELS = ("trainyard.project", "trainyard.stack")
+OBJECT_LABELS = ("trainyard/project", "trainyard/stack")
 CREDENTIAL = re.compile(
     r"(password|passwd|passphrase|secret|token|credentials?|(private|api|secret|access)_?key"
     r"|secret_access_key)",
@@ -74,6 +79,9 @@ class Rule:
 
 def control_ports(type_: str, props: Props) -> Iterator[str]:
     """A port that others reach has a service behind it that asks for a token or password."""
+    if type_ == OBJECT:
+        yield from _open_objects(_mapping(props, "manifest"))
+        return
     if type_ == CONTAINER:
         heard = [plain(port.get("ip")) or EVERYWHERE for port in _list(props, "ports")]
     elif type_ == PROGRAM:
@@ -95,6 +103,10 @@ def control_ports(type_: str, props: Props) -> Iterator[str]:
 
 def images_by_digest(type_: str, props: Props) -> Iterator[str]:
     """An image is named by its digest, or built from bases that are."""
+    if type_ == OBJECT:
+        for name in sorted({*_images(_mapping(props, "manifest"))}):
+            yield f"takes {name} without a digest: write its digest into images"
+        return
     key = {IMAGE: "name", CONTAINER: "image"}.get(type_)
     if key is None or key not in props:
         return
@@ -124,7 +136,8 @@ def end_of_rented(type_: str, props: Props) -> Iterator[str]:
 
 def results_protected(type_: str, props: Props) -> Iterator[str]:
     """Folders, volumes and file systems with results outlive the stack."""
-    if type_ in KEEPING and plain(props.get("keep")) is False:
+    is_claim = type_ == OBJECT and plain(_mapping(props, "manifest").get("kind")) == CLAIM
+    if (type_ in KEEPING or is_claim) and plain(props.get("keep")) is False:
         yield "results go with the stack: set keepData to true"
 
 
@@ -138,6 +151,11 @@ def ssh_not_open(type_: str, props: Props) -> Iterator[str]:
 
 def tags_present(type_: str, props: Props) -> Iterator[str]:
     """Who finds a thing can tell which project and stack it is of."""
+    if type_ == OBJECT:
+        known = _mapping(_mapping(_mapping(props, "manifest"), "metadata"), "labels")
+        if missing := [name for name in OBJECT_LABELS if name not in known]:
+            yield f"has no {', '.join(missing)}"
+        return
     where, names = ("tags", TAGS) if type_ == INSTANCE else ("labels", LABELS)
     if type_ not in (INSTANCE, *LABELLED) or is_unknown(props.get(where)):
         return
@@ -247,6 +265,34 @@ def _has_credential(props: Props) -> bool:
     # A program without secret files has an empty secret.
     secrets = plain(props.get("secrets"))
     return bool(secrets) or _holds_secret([props.get("uploads"), props.get("envs")])
+
+
+def _open_objects(manifest: Props) -> Iterator[str]:
+    """What of an object opens a way that asks for no token."""
+    spec, kind = _mapping(manifest, "spec"), plain(manifest.get("kind"))
+    opened = plain(spec.get("type"))
+    if kind == SERVICE and opened not in INSIDE and not is_unknown(opened):
+        yield f"is a Service of type {opened}, which others reach: use train tunnel instead"
+    if kind == RAY_CLUSTER:
+        mode = _mapping(spec, "authOptions").get("mode")
+        if plain(mode) != RAY_TOKEN[1] and not is_unknown(mode):
+            yield "Ray's pods ask for no token: set authOptions.mode to token"
+
+
+def _images(value: Any) -> Iterator[str]:
+    """Images of containers in an object that have no digest."""
+    inside = plain(value)
+    if isinstance(inside, list):
+        for item in inside:
+            yield from _images(item)
+    elif isinstance(inside, Mapping):
+        for name, item in inside.items():
+            image = plain(item)
+            if name == "image" and isinstance(image, str):
+                if "@sha256:" not in image and not is_unknown(image):
+                    yield image
+            else:
+                yield from _images(item)
 
 
 def _variables(props: Props) -> dict[str, Any]:

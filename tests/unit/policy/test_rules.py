@@ -18,6 +18,17 @@ def secret(value: Any) -> dict[str, Any]:
     return {SIGNATURE: SECRET, "value": value}
 
 
+def of(kind: str, **spec: Any) -> dict[str, Any]:
+    """An object of Kubernetes."""
+    labels = dict.fromkeys(rules.OBJECT_LABELS, "x")
+    return {"manifest": {"kind": kind, "metadata": {"labels": labels}, "spec": spec}}
+
+
+def pods(*images: str) -> dict[str, Any]:
+    """A template of pods."""
+    return {"spec": {"containers": [{"name": "a", "image": image} for image in images]}}
+
+
 # Rule, type and inputs, and the violations.
 CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("control-ports", rules.CONTAINER, {"ports": [{"internal": 1, "ip": "127.0.0.1"}]}, []),
@@ -72,6 +83,29 @@ CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
         },
         [],
     ),
+    ("control-ports", rules.OBJECT, of("Service", ports=[{"port": 9000}]), []),
+    ("control-ports", rules.OBJECT, of("Service", type="ClusterIP"), []),
+    ("control-ports", rules.OBJECT, of("Service", type=UNKNOWN), []),
+    ("control-ports", rules.OBJECT, of("Service", type="LoadBalancer"), ["is a Service of type L"]),
+    ("control-ports", rules.OBJECT, of("RayCluster", authOptions={"mode": "token"}), []),
+    ("control-ports", rules.OBJECT, of("RayCluster"), ["Ray's pods ask for no token"]),
+    ("images-by-digest", rules.OBJECT, of("StatefulSet", template=pods(DIGEST, UNKNOWN)), []),
+    (
+        "images-by-digest",
+        rules.OBJECT,
+        of("RayCluster", workerGroupSpecs=[{"template": pods("ray:1", "ray:1", "a:2")}]),
+        ["takes a:2 without a digest", "takes ray:1 without a digest"],
+    ),
+    ("results-protected", rules.OBJECT, {**of("PersistentVolumeClaim"), "keep": True}, []),
+    (
+        "results-protected",
+        rules.OBJECT,
+        {**of("PersistentVolumeClaim"), "keep": False},
+        ["results go with the stack"],
+    ),
+    ("results-protected", rules.OBJECT, {**of("ConfigMap"), "keep": False}, []),
+    ("tags-present", rules.OBJECT, of("Service"), []),
+    ("tags-present", rules.OBJECT, {"manifest": {"kind": "Service"}}, ["has no trainyard/project"]),
     ("images-by-digest", rules.IMAGE, {"name": DIGEST}, []),
     ("images-by-digest", rules.IMAGE, {"name": "grafana/grafana:12"}, ["takes grafana/grafana:12"]),
     ("images-by-digest", rules.IMAGE, {"name": "a:1", "build": {"context": "."}}, ["is built"]),
