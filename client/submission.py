@@ -90,6 +90,9 @@ def runtime_env(
         env["working_dir"] = script.working_dir
     if script.module is not None:
         env["py_modules"] = [*env.get("py_modules", []), str(script.module)]
+    # Ray would install it on each new node for the job, and beside that for the first actor: one of
+    # the two removes the code while the other looks for it, and the job fails (Ray 2.60).
+    env["config"] = {"eager_install": False} | env.get("config", {})
     env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
     env["env_vars"] = env.get("env_vars", {}) | {
         run_folder.RUN_VARIABLE: run_name,

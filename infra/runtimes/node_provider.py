@@ -101,6 +101,9 @@ class Provider(NodeProvider):
         self._head, head_type = provider_config["head"]
         self._workers: dict[str, str] = provider_config["nodes"]
         self._types = {self._head: head_type, **self._workers}
+        # What the last look told Ray: a name that it still knows as a node's is no new one's. Else
+        # Ray takes the new node for the one that ended, and never for idle.
+        self._listed: frozenset[str] = frozenset()
         # Ray starts nodes in several threads, and two must not choose the same.
         self._choosing = threading.Lock()
         switches: dict[str, str] = provider_config.get("switches", {})
@@ -112,6 +115,7 @@ class Provider(NodeProvider):
         """Return the names of the nodes that have processes."""
         states = self._states()
         here = [self._head, *(name for name in self._workers if states.get(name) in HERE)]
+        self._listed = frozenset(here)
         return [name for name in here if tag_filters.items() <= self.node_tags(name).items()]
 
     def is_running(self, node_id: str) -> bool:
@@ -159,7 +163,9 @@ class Provider(NodeProvider):
             free = [
                 name
                 for name, kind in self._workers.items()
-                if kind == wanted and states.get(name) not in (None, *HERE)
+                if kind == wanted
+                and name not in self._listed
+                and states.get(name) not in (None, *HERE)
             ]
             started = len([*itertools.islice(filter(self._start, free), count)])
         if started < count:

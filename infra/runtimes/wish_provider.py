@@ -39,6 +39,9 @@ class Provider(NodeProvider):
         self._types: dict[str, str] = {**provider_config["nodes"], self._head: head_type}
         self._folder = Path(provider_config["folder"])
         self._folder.mkdir(mode=0o700, exist_ok=True)
+        # What the last look told Ray: a name that it still knows as a node's is no new one's. Else
+        # Ray takes the new node for the one that ended, and never for idle.
+        self._listed: frozenset[str] = frozenset()
         # Ray wishes in several threads, and two must not choose the same.
         self._choosing = threading.Lock()
         with self._choosing:
@@ -51,6 +54,7 @@ class Provider(NodeProvider):
         """
         wanted = self._wanted()
         here = [name for name in self._types if name not in self._group or name in wanted]
+        self._listed = frozenset(here)
         return [name for name in here if tag_filters.items() <= self.node_tags(name).items()]
 
     def is_running(self, node_id: str) -> bool:
@@ -100,7 +104,7 @@ class Provider(NodeProvider):
             free = [
                 name
                 for name in self._group
-                if self._types[name] == kind and name not in wanted and name not in there
+                if self._types[name] == kind and name not in (*wanted, *there, *self._listed)
             ]
             if free[:count]:
                 self._write([*wanted, *free[:count]])

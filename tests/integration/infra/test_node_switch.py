@@ -159,10 +159,14 @@ def test_a_machine_that_does_not_answer_is_skipped(
     assert stack.pid(HERE)
     assert stack.pid(THERE)
     assert provider.is_terminated(DEAD)
+    assert provider.non_terminated_nodes({}) == ["ray-head", THERE, HERE]
     provider.terminate_node(DEAD)
     provider.terminate_node(THERE)
     provider.terminate_node(HERE)
     wait_for("the end of both", lambda: not (stack.pid(THERE) or stack.pid(HERE)))
+    # Before Ray has looked, these names are of nodes that it knows.
+    with pytest.raises(NodeLaunchException, match="0 of 1 nodes of cpu were started"):
+        provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
     assert provider.non_terminated_nodes({}) == ["ray-head"]
 
 

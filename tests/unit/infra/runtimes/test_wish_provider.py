@@ -46,6 +46,18 @@ def there(folder: Path, *names: str) -> None:
     (folder / "wishes" / THERE).write_text(json.dumps(names))
 
 
+def test_a_name_that_ray_still_knows_is_no_new_nodes(tmp_path: Path) -> None:
+    made = provider(tmp_path)
+    wish(made, 1)
+    assert made.non_terminated_nodes(GPU) == ["ray-worker-1"]
+    made.terminate_node("ray-worker-1")
+    wish(made, 1)  # before Ray has looked again
+    assert wanted(tmp_path) == ["ray-worker-2"]
+    made.non_terminated_nodes({})
+    wish(made, 1)
+    assert wanted(tmp_path) == ["ray-worker-1", "ray-worker-2"]
+
+
 def test_a_wish_is_written_down_and_counts_at_once(tmp_path: Path) -> None:
     made = provider(tmp_path)
     assert wanted(tmp_path) == []
