@@ -225,6 +225,7 @@ class Scaler:
         try:
             if self._group is None:
                 self._group = Group.of(self._outputs(), self._stack)
+                self._told = None  # the head may be another one, which knows nothing
             return self._meet(self._group)
         except UnreadableError as error:
             self._say(f"nothing is changed: {error}")

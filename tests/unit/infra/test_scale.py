@@ -155,6 +155,15 @@ def test_what_could_not_be_launched_is_free_again_once_nobody_waits_for_it(stack
     assert stack.told[-1] == []
 
 
+def test_another_head_is_told_what_is_there(stack: Stack) -> None:
+    assert stack.scaler.meet()
+    stack.wish = UnreachableError("192.0.2.7 does not answer")
+    assert not stack.scaler.meet()
+    stack.told, stack.wish = [], []
+    assert stack.scaler.meet()
+    assert stack.told == [[]]
+
+
 def test_a_machine_that_cannot_be_finished_keeps_no_idle_one(stack: Stack) -> None:
     stack.there = [A]
     stack.up()
