@@ -29,6 +29,17 @@ def kubectl(tmp_path, monkeypatch):
     return put
 
 
+def test_each_user_has_a_kubeconfig_of_their_own(monkeypatch):
+    cluster = Cluster(kubeconfig="", context="lab", namespace="team")
+    monkeypatch.setenv("HOME", "/home")
+    monkeypatch.setenv("KUBECONFIG", "/theirs")
+    assert cluster.config_file == Path("/theirs")
+    monkeypatch.delenv("KUBECONFIG")
+    assert cluster.config_file == Path("/home/.kube/config")
+    assert cluster.kubectl[:3] == ["kubectl", "--kubeconfig", "/home/.kube/config"]
+    assert CLUSTER.config_file == Path("/home/config")
+
+
 SERVES = "echo 'Forwarding from 127.0.0.1:4567 -> 9000'; exec sleep 600"
 
 

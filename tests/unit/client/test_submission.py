@@ -37,6 +37,14 @@ def test_the_users_environment_is_kept_and_ours_added(
     assert env["env_vars"]["A"] == "b"
     assert env["env_vars"][run_folder.RUN_VARIABLE] == "my-run"
     assert env["env_vars"][run_folder.PROGRESS_VARIABLE] == "1"
+    assert env["config"] == {"eager_install": False}
+
+
+def test_who_sets_how_ray_installs_is_kept(tmp_path: Path, script: scripts.Script) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text("config: {eager_install: true, setup_timeout_seconds: 900}")
+    env = submission.runtime_env(file, script, "r", progress=False)
+    assert env["config"] == {"eager_install": True, "setup_timeout_seconds": 900}
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "just text", "a: !!python/object:os.system x"])

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from ray.autoscaler._private import constants
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 
@@ -41,6 +42,12 @@ def test_ray_takes_the_configuration() -> None:
 def test_a_stack_whose_groups_have_one_size_has_no_autoscaler() -> None:
     assert not autoscaling.grows([NODE, replace(NODE, group="cpu")])
     assert autoscaling.grows([NODE, CPU])
+
+
+def test_a_node_that_is_needed_no_more_is_not_wished_for_an_hour() -> None:
+    name = "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S"
+    assert hasattr(constants, name)  # Ray reads it
+    assert autoscaling.head_environment()[name] == "60"
 
 
 def test_nodes_on_demand_are_missed_by_nobody() -> None:

@@ -1,7 +1,10 @@
 """What is missing in a cluster is told at once, in one message, before anything is made."""
 
+from pathlib import Path
+
 import httpx2
 import pytest
+import yaml
 
 from access.kubectl import Cluster
 from infra.runtimes.kubernetes import api, preflight
@@ -69,6 +72,33 @@ def test_a_kubeconfig_that_cannot_be_read_is_one_message(tmp_path):
     missing = Cluster(kubeconfig=str(tmp_path / "none"), context="lab", namespace="team")
     with pytest.raises(KubernetesError, match="the one file that kubectl uses"):
         preflight.check(missing)
+
+
+def test_a_login_program_that_is_missing_is_one_message(fake, cluster):
+    def refuse(request):
+        raise FileNotFoundError(2, "No such file or directory", "aws")
+
+    fake.answer = refuse
+    api.open_api.cache_clear()
+    with pytest.raises(KubernetesError, match=r"does not work \(.*'aws'\): the program that it"):
+        preflight.check(cluster)
+
+
+def test_a_context_without_a_user_is_one_message(fake, cluster):
+    path = Path(cluster.kubeconfig)
+    config = yaml.safe_load(path.read_text())
+    del config["contexts"][0]["context"]["user"]
+    path.write_text(yaml.safe_dump(config))
+    api.open_api.cache_clear()
+    with pytest.raises(KubernetesError, match=r"kubernetes\.kubeconfig = .*cannot be used"):
+        preflight.check(cluster)
+
+
+def test_what_waits_and_tunnels_need_is_asked_for(ready, cluster):
+    ready.allowed = lambda asked: asked["resource"] not in ("events", "pods")
+    with pytest.raises(KubernetesError) as error:
+        preflight.check(cluster)
+    assert "list, get pods; get pods/log; create pods/portforward; list events" in str(error.value)
 
 
 def test_a_cluster_that_does_not_answer_is_one_message(fake, cluster):
