@@ -47,7 +47,7 @@ except ImportError:  # beside it, where the service runs
 
 LOOK_SECONDS = 15.0
 BLIND_SECONDS = 120.0  # without a look: what happened meanwhile is not known
-# The machines could not be ended, and somebody works on them again: it is said no more.
+# Machines that were to end, still run after so long and are in use again no longer are to end.
 REVIVED_SECONDS = 600.0
 HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
 REQUEST_SECONDS = 10.0

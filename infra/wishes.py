@@ -34,11 +34,11 @@ def wanted(numbers: range, growth: Growth) -> list[int]:
     asked = os.environ.get(VARIABLE)
     if asked is None:
         return enough(numbers, growth.least, there)
-    lost = [number for number in range(numbers.start) if not there.get(number)]
-    if HEAD not in there or lost:
+    # Those before the group's are always there, the head's first.
+    lost = ", ".join(str(number) for number in range(numbers.start) if not there.get(number))
+    if lost:
         stack = pulumi.get_stack()
-        numbers_lost = ", ".join(map(str, lost))
-        what = f"has lost machine {numbers_lost}" if HEAD in there else "is not up"
+        what = f"has lost machine {lost}" if HEAD in there else "is not up"
         raise pulumi.RunError(
             f"{VARIABLE} is set, which only `python -m infra.scale` does, and stack {stack} "
             f"{what}: it has no whole cluster that could grow. You decide on new machines: look, "

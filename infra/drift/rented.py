@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra import backend, reap, states
+from infra.drift import resources
 from infra.drift.findings import INSTANCES, Finding
 from infra.drift.look import Seen
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
 
-ACCOUNT, RENTED = "lambda:Account", "lambda:Instance"
+ACCOUNT = "lambda:Account"
 TAG = "trainyard:owner"
 
 
@@ -31,7 +32,7 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
     place = backend.find(folder)
     stacks = states.read(folder, place)
     # As the stack tags what it launches: who looks may be somebody else, a runner perhaps.
-    tags = [each.props.get("tags") or {} for each in seen if each.type == RENTED]
+    tags = [each.props.get("tags") or {} for each in seen if each.type == resources.INSTANCE]
     owner = next((str(each[TAG]) for each in tags if TAG in each), local.owner(""))
     judged = reap.judge(held, stacks, owner, reap.ids(place, stacks))
     return [

@@ -75,7 +75,13 @@ def stream(stack: str, found: Found) -> str:
 
 
 def files(stack: str, found: Found, *, sealed: bool = False) -> dict[str, str]:
-    """Return the text of each file by its name; `sealed`: whether the folder has sealed Secrets."""
+    """Return the text of each file by its name.
+
+    Args:
+        stack: its name.
+        found: what it declares.
+        sealed: whether the folder has sealed Secrets, which are listed then.
+    """
     objects, secrets = documents(found)
     names = {file_name(each): each for each in objects}
     listed = {

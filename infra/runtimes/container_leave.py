@@ -94,10 +94,10 @@ def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
 
 
 def _run(container: Any, props: dict[str, Any], *command: str) -> str:
-    """Return what the service's script says; "" where it fails and nobody minds.
+    """Return what the service's script says; "" where it fails and FORCE is set.
 
     Raises:
-        LeaveError: it fails, and nobody said FORCE: there may be users.
+        LeaveError: it fails otherwise: there may be users.
     """
     words = [PYTHON, props["script"], *props["arguments"], *command]
     code, (out, err) = container.exec_run(words, demux=True)

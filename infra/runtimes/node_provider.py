@@ -5,8 +5,8 @@ whoever is killed at whatever moment, no node is lost or started twice.
 
 On the head's machine supervisord is asked itself; on another one the switch beside it
 (node_switch.py) is. A machine that does not answer for a minute is not there: its node counts as
-ended, and another one is started in its place. Not sooner: Ray never takes a node that it missed
-once for the one that it was, and ends it an hour later with its jobs.
+ended, and another one is started in its place. Not sooner: a node that Ray missed once is
+a stranger to it from then on, and after an hour Ray ends it with its jobs.
 
 This module is a file of the head, and needs nothing beside it but Ray and supervisor. Ray's
 autoscaler imports it.

@@ -17,7 +17,7 @@ from pulumi import dynamic
 from pulumi.runtime.rpc import UNKNOWN
 
 from access.kubectl import Cluster
-from cluster import late
+from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.provided import say
 
@@ -331,7 +331,7 @@ def _stuck(api: Any, kind: str, name: str, live: Mapping[str, Any]) -> str:
 def _pods(api: Any, live: Mapping[str, Any]) -> str:
     selector = ((live.get("spec") or {}).get("selector") or {}).get("matchLabels")
     if live["kind"] == "RayCluster":
-        selector = {"ray.io/cluster": live["metadata"]["name"]}
+        selector = {kuberay.CLUSTER_LABEL: live["metadata"]["name"]}
     pods = api.pods(selector) if selector else []
     return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in pods)
 

@@ -13,7 +13,7 @@ import pulumi
 from pulumi import dynamic
 
 from access.kubectl import Cluster
-from cluster import late
+from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.cancellation import Cancellation
 from infra.provided import difference, say
@@ -23,8 +23,7 @@ from infra.runtimes.kubernetes.pods import Pod, Trouble
 
 POLL_SECONDS = 0.5
 LOG_LINES = 20
-# Within which pods that are as they were before a change may go.
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 10.0  # for which pods of before a change may still be listed
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
@@ -34,7 +33,6 @@ NO_OPERATOR = Trouble(
     container="",
     text=f"is not made: KubeRay's operator has not looked at the RayCluster. {OPERATOR}",
 )
-NODE_TYPE = "ray.io/node-type"  # KubeRay's label: head or worker
 
 
 class NotReadyError(Exception):
@@ -120,7 +118,9 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
 
 
 def _of_type(found: Sequence[Pod], kind: str) -> list[Pod]:
-    return [pod for pod in found if (pod["metadata"]["labels"] or {}).get(NODE_TYPE) == kind]
+    return [
+        pod for pod in found if (pod["metadata"]["labels"] or {}).get(kuberay.TYPE_LABEL) == kind
+    ]
 
 
 def looks_ready(props: Mapping[str, Any]) -> bool:
@@ -143,7 +143,7 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
     left = timeout
     told: set[tuple[str, str, str]] = set()
     shown: dict[str, int] = {}
-    before_it: set[str] | None = None  # pods that were there first: perhaps of what was mended
+    earlier: set[str] | None = None  # pods of the first look, whose fault may be mended by now
     while True:
         live = api.get(kind, name)
         if live is None:
@@ -153,8 +153,8 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
             _show_logs(api, name, found, shown)
         if settled(live, found):
             return
-        if before_it is None:
-            before_it = {pod["metadata"]["name"] for pod in found}
+        if earlier is None:
+            earlier = {pod["metadata"]["name"] for pod in found}
         known = pods.troubles(found)
         known += _refusals(api, live, found, known)
         silent = kind == "RayCluster" and not known
@@ -165,9 +165,9 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
                 told.add(trouble.key)
                 say(f"{name}: {trouble.line}")
         failed = kind == "Job" and (live.get("status") or {}).get("failed", 0)
-        gone_by = now - begun > GRACE_SECONDS
-        final = [each for each in known if each.final and (gone_by or each.pod not in before_it)]
-        if failed or final:
+        if now - begun > GRACE_SECONDS:
+            earlier = set()
+        if failed or any(each.final and each.pod not in earlier for each in known):
             raise NotReadyError(_failure(api, name, "does not come up", known, found))
         before, now = now, time.monotonic()
         pulling = not known and any(pods.is_creating(pod) for pod in found)
