@@ -41,6 +41,11 @@ UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
 LOGS := .pytest_cache/logs
 # What each test cost; `python -m tests.cost` sums it by file.
 COSTS := .pytest_cache/costs
+# Which tests failed, for tests/again.py.
+OUTCOMES := .pytest_cache/outcomes
+pytest = $(BIN)/pytest --costs $(COSTS)/$@.tsv --outcome $(OUTCOMES)/$@.json
+PARTS_OF_test := test-unit-whole test-promises
+PARTS_OF_test-rest := $(addprefix test-rest-,docker one two three alone)
 
 define HELP
 make demo       bring the stack up, train, show the results and the addresses
@@ -60,6 +65,7 @@ make lint       ruff, formatting, mypy --strict
 make test       unit tests, and the README's promises on one real stack: minutes
 make test-all   all tests that this machine can run, containers where a Docker Engine answers
 make test-rest  what test-all has beside test
+make retry      run what failed in test-rest once more, with nothing beside it; AFTER=test: in test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
 make lock       pin the requirements anew
@@ -81,7 +87,7 @@ export HELP
 .DEFAULT_GOAL := help
 .PHONY: help python store setup demo course up down preview review policy refresh drift tunnel scale lint bench lock docs digests audit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
-.PHONY: test test-all test-rest test-unit
+.PHONY: test test-all test-rest retry test-unit
 
 help:
 	@echo "$$HELP"
@@ -226,10 +232,10 @@ course: python
 	$(BIN)/train runs -s course
 
 # The output of a part that runs beside another comes whole, at its end.
-beside = mkdir -p $(LOGS); status=0; $(BIN)/pytest --costs $(COSTS)/$@.tsv $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
+beside = mkdir -p $(LOGS); status=0; $(pytest) $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
 
 test: setup
-	@$(together) test-unit-whole test-promises
+	@$(together) $(PARTS_OF_test)
 	@echo 'Not run: jobs in depth, containers, other machines, a fake cloud, faults one by one. make test-all runs all that this machine can.'
 
 test-unit: setup
@@ -238,23 +244,29 @@ test-unit: setup
 test-all: test test-rest
 
 test-rest: setup
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-rest-docker test-rest-one test-rest-two test-rest-three
-	@$(MAKE) --no-print-directory test-rest-alone
+	@failed=0; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 $(filter-out %-alone,$(PARTS_OF_test-rest)) || failed=1; \
+	$(MAKE) --no-print-directory test-rest-alone || failed=1; \
+	exit $$failed
+
+AFTER ?= test-rest
+retry: setup
+	@$(BIN)/python -m tests.again $(PARTS_OF_$(AFTER):%=$(OUTCOMES)/%.json)
 
 test-unit-whole:
-	@$(BIN)/pytest --costs $(COSTS)/$@.tsv tests/unit
+	@$(pytest) tests/unit
 
 test-promises:
 	@$(call beside,$(PROMISES))
 
 test-unit-one:
-	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(UNIT_ONE)
+	@$(pytest) $(UNIT_ONE)
 
 test-unit-two:
 	@$(call beside,$(UNIT_TWO))
 
 test-rest-one:
-	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(REST_ONE)
+	@$(pytest) $(REST_ONE)
 
 test-rest-two:
 	@$(call beside,$(REST_TWO))
@@ -266,7 +278,7 @@ test-rest-docker:
 	@$(call beside,$(REST_DOCKER))
 
 test-rest-alone:
-	@$(BIN)/pytest --costs $(COSTS)/$@.tsv $(REST_ALONE)
+	@$(pytest) $(REST_ALONE)
 
 lint: setup
 	$(BIN)/ruff check

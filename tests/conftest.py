@@ -7,7 +7,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.cost"]
+pytest_plugins = ["tests.again", "tests.cost"]
 
 # Before PyTorch is loaded. Its threads wait by spinning: two of them beside other work on two
 # cores cost ten times of what one does. Processes that tests start inherit it.

@@ -1,0 +1,98 @@
+"""Tests that failed once are tried once more: a pytest plugin, and `python -m tests.again FILE…`.
+
+Real clusters on two cores miss a deadline now and then while other tests run beside them. CI tries
+such a test again with nothing beside it; a fault of the code fails it there too. What passed only
+at the second try is listed at the end of CI, for somebody to look at.
+
+`--outcome FILE` has pytest write how it ended and what failed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+MOST = 8  # tests; with more, something is broken and a second try wastes minutes
+
+
+class Outcome:
+    """The plugin: notes which tests failed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.failed: list[str] = []
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)  # whoever is killed leaves none
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and report.nodeid not in self.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self.file.write_text(json.dumps({"exit": int(exitstatus), "failed": self.failed}))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--outcome", type=Path, metavar="FILE", help="write which tests failed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if file := config.getoption("--outcome"):
+        config.pluginmanager.register(Outcome(file), "outcome")
+
+
+def failed_once(files: Sequence[Path]) -> list[str]:
+    """The tests to try again.
+
+    Args:
+        files: what `--outcome` wrote, one for each run of pytest.
+
+    Raises:
+        ValueError: a second try proves nothing: a run did not end, broke, or had too many failures.
+    """
+    failed = []
+    for file in files:
+        if not file.exists():
+            raise ValueError(f"{file.stem} did not end")
+        outcome = json.loads(file.read_text())
+        if outcome["exit"] not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+            raise ValueError(f"{file.stem} ended with {outcome['exit']}, not with failed tests")
+        failed += outcome["failed"]
+    if not failed:
+        raise ValueError("no test failed, so something else did")
+    if len(failed) > MOST:
+        raise ValueError(f"{len(failed)} tests failed, more than {MOST}")
+    return failed
+
+
+def main(
+    files: Sequence[Path], call: Callable[[Sequence[str]], int], say: Callable[[str], object]
+) -> int:
+    """Try again what failed.
+
+    Args:
+        files: see `failed_once`.
+        call: runs a command; its exit code.
+        say: shows a line.
+
+    Returns:
+        0 if all of it passes now.
+    """
+    try:
+        failed = failed_once(files)
+    except ValueError as reason:
+        say(f"no second try: {reason}")
+        return 1
+    code = call([sys.executable, "-m", "pytest", *failed])
+    for test in failed if code == 0 else ():
+        say(f"passed only at the second try: {test}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main([Path(each) for each in sys.argv[1:]], subprocess.call, print))

@@ -1,0 +1,78 @@
+"""What is tried a second time, and what is not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import again
+
+ROOT = Path(__file__).parents[2]
+TESTS = """
+import pytest
+
+@pytest.fixture
+def broken():
+    raise OSError
+
+def test_good(): pass
+def test_bad(): assert False
+def test_unready(broken): pass
+"""
+
+
+def written(folder: Path, name: str, code: int, failed: list[str]) -> Path:
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({"exit": code, "failed": failed}))
+    return file
+
+
+def test_failed_tests_of_all_parts_are_tried_again_and_listed(tmp_path: Path) -> None:
+    files = [written(tmp_path, "one", 1, ["a::b"]), written(tmp_path, "two", 0, [])]
+    calls, said = [], []
+    assert again.main(files, lambda command: calls.append(command) or 0, said.append) == 0
+    assert [call[-2:] for call in calls] == [["pytest", "a::b"]]
+    assert said == ["passed only at the second try: a::b"]
+
+
+def test_what_fails_again_fails(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert again.main([written(tmp_path, "one", 1, ["a"])], lambda _: 1, said.append) == 1
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("code", "failed", "reason"),
+    [
+        (2, ["a"], "ended with 2"),  # interrupted, or a file that cannot be imported
+        (3, ["a"], "ended with 3"),
+        (0, [], "no test failed"),
+        (1, [str(number) for number in range(again.MOST + 1)], "more than"),
+    ],
+)
+def test_a_broken_run_is_not_tried_again(
+    tmp_path: Path, code: int, failed: list[str], reason: str
+) -> None:
+    files = [written(tmp_path, "one", code, failed)]
+    calls, said = [], []
+    assert again.main(files, lambda command: calls.append(command) or 0, said.append) == 1
+    assert not calls
+    assert reason in said[0]
+
+
+def test_a_part_that_was_killed_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="two did not end"):
+        again.failed_once([written(tmp_path, "one", 1, ["a"]), tmp_path / "two.json"])
+
+
+def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    file = tmp_path / "part.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.again", "--outcome", file]
+    subprocess.run(
+        [*command, "--rootdir", tmp_path, tmp_path], cwd=ROOT, capture_output=True, check=False
+    )
+    failed = ["test_it.py::test_bad", "test_it.py::test_unready"]
+    assert json.loads(file.read_text()) == {"exit": 1, "failed": failed}
