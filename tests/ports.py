@@ -6,17 +6,25 @@ import random
 import socket
 from contextlib import ExitStack
 
+# Below 32768, from which the kernel serves everybody: Ray's nodes open dozens of ports there and
+# would now and then take one before the service that it was meant for.
+FIRST, LAST = 10000, 32000
+SHARES = 5  # test processes side by side; a sixth takes any port
+TRIES = 10_000
+
 _given: set[int] = set()
+_share: tuple[socket.socket, range] | None = None
 
 
 def free_ports(count: int) -> list[int]:
     """Consecutive ports that were free a moment ago, and that no call before has returned.
 
-    Not from port 0's range, from which the kernel serves everybody: Ray's nodes open dozens of
-    ports there and would now and then take one before the service that it was meant for.
+    Test processes that run side by side have shares of their own: a port is free until the service
+    it was chosen for has started, and two processes would choose the same one.
     """
-    while True:
-        first = random.randrange(10000, 32000)
+    share = _own_share()
+    for _ in range(TRIES):
+        first = random.randrange(share.start, share.stop - count)
         ports = list(range(first, first + count))
         if not _given.isdisjoint(ports):  # a service that is about to start
             continue
@@ -28,3 +36,25 @@ def free_ports(count: int) -> list[int]:
             continue
         _given.update(ports)
         return ports
+    raise RuntimeError(f"no {count} free ports in {share} after {TRIES} tries")
+
+
+def _own_share() -> range:
+    """The share of this process, which it has until it ends."""
+    global _share  # noqa: PLW0603
+    if _share is None:
+        size = (LAST - FIRST) // SHARES
+        for number in range(SHARES):
+            mark = socket.socket(socket.AF_UNIX)
+            try:
+                # A name that the kernel frees, also after a kill.
+                mark.bind(f"\0trainyard-test-ports-{number}")
+            except OSError:
+                mark.close()
+                continue
+            first = FIRST + number * size
+            _share = mark, range(first, first + size)
+            break
+        else:
+            return range(FIRST, LAST)
+    return _share[1]

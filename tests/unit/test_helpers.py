@@ -6,6 +6,9 @@ import base64
 import os
 import signal
 import socket
+import subprocess
+import sys
+from contextlib import ExitStack
 from urllib.parse import quote
 
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.listening import kernel_chooses, listeners
+from tests.ports import FIRST, LAST, SHARES
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
@@ -47,6 +51,24 @@ def test_who_listens_is_seen(family: socket.AddressFamily, address: str) -> None
     assert found.program
     assert kernel_chooses(port)
     assert not [each for each in listeners([os.getpid()]) if each.port == port]
+
+
+def test_processes_side_by_side_choose_ports_of_their_own() -> None:
+    script = "from tests.ports import free_ports; print(*free_ports(9)); input()"
+    command = [sys.executable, "-c", script]
+    with ExitStack() as both:
+        processes = [
+            both.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(2)
+        ]
+        one, other = ([int(port) for port in each.stdout.readline().split()] for each in processes)
+        for each in processes:
+            each.communicate("\n")
+    size = (LAST - FIRST) // SHARES
+    shares = {(port - FIRST) // size for port in one} & {(port - FIRST) // size for port in other}
+    assert not shares, (one, other)
 
 
 def test_a_wait_ends_when_something_is_there() -> None:

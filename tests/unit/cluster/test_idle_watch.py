@@ -17,6 +17,7 @@ from cluster import idle_watch
 from cluster.idle_watch import (
     HEAD_SECONDS,
     REVIVED_SECONDS,
+    Joining,
     Ray,
     Rules,
     State,
@@ -142,6 +143,21 @@ def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
     own = {"name": "s", "class_name": "_StatsActor", "ray_namespace": "_dataset_stats_actor"}
     dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor, own]}}}
     assert ray.actors() == ["actor Counter lives"]
+
+
+def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard) -> None:
+    def alive(count: int) -> None:
+        dashboard.says["/api/v0/nodes"] = {"data": {"result": {"result": [{}] * count}}}
+
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    joining = Joining(ray, 2, time.time() + 60)
+    alive(1)  # the second machine still installs
+    assert joining() == ["1 of 2 nodes have joined"]
+    assert Joining(ray, 2, time.time())() == []  # and did for too long
+    alive(2)
+    assert joining() == []
+    alive(1)  # a node that dies keeps no machine
+    assert joining() == []
 
 
 def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
