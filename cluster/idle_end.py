@@ -40,6 +40,7 @@ class IdleEndArgs:
         expires_at: when the machines end in any case, in ISO 8601.
         dashboard_port: of Ray.
         ray_token: bearer token of every Ray endpoint.
+        nodes: how many Ray nodes there are always.
         storage: where jobs keep their results.
     """
 
@@ -50,6 +51,7 @@ class IdleEndArgs:
     expires_at: pulumi.Input[str]
     dashboard_port: int
     ray_token: pulumi.Input[str]
+    nodes: int
     storage: Storage
 
 
@@ -76,6 +78,7 @@ class IdleEnd(pulumi.ComponentResource):
             file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
             dashboard=join("http://", runtime.address(ray_head.SERVICE, args.dashboard_port)),
             rayToken=args.ray_token,
+            nodes=args.nodes,
             source=source_of(args.storage),
         )
         runtime.place(
@@ -118,6 +121,7 @@ def declare(stack: Stack) -> None:
             expires_at=stack.expires_at,
             dashboard_port=stack.port("dashboardPort"),
             ray_token=stack.token,
+            nodes=stack.nodes,
             storage=stack.storage,
         ),
     )

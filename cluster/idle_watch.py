@@ -2,9 +2,9 @@
 
     python idle_watch.py SETTINGS
 
-It looks at jobs, served models, actors, logins and results every few seconds. What cannot be read
-counts as active, and so does a time without a look. Results that are neither pulled nor copied keep
-the machines until their deadline, for a run costs more than some hours of a machine.
+It looks at jobs, served models, actors, logins, nodes and results every few seconds. What cannot be
+read counts as active, and so does a time without a look. Results that are neither pulled nor copied
+keep the machines until their deadline, for a run costs more than some hours of a machine.
 
 The machines' timers ask `GET /verdict` (infra/hosts/guest/trainyard_ttl.py), `train info` too;
 `POST /keep` puts the end off. Both need the token. The head's machine ends after the others, which
@@ -50,10 +50,11 @@ BLIND_SECONDS = 120.0  # without a look: what happened meanwhile is not known
 # Machines that were to end, still run after so long and are in use again no longer are to end.
 REVIVED_SECONDS = 600.0
 HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
+JOIN_SECONDS = 3600.0  # a machine that has not joined by then is no reason to keep the others
 REQUEST_SECONDS = 10.0
 BODY_BYTES = 1000
 MARKS = (MARK, "pulled.json")
-LISTED = 10_000  # actors
+LISTED = 10_000  # actors, or nodes
 
 
 @dataclass(frozen=True)
@@ -177,14 +178,22 @@ class Ray:
 
     def actors(self) -> list[str]:
         """Return actors that have outlived their jobs; those of Ray itself are left out."""
-        asked = f"/api/v0/actors?detail=1&limit={LISTED}"
-        asked += "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
         return [
             f"actor {each['name'] or each['class_name']} lives"
-            for each in self._ask(asked)["data"]["result"]["result"]
+            for each in self._living("actors")
             if not str(each["ray_namespace"]).startswith("_")
             and not str(each["class_name"]).startswith("_")
         ]
+
+    def nodes(self) -> int:
+        """Return how many nodes are alive."""
+        return len(self._living("nodes"))
+
+    def _living(self, what: str) -> list[dict[str, Any]]:
+        asked = f"/api/v0/{what}?detail=1&limit={LISTED}"
+        asked += "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
+        found: list[dict[str, Any]] = self._ask(asked)["data"]["result"]["result"]
+        return found
 
     def _ask(self, path: str) -> Any:
         request = urllib.request.Request(  # noqa: S310 (written by the stack)
@@ -192,6 +201,28 @@ class Ray:
         )
         with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
             return json.load(answer)
+
+
+class Joining:
+    """Whether nodes of the stack have yet to join: while machines are installed, none is idle.
+
+    Args:
+        ray: the cluster.
+        nodes: how many the stack has always. Once so many were there, it is not asked again: a
+            node that dies later keeps no machine.
+        until: in seconds since 1970; from then on nobody waits for them.
+    """
+
+    def __init__(self, ray: Ray, nodes: int, until: float) -> None:
+        self._ray, self._nodes, self._until = ray, nodes, until
+
+    def __call__(self) -> list[str]:
+        """Return that nodes have yet to join; nothing once they have."""
+        there = self._ray.nodes() if self._nodes and time.time() < self._until else self._nodes
+        if there < self._nodes:
+            return [f"{there} of {self._nodes} nodes have joined"]
+        self._nodes = 0
+        return []
 
 
 def logins(idle_seconds: float) -> list[str]:
@@ -325,7 +356,8 @@ def main(settings: Mapping[str, Any]) -> None:
 
     Args:
         settings: `listen`, `port`, `token`, `idleSeconds`, `deadline` (seconds since 1970), `file`,
-            `dashboard` and `rayToken`, `source` as replicate.py's `place` takes it.
+            `dashboard` and `rayToken`, `nodes` (how many there are always), `source` as
+            replicate.py's `place` takes it.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
     watch = Watch(rules, Path(settings["file"]))
@@ -337,6 +369,7 @@ def main(settings: Mapping[str, Any]) -> None:
         "served models": ray.served,
         "actors": ray.actors,
         "logins": lambda: logins(rules.idle_seconds),
+        "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
     }
     # Last: all of the store is listed.
     stored: dict[str, Callable[[], Sequence[str]]] = {"results": lambda: results(source)}
