@@ -7,12 +7,13 @@ probes, the head's service and the autoscaler's rights are the operator's.
 Every pod has a network of its own, so agents and metrics have KubeRay's own ports.
 """
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cluster import autoscaling, kuberay_pods, ray_node
+from cluster import autoscaling, kuberay_pods, kuberay_spec, ray_node
 from cluster.kuberay_spec import RayClusterSpec, WorkerGroup
 from cluster.ray_node import MIB, NodeResources
 
@@ -20,7 +21,11 @@ API_VERSION = "ray.io/v1"
 KIND = "RayCluster"
 TOKEN_KEY = "auth_token"  # noqa: S105 (a key of a Secret, by which KubeRay finds the token)
 RECOMMENDED = "app.kubernetes.io/"  # begin of labels that everybody is recommended to have
-CLUSTER_LABEL, TYPE_LABEL = "ray.io/cluster", "ray.io/node-type"  # KubeRay's, on each pod
+# KubeRay's, on each pod.
+CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
+FORM = "trainyard/form"  # annotation of each pod: digest of what all of them are made from
+# Of a group of workers, what pods are not made anew for (KubeRay 1.7, upgradeStrategy Recreate).
+KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 
 
 def head_service(name: str) -> str:
@@ -31,6 +36,59 @@ def head_service(name: str) -> str:
 def head_pods(name: str) -> dict[str, str]:
     """Return the labels of the head's pod of a cluster."""
     return {CLUSTER_LABEL: name, TYPE_LABEL: "head"}
+
+
+def made_from(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a RayCluster's spec its pods are made from: they are made anew if it changes.
+
+    Args:
+        found: the RayCluster.
+    """
+    spec = dict(found["spec"])
+    return {**spec, "workerGroupSpecs": [_fixed(group) for group in spec["workerGroupSpecs"]]}
+
+
+def _fixed(group: Mapping[str, Any]) -> dict[str, Any]:
+    template = group["template"]
+    pod = {key: value for key, value in template["spec"].items() if key != "tolerations"}
+    kept = {key: value for key, value in group.items() if key not in KEPT_FOR}
+    return {**kept, "template": {**template, "spec": pod}}
+
+
+def mark_form(found: dict[str, Any]) -> None:
+    """Write into a RayCluster's pods what they are made from, so that newer pods are told apart.
+
+    The status does not tell: KubeRay writes `observedGeneration` only with another change.
+
+    Args:
+        found: the RayCluster, of plain values.
+    """
+    text = json.dumps(made_from(found), sort_keys=True)
+    form = hashlib.sha256(text.encode()).hexdigest()[:16]
+    for _, template, _ in templates(found):
+        template.setdefault("metadata", {}).setdefault("annotations", {})[FORM] = form
+
+
+def templates(found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
+    """Return of the head and of each group its name, its pods' template and its fewest pods.
+
+    Args:
+        found: a RayCluster.
+    """
+    spec = found["spec"]
+    yield kuberay_spec.HEAD_GROUP, spec["headGroupSpec"]["template"], 1
+    for group in spec.get("workerGroupSpecs") or []:
+        yield group["groupName"], group["template"], group.get("minReplicas", 0)
+
+
+def head_ports(found: Mapping[str, Any]) -> dict[str, int]:
+    """Return the ports of a RayCluster's head, by name.
+
+    Args:
+        found: the RayCluster.
+    """
+    ray, *_ = found["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    return {port["name"]: port["containerPort"] for port in ray.get("ports") or []}
 
 
 def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
@@ -145,9 +203,14 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
     return {
         "version": "v2",
         "imagePullPolicy": kuberay_pods.PULL_POLICY,
-        # Ray's own 5 s are too long: an idle worker's pod ends with its Ray, and the operator makes
-        # another one before the autoscaler has said that it wants one less.
-        "env": [{"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": str(autoscaling.UPDATE_SECONDS)}],
+        # KubeRay's own command looks for the head at port 6379.
+        "args": [f"$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address=127.0.0.1:{spec.ports.gcs}"],
+        "env": [
+            # Ray's own 5 s are too long: an idle worker's pod ends with its Ray, and the operator
+            # makes another one before the autoscaler has said that it wants one less.
+            {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": str(autoscaling.UPDATE_SECONDS)},
+            {"name": "AUTOSCALER_METRIC_PORT", "value": str(spec.ports.autoscaler_metrics)},
+        ],
         "resources": {
             "requests": {"cpu": kuberay_pods.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
             "limits": {"cpu": "1", "memory": "512Mi"},

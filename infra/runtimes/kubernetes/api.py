@@ -32,7 +32,10 @@ SYSTEM = "kube-system"  # the namespace whose uid is the cluster's
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
 UNMADE = (
     *("FailedCreate", "FailedMount", "FailedAttachVolume", "ProvisioningFailed"),
-    *("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),  # KubeRay's, of a RayCluster
+    # KubeRay's, of a RayCluster.
+    *("InvalidRayClusterSpec", "InvalidRayClusterMetadata"),
+    *("FailedToCreateHeadPod", "FailedToCreateWorkerPod", "FailedToCreateService"),
+    *("FailedToCreateServiceAccount", "FailedToCreateRole", "FailedToCreateRoleBinding"),
 )
 # Group, version and plural of each kind.
 KINDS = {

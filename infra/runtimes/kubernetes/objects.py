@@ -69,13 +69,16 @@ class ObjectProvider(Provider):
             )
         tried = apply(api, manifest(news), dry_run=True)
         changed = content(tried) != content(live) or bool(olds["keep"]) != bool(news["keep"])
+        changed = changed or _has_old_ports(api, tried)
         return dynamic.DiffResult(changes=changed or plain(olds) != plain(news))
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
         api = opened(props)
         live = _mine(api, props)
-        apply(api, manifest(props))
+        applied = apply(api, manifest(props))
+        if _has_old_ports(api, applied):
+            api.delete("Service", kuberay.head_service(identity(props)[-1]))
         # Only now: a claim that the cluster does not let this stack have is nobody's without it.
         if live is not None and KEPT_LABEL in (live["metadata"].get("labels") or {}):
             api.merge(CLAIM, identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
@@ -139,8 +142,10 @@ class Object(dynamic.Resource, module="kubernetes", name="Object"):
 
 
 def manifest(props: Mapping[str, Any]) -> Manifest:
-    """Return what is applied: the manifest with its secrets and the stack's id."""
+    """Return what is applied: the manifest with its secrets, the stack's id, and its pods' form."""
     found: Manifest = copy.deepcopy(plain(props["manifest"]))
+    if found["kind"] == kuberay.KIND:
+        kuberay.mark_form(found)
     found["metadata"].setdefault("annotations", {})[OWNER] = props["owner"]
     if props.get("secrets"):
         found["data"] = {
@@ -202,7 +207,7 @@ def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
 
     The list of groups has one owner as a whole: an apply without them would end its workers.
     """
-    if wanted["kind"] != "RayCluster" or live is None:
+    if wanted["kind"] != kuberay.KIND or live is None:
         return wanted
     there = {group["groupName"]: group for group in live["spec"].get(GROUPS) or []}
     found = copy.deepcopy(wanted)
@@ -210,9 +215,9 @@ def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
         before = there.get(group["groupName"], {})
         sized = "replicas" in group
         kept = {key: before[key] for key in AUTOSCALED if key in before and not sized}
+        # Not lifted to minReplicas: operator and autoscaler both do that without writing it down.
         if "replicas" in kept:
-            low, high = group.get("minReplicas", 0), group["maxReplicas"]
-            kept["replicas"] = min(max(kept["replicas"], low), high)
+            kept["replicas"] = min(kept["replicas"], group["maxReplicas"])
         group.update(kept)
     return found
 
@@ -227,7 +232,7 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
     kind, name = str(wanted["kind"]), str(wanted["metadata"]["name"])
     with errors.explained(f"{kind} {name}", api.cluster):
         for left in reversed(range(APPLY_TRIES)):
-            live = api.get(kind, name) if kind == "RayCluster" else None
+            live = api.get(kind, name) if kind == kuberay.KIND else None
             ready = autoscaled(wanted, live)
             if live is not None:
                 ready = copy.deepcopy(ready)
@@ -238,6 +243,21 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
                 if error.status.code != errors.CONFLICT or not left:
                     raise
     raise AssertionError("a last try returns or raises")
+
+
+def _has_old_ports(api: Any, live: Manifest) -> bool:
+    """Return whether a RayCluster's head has ports that its service lacks.
+
+    KubeRay makes the service once and never changes it. If it is gone, KubeRay makes it anew.
+    """
+    if live["kind"] != kuberay.KIND:
+        return False
+    name = str(live["metadata"]["name"])
+    service = api.get("Service", kuberay.head_service(name)) or {"metadata": {}}
+    if (service["metadata"].get("labels") or {}).get(kuberay.CLUSTER_LABEL) != name:
+        return False
+    opened = {port.get("name"): port["port"] for port in service["spec"]["ports"]}
+    return not kuberay.head_ports(live).items() <= opened.items()
 
 
 def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
@@ -330,7 +350,7 @@ def _stuck(api: Any, kind: str, name: str, live: Mapping[str, Any]) -> str:
 
 def _pods(api: Any, live: Mapping[str, Any]) -> str:
     selector = ((live.get("spec") or {}).get("selector") or {}).get("matchLabels")
-    if live["kind"] == "RayCluster":
+    if live["kind"] == kuberay.KIND:
         selector = {kuberay.CLUSTER_LABEL: live["metadata"]["name"]}
     pods = api.pods(selector) if selector else []
     return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in pods)

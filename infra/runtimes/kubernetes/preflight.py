@@ -22,7 +22,11 @@ from infra.runtimes.kubernetes.api import (
 
 CRD_NAME = "rayclusters.ray.io"
 # Of the CRD, what a stack sets and an older operator would drop without a word.
-NEEDED = (("spec", "authOptions"), ("spec", "upgradeStrategy"), ("spec", "autoscalerOptions"))
+NEEDED = (
+    ("spec", "authOptions"),
+    ("spec", "upgradeStrategy"),
+    ("spec", "autoscalerOptions", "args"),  # since 1.7
+)
 KUBERAY = "1.7.0"
 # renovate: datasource=helm depName=kuberay-operator registryUrl=https://ray-project.github.io/kuberay-helm
 HELM = (

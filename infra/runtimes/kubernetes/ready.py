@@ -27,6 +27,9 @@ GRACE_SECONDS = 10.0  # for which pods of before a change may still be listed
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
+UNMADE = (
+    "ReplicaFailure"  # condition of what makes pods: the cluster, or KubeRay, lets none be made
+)
 OPERATOR_SECONDS = 10  # within which KubeRay's operator looks at a new RayCluster
 NO_OPERATOR = Trouble(
     pod="of the head",
@@ -100,27 +103,30 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
     status, spec = live.get("status") or {}, live["spec"]
     if live["kind"] == "Job":
         return bool(status.get("succeeded", 0) >= 1)
+    if live["kind"] == kuberay.KIND:
+        there = [pod for pod in found if pods.is_ready(pod) and not pods.is_ending(pod)]
+        # Beyond the fewest of a group, workers come and go as the autoscaler wishes.
+        return status.get("state") == "ready" and all(
+            sum(_is_of(pod, group, template) for pod in there) >= fewest
+            for group, template, fewest in kuberay.templates(live)
+        )
     if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return False
-    if live["kind"] == "RayCluster":
-        heads, workers = _of_type(found, "head"), _of_type(found, "worker")
-        # Beyond these, workers come and go as the autoscaler wishes.
-        least = sum(group.get("minReplicas", 0) for group in spec.get("workerGroupSpecs") or [])
-        return (
-            status.get("state") == "ready"
-            and any(pods.is_ready(head) for head in heads)
-            and not any(pods.is_ending(head) for head in heads)
-            and sum(pods.is_ready(pod) and not pods.is_ending(pod) for pod in workers) >= least
-        )
     wanted = spec.get("replicas", 1)
     counts = [status.get(key, 0) for key in ("replicas", "readyReplicas", "updatedReplicas")]
     return all(count == wanted for count in counts)
 
 
-def _of_type(found: Sequence[Pod], kind: str) -> list[Pod]:
-    return [
-        pod for pod in found if (pod["metadata"]["labels"] or {}).get(kuberay.TYPE_LABEL) == kind
-    ]
+def _is_of(pod: Pod, group: str, template: Mapping[str, Any]) -> bool:
+    """Return whether a pod is of a group of a RayCluster, and as its template has it."""
+    of_group = (pod["metadata"].get("labels") or {}).get(kuberay.GROUP_LABEL) == group
+    return of_group and _form(pod) == _form(template)
+
+
+def _form(pod: Mapping[str, Any]) -> str | None:
+    """Return what a pod, or a template of pods, says that it is made from."""
+    found = (pod.get("metadata") or {}).get("annotations") or {}
+    return found.get(kuberay.FORM)
 
 
 def looks_ready(props: Mapping[str, Any]) -> bool:
@@ -157,7 +163,7 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
             earlier = {pod["metadata"]["name"] for pod in found}
         known = pods.troubles(found)
         known += _refusals(api, live, found, known)
-        silent = kind == "RayCluster" and not known
+        silent = kind == kuberay.KIND and not known
         if silent and not found and not live.get("status") and now - begun > OPERATOR_SECONDS:
             known = [NO_OPERATOR]
         for trouble in known:
@@ -184,20 +190,34 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
 def _refusals(
     api: Any, live: Mapping[str, Any], found: Sequence[Pod], known: Sequence[Trouble]
 ) -> list[Trouble]:
-    """Return why pods are not made, or have no volume: that is told by events alone."""
+    """Return why pods are not made, or have no volume: events and conditions tell that."""
+    own = str(live["metadata"]["name"])
     told = {trouble.pod for trouble in known}
     creating = [pod["metadata"]["name"] for pod in found if pods.is_creating(pod)]
-    names = [name for name in creating if name not in told]
-    if not found:
-        names = [live["metadata"]["name"]]
-    said = [(name, api.warning(name)) for name in names]
-    return [Trouble(pod=name, container="", text=f"waits: {text}") for name, text in said if text]
+    said = {name: api.warning(name) for name in creating if name not in told}
+    # KubeRay may also refuse a change while pods of before it are ready.
+    if not found or (live["kind"] == kuberay.KIND and not known and not creating):
+        said[own] = api.warning(own)
+    for each in (live.get("status") or {}).get("conditions") or []:
+        if each["type"] == UNMADE and each["status"] == "True":
+            said[own] = str(each.get("message", ""))
+    return [
+        Trouble(pod=name, container="", text=f"waits: {text}")
+        for name, text in said.items()
+        if text
+    ]
 
 
 def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:
     """Return what is to be said of KubeRay's operator, which does not act."""
     if not found or not all(pods.is_ready(pod) for pod in found):
         return []
+    form = _form(live["spec"]["headGroupSpec"]["template"])
+    for pod in found:
+        if _form(pod) != form:
+            name = str(pod["metadata"]["name"])
+            text = "is of before the change, and KubeRay's operator has not made it anew: delete it"
+            return [Trouble(pod=name, container="", text=f"{text}. {OPERATOR}")]
     state = (live.get("status") or {}).get("state") or "none"
     text = f"is ready, and KubeRay's operator has not said so (status.state: {state}). {OPERATOR}"
     return [Trouble(pod=str(found[0]["metadata"]["name"]), container="", text=text)]

@@ -19,6 +19,7 @@ from access.kubectl import Cluster
 from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.provided import FORCE, say
+from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import (
     apply,
     has_unknown,
@@ -27,9 +28,6 @@ from infra.runtimes.kubernetes.objects import (
     opened,
     plain,
 )
-
-# Of a group of workers, what pods are not made anew for (KubeRay 1.7, upgradeStrategy Recreate).
-KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 
 
 class RecreateGuardProvider(Provider):
@@ -74,23 +72,6 @@ class RecreateGuard(dynamic.Resource, module="kubernetes", name="RecreateGuard")
         super().__init__(RecreateGuardProvider(), name, props, opts)
 
 
-def made_from(ray_cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a RayCluster's spec its pods are made from.
-
-    Args:
-        ray_cluster: the manifest.
-    """
-    spec = dict(ray_cluster["spec"])
-    return {**spec, "workerGroupSpecs": [_fixed(group) for group in spec["workerGroupSpecs"]]}
-
-
-def _fixed(group: Mapping[str, Any]) -> dict[str, Any]:
-    template = group["template"]
-    pod = {key: value for key, value in template["spec"].items() if key != "tolerations"}
-    kept = {key: value for key, value in group.items() if key not in KEPT_FOR}
-    return {**kept, "template": {**template, "spec": pod}}
-
-
 def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     """Return whether pods that are there end by an update."""
     if identity(olds) != identity(news):
@@ -99,7 +80,8 @@ def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     live = api.get(*identity(news)[::2])
     if live is None:
         return False
-    return made_from(apply(api, manifest(news), dry_run=True)) != made_from(live)
+    tried = apply(api, manifest(news), dry_run=True)
+    return kuberay.made_from(tried) != kuberay.made_from(live)
 
 
 def _check(props: Mapping[str, Any]) -> None:
@@ -111,7 +93,12 @@ def _check(props: Mapping[str, Any]) -> None:
     try:
         running = jobs.running(known, dashboard.Service(cluster=cluster, name=head))
     except dashboard.AskError as error:
-        say(f"which jobs run is not known, and the pods of Ray are made anew: {error}")
+        if _head_is_ready(cluster, identity(props)[-1]):
+            raise _errors().KubernetesError(
+                "all pods of Ray are made anew by this change, and which jobs would be lost is not "
+                f"known: {error}. Run `up` again; `make up FORCE=1` asks, and ends them"
+            ) from None
+        say(f"Ray's head does not run, so its pods are made anew: {error}")
         return
     if running:
         raise _errors().KubernetesError(
@@ -119,6 +106,12 @@ def _check(props: Mapping[str, Any]) -> None:
             f"{', '.join(running)}. Wait for their end, or stop them (train stop JOB), and run "
             "`up` again; `make up FORCE=1` asks, and ends them"
         )
+
+
+def _head_is_ready(cluster: Cluster, name: str) -> bool:
+    """Return whether the head of a RayCluster runs: then it may have jobs."""
+    found = _errors().open_api(cluster).pods(kuberay.head_pods(name))
+    return any(pods.is_ready(pod) for pod in found)
 
 
 def _token(props: Mapping[str, Any]) -> str:

@@ -1,9 +1,9 @@
 """A stand-in for KubeRay's operator: nothing that runs with it was tested with KubeRay itself.
 
 It follows the operator's source (1.7) for a RayCluster: what is made, what is deleted, and the
-status. Traps are followed too: `state` stays `ready` when pods are lost or the spec changes, and
-`observedGeneration` tells only that the spec was looked at. Runs by
-`python -m tests.fakes.kubernetes.kuberay KUBECONFIG`.
+status. Traps are followed too: `state` stays `ready` when pods are lost or the spec changes,
+`observedGeneration` is written only with another change of the status, and the head's service keeps
+the ports that it was made with. Runs by `python -m tests.fakes.kubernetes.kuberay KUBECONFIG`.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ NAME = "kuberay-operator"
 POLL_SECONDS = 1.0
 TIMEOUT_SECONDS = 60.0
 CONFLICT, NOT_FOUND = 409, 404
+GENERATION = "observedGeneration"
 
 
 class _FailedError(Exception):
@@ -134,7 +135,7 @@ def _tell(
     *,
     suspended: bool,
 ) -> None:
-    """Write the status, unless it is what is there."""
+    """Write the status if more of it differs than the generation that was looked at."""
     old = cluster.get("status") or {}
     groups = cluster["spec"].get("workerGroupSpecs", [])
     head = next((pod for pod in found if _type(pod) == pods.HEAD), None)
@@ -142,7 +143,7 @@ def _tell(
     wanted = sum(pods.desired(group) for group in groups)
     all_ready = bool(found) and all(_is_ready(pod) for pod in found)
     status = {
-        "observedGeneration": cluster["metadata"]["generation"],
+        GENERATION: cluster["metadata"]["generation"],
         "desiredWorkerReplicas": wanted,
         "minWorkerReplicas": sum(group.get("minReplicas", 0) for group in groups),
         "maxWorkerReplicas": sum(group.get("maxReplicas", 0) for group in groups),
@@ -163,7 +164,7 @@ def _tell(
     if state:
         status["state"] = state
     status["conditions"] = _conditions(old, head, failure, all_ready=all_ready, state=state)
-    if any(old.get(name) != value for name, value in status.items()):
+    if any(old.get(name) != value for name, value in status.items() if name != GENERATION):
         name, namespace = cluster["metadata"]["name"], cluster["metadata"]["namespace"]
         with _unless(NOT_FOUND):
             client.patch(

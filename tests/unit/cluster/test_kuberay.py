@@ -184,8 +184,16 @@ def _run(command: list[str]) -> tuple[int, str]:
 
 
 def test_the_autoscaler_looks_before_the_operator_has_made_an_ended_pod_anew() -> None:
-    (variable,) = _cluster(FULL)["autoscalerOptions"]["env"]
+    variable, _ = _cluster(FULL)["autoscalerOptions"]["env"]
     assert variable == {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": "1"}
+
+
+def test_the_autoscaler_finds_the_head_and_has_the_port_of_the_settings() -> None:
+    options = _cluster(FULL)["autoscalerOptions"]
+    command = "$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address=127.0.0.1:"
+    assert options["args"] == [f"{command}{FULL.ports.gcs}"]
+    port = {"name": "AUTOSCALER_METRIC_PORT", "value": str(FULL.ports.autoscaler_metrics)}
+    assert port in options["env"]
 
 
 def test_pods_have_no_more_rights_than_they_need() -> None:

@@ -182,6 +182,16 @@ def test_what_was_changed_by_hand_is_seen_and_set_right(lab: Lab) -> None:
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab: Lab) -> None:
+    (before,) = lab.pods("head").values()
+    tolerated = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    lab.change(nodeGroups=[GROUP, {**GPU_GROUP, "tolerations": [tolerated]}])
+    lab.stack.engine("up", "--yes")
+    lab.stack.engine("preview", "--refresh", "--expect-no-changes")
+    (after,) = lab.pods("head").values()
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
 def test_a_head_that_is_killed_comes_back(lab: Lab, wait_for: Callable[..., Any]) -> None:
     uid = lab.pods("head")["test-ray-head"]["metadata"]["uid"]
     lab.kubectl("delete", "pod", "test-ray-head", "--grace-period=0", "--force")

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from cluster import kuberay
 from infra.runtimes.kubernetes import objects
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import KEPT_LABEL, OWNER, STACK_LABEL, ObjectProvider
@@ -212,11 +213,18 @@ def test_a_claim_that_is_not_to_be_kept_goes(fake, props):
     assert ("persistentvolumeclaims", "lab-data") not in fake.objects
 
 
-def _cluster_of(props, *groups):
-    return _kind(props, "RayCluster", "lab-ray", spec={"workerGroupSpecs": list(groups)})
+def _cluster_of(props, *groups, dashboard=8265):
+    ports = [{"name": "dashboard", "containerPort": dashboard}]
+    head = {"template": {"spec": {"containers": [{"name": "ray-head", "ports": ports}]}}}
+    spec = {"headGroupSpec": head, "workerGroupSpecs": list(groups)}
+    return _kind(props, "RayCluster", "lab-ray", spec=spec)
 
 
-GROWS = {"groupName": "gpu", "minReplicas": 0, "maxReplicas": 4, "template": {"image": "a"}}
+def _template(image):
+    return {"template": {"spec": {"containers": [{"image": image}]}}}
+
+
+GROWS = {"groupName": "gpu", "minReplicas": 0, "maxReplicas": 4, **_template("a")}
 
 
 def test_an_apply_keeps_the_sizes_that_the_autoscaler_gave(fake, props):
@@ -226,10 +234,10 @@ def test_an_apply_keeps_the_sizes_that_the_autoscaler_gave(fake, props):
     live |= {"replicas": 3, "scaleStrategy": {"workersToDelete": ["w"]}}
     assert not _diff(ray, ray).changes
     assert ObjectProvider().read("id", ray).outs == ray
-    news = _cluster_of(props, GROWS | {"template": {"image": "b"}})
+    news = _cluster_of(props, GROWS | _template("b"))
     ObjectProvider().update("id", ray, news)
     found = fake.objects[RAY]["spec"]["workerGroupSpecs"][0]
-    assert found["template"] == {"image": "b"}
+    assert found["template"]["spec"] == _template("b")["template"]["spec"]
     assert (found["replicas"], found["scaleStrategy"]) == (3, {"workersToDelete": ["w"]})
 
 
@@ -239,6 +247,50 @@ def test_a_lower_maximum_bounds_the_size_and_a_fixed_group_has_its_own(props):
     assert objects.autoscaled(lower, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 2
     fixed = _cluster_of(props, GROWS | {"replicas": 1})["manifest"]
     assert objects.autoscaled(fixed, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 1
+
+
+def test_the_fewest_of_a_group_are_no_change_once_the_cluster_has_written_its_default(props):
+    # The CRD's default is 0, and Ray's autoscaler leaves it until it first scales the group.
+    live = {"spec": {"workerGroupSpecs": [GROWS | {"minReplicas": 1, "replicas": 0}]}}
+    wanted = _cluster_of(props, GROWS | {"minReplicas": 1})["manifest"]
+    assert objects.autoscaled(wanted, live)["spec"]["workerGroupSpecs"][0]["replicas"] == 0
+
+
+def test_pods_are_marked_by_what_they_are_made_from(fake, props):
+    def forms(props):
+        ObjectProvider().create(props)
+        spec = fake.objects[RAY]["spec"]
+        templates = [spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"]]
+        return [each["metadata"]["annotations"][kuberay.FORM] for each in templates]
+
+    before = forms(_cluster_of(props, GROWS))
+    assert before[0] == before[1]
+    assert forms(_cluster_of(props, GROWS | {"maxReplicas": 5})) == before
+    after = forms(_cluster_of(props, GROWS | _template("b")))
+    assert before[0] not in after
+
+
+def _service(name, dashboard):
+    return {
+        "metadata": {"name": "lab-ray-head-svc", "labels": {"ray.io/cluster": name}},
+        "spec": {"ports": [{"name": "dashboard", "port": dashboard}, {"name": "x", "port": 1}]},
+    }
+
+
+def test_a_service_of_the_head_with_ports_of_before_goes_so_that_kuberay_makes_another(fake, props):
+    service = ("services", "lab-ray-head-svc")
+    before, after = _cluster_of(props, GROWS), _cluster_of(props, GROWS, dashboard=9265)
+    ObjectProvider().create(before)
+    fake.objects[service] = _service("lab-ray", 8265)
+    ObjectProvider().update("id", before, before)
+    assert service in fake.objects
+    ObjectProvider().update("id", before, after)
+    assert fake.deleted == ["lab-ray-head-svc"]
+    # An `up` was killed between the two.
+    fake.objects[service] = _service("lab-ray", 8265)
+    assert _diff(after, after).changes
+    fake.objects[service] = _service("somebody-else", 8265)
+    assert not _diff(after, after).changes
 
 
 def test_a_patch_of_the_autoscaler_between_look_and_apply_is_not_overwritten(fake, props):

@@ -13,8 +13,9 @@ from infra.runtimes.kubernetes.api import KubernetesError
 CRD = ("customresourcedefinitions", "rayclusters.ray.io")
 
 
-def _crd(*fields, version="v1"):
+def _crd(*fields, version="v1", autoscaler=("args",)):
     spec = {"properties": {name: {} for name in fields}}
+    spec["properties"]["autoscalerOptions"] = {"properties": {name: {} for name in autoscaler}}
     schema = {"openAPIV3Schema": {"properties": {"spec": spec}}}
     return {"spec": {"versions": [{"name": version, "served": True, "schema": schema}]}}
 
@@ -23,7 +24,7 @@ def _crd(*fields, version="v1"):
 def ready(fake):
     """A cluster that has all."""
     fake.objects["namespaces", "team"] = {"metadata": {"name": "team"}, "status": {}}
-    fake.objects[CRD] = _crd("authOptions", "upgradeStrategy", "autoscalerOptions")
+    fake.objects[CRD] = _crd("authOptions", "upgradeStrategy")
     return fake
 
 
@@ -45,7 +46,11 @@ def test_all_faults_are_in_one_message_with_the_helm_commands(fake, cluster):
     ("crd", "said"),
     [
         (_crd(version="v1alpha1"), "has no version v1"),
-        (_crd("upgradeStrategy", "autoscalerOptions"), "it lacks spec.authOptions"),
+        (_crd("upgradeStrategy"), "it lacks spec.authOptions"),
+        (
+            _crd("authOptions", "upgradeStrategy", autoscaler=()),  # 1.6
+            "it lacks spec.autoscalerOptions.args",
+        ),
     ],
 )
 def test_an_old_crd_is_told_from_none(ready, cluster, crd, said):

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from cluster import kuberay
 from infra.cancellation import CanceledError, Cancellation
 from infra.runtimes.kubernetes import pods, ready
 from infra.runtimes.kubernetes.ready import NotReadyError
@@ -99,9 +100,29 @@ def _set(kind, status, generation=2):
     return live | {"spec": {"replicas": 1}, "status": status}
 
 
+def _template(form="new"):
+    return {"metadata": {"annotations": {kuberay.FORM: form}}}
+
+
+def _ray(status, **fewest):
+    groups = [
+        {"groupName": name, "minReplicas": count, "template": _template()}
+        for name, count in fewest.items()
+    ]
+    spec = {"headGroupSpec": {"template": _template()}, "workerGroupSpecs": groups}
+    return _set("RayCluster", status) | {"spec": spec}
+
+
+def _ray_pod(name, group, *, form="new", conditions=(IS_READY,)):
+    found = pod(name, conditions=conditions, labels={kuberay.GROUP_LABEL: group})
+    found["metadata"] |= _template(form)["metadata"]
+    return found
+
+
 COUNTS = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
-RAY = {"state": "ready", "observedGeneration": 2}
-HEAD = pod("head", conditions=[IS_READY], labels={"ray.io/node-type": "head"})
+# Of a generation before: KubeRay writes the newest only with another change of the status.
+RAY = {"state": "ready", "observedGeneration": 1}
+HEAD = _ray_pod("head", "headgroup")
 
 
 @pytest.mark.parametrize(
@@ -113,34 +134,39 @@ HEAD = pod("head", conditions=[IS_READY], labels={"ray.io/node-type": "head"})
         (_set("StatefulSet", {"observedGeneration": 2, "replicas": 1}), False),
         (_set("Job", {"succeeded": 1}), True),
         (_set("Job", {"active": 1}), False),
-        (_set("RayCluster", RAY), True),
-        (_set("RayCluster", RAY | {"observedGeneration": 1}), False),
-        (_set("RayCluster", RAY | {"state": "suspended"}), False),
+        (_ray(RAY), True),
+        (_ray(RAY | {"state": "suspended"}), False),
         # What the autoscaler wishes for need not be there.
-        (_set("RayCluster", RAY | {"desiredWorkerReplicas": 1}), True),
-        (_set("RayCluster", {}), False),
+        (_ray(RAY | {"desiredWorkerReplicas": 1}), True),
+        (_ray({}), False),
     ],
 )
 def test_ready_is_what_the_newest_form_of_an_object_asks_for(live, expected):
     assert ready.settled(live, [HEAD]) is expected
 
 
-def test_of_a_group_the_least_workers_are_ready_and_others_may_come_and_go():
-    live = _set("RayCluster", RAY)
-    live["spec"]["workerGroupSpecs"] = [{"groupName": "gpu", "minReplicas": 1, "maxReplicas": 4}]
-    labels = {"ray.io/node-type": "worker"}
-    one, other = (pod(name, conditions=[IS_READY], labels=labels) for name in "ab")
-    other["metadata"]["deletionTimestamp"] = "now"
+def test_of_each_group_the_fewest_are_ready_and_others_may_come_and_go():
+    live = _ray(RAY, cpu=0, gpu=1)
+    gpu, ending = _ray_pod("a", "gpu"), _ray_pod("b", "gpu")
+    ending["metadata"]["deletionTimestamp"] = "now"
     assert not ready.settled(live, [HEAD])
-    assert not ready.settled(live, [HEAD, other])
-    assert ready.settled(live, [HEAD, one, other])
+    assert not ready.settled(live, [HEAD, ending])
+    assert not ready.settled(live, [HEAD, _ray_pod("c", "cpu")])  # more of another group
+    assert ready.settled(live, [HEAD, gpu, ending])
+
+
+def test_pods_of_before_a_change_do_not_count():
+    live = _ray(RAY, gpu=1)
+    old_head, old = (_ray_pod(n, g, form="old") for n, g in (("h", "headgroup"), ("w", "gpu")))
+    new = _ray_pod("v", "gpu")
+    assert not ready.settled(live, [old_head, new])
+    assert not ready.settled(live, [HEAD, old])
+    assert ready.settled(live, [HEAD, old, new])
 
 
 def test_a_ray_cluster_whose_head_was_lost_is_not_ready():
-    assert not ready.settled(_set("RayCluster", RAY), [])
-    assert not ready.settled(
-        _set("RayCluster", RAY), [pod("head", labels=HEAD["metadata"]["labels"])]
-    )
+    assert not ready.settled(_ray(RAY), [])
+    assert not ready.settled(_ray(RAY), [_ray_pod("head", "headgroup", conditions=())])
 
 
 class FakeApi:
@@ -228,9 +254,31 @@ def test_pods_that_may_not_be_made_are_told_by_events(wait, text):
 def test_an_operator_that_does_nothing_is_named(wait, monkeypatch):
     monkeypatch.setattr(ready, "OPERATOR_SECONDS", 0)
     with pytest.raises(NotReadyError, match="KubeRay's operator has not looked"):
-        wait(_set("RayCluster", {}), [])
+        wait(_ray({}), [])
     with pytest.raises(NotReadyError, match=r"has not said so \(status.state: none\)"):
-        wait(_set("RayCluster", {"observedGeneration": 2}), [HEAD])
+        wait(_ray({"observedGeneration": 2}), [HEAD])
+    old = _ray_pod("head-1", "headgroup", form="old")
+    with pytest.raises(NotReadyError, match=r"pod head-1 is of before the change.*: delete it"):
+        wait(_ray(RAY), [old])
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "RayCluster"])
+def test_pods_that_are_refused_beside_others_are_told_by_a_condition(wait, kind):
+    text = "pods is forbidden: exceeded quota: gpus"
+    refused = {"type": "ReplicaFailure", "status": "True", "message": text}
+    live = _ray(RAY, gpu=1) | {"kind": kind}
+    live["status"] = RAY | {"observedGeneration": 2, "conditions": [refused]}
+    with pytest.raises(NotReadyError, match=text):
+        wait(live, [HEAD])
+    refused["status"] = "False"
+    with pytest.raises(NotReadyError, match=r"not ready after"):
+        wait(live, [HEAD])
+
+
+def test_a_change_that_kuberay_refuses_is_told_while_pods_of_before_are_ready(wait):
+    old = _ray_pod("head", "headgroup", form="old")
+    with pytest.raises(NotReadyError, match="The RayCluster spec is invalid: names"):
+        wait(_ray(RAY), [old], warning="The RayCluster spec is invalid: names")
 
 
 def test_a_program_that_runs_once_shows_its_log_and_fails_at_once(wait, capfd):

@@ -11,7 +11,7 @@ from infra import dashboard
 from infra.provided import FORCE
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import STACK_LABEL, ObjectProvider
-from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider, made_from
+from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider
 
 TOKEN = "token-of-the-pods"
 JOBS = [
@@ -92,13 +92,22 @@ def test_what_makes_no_pod_anew_asks_nobody(olds, asked):
     assert asked == []
 
 
-def test_a_cluster_that_does_not_answer_is_mended_and_that_is_said(olds, asked, monkeypatch, capfd):
+def test_a_head_that_does_not_answer_is_mended_unless_it_runs(
+    olds, asked, fake, monkeypatch, capfd
+):
     def ask(*_):
         raise dashboard.AskError("no head")
 
     monkeypatch.setattr(dashboard, "ask", ask)
+    ready = {"type": "Ready", "status": "True"}
+    fake.objects["pods", "head"] = {"metadata": {"name": "head"}, "status": {"conditions": [ready]}}
+    with pytest.raises(
+        KubernetesError, match=r"which jobs would be lost is not known: no head\. Run"
+    ):
+        _update(olds, **_other(olds))
+    ready["status"] = "False"
     _update(olds, **_other(olds))
-    assert "which jobs run is not known" in capfd.readouterr().err
+    assert "Ray's head does not run, so its pods are made anew" in capfd.readouterr().err
 
 
 def test_pods_of_an_older_form_than_the_state_says_are_guarded_too(olds, asked, fake):
@@ -141,4 +150,4 @@ def test_pods_are_made_anew_for_what_they_are_made_from(path, value, anew):
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    assert (made_from(changed) != made_from(CLUSTER)) == anew
+    assert (kuberay.made_from(changed) != kuberay.made_from(CLUSTER)) == anew
