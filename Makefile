@@ -119,8 +119,10 @@ up preview: setup
 review: setup
 	@$(BIN)/python -m infra.review -s $(STACK) '$(PLAN)' $(RULES)
 
+# Without a run of the program, which does it as well, the CLI's salt would show in `git status`.
 refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
+	@$(BIN)/python -m infra.checkout $(STACK)
 
 drift: setup
 	$(BIN)/python -m infra.drift -s $(STACK)
@@ -128,6 +130,7 @@ drift: setup
 down: setup
 	@$(BIN)/python -m client.pull.unpulled -s $(STACK)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
+	@$(BIN)/python -m infra.checkout $(STACK)
 
 # protobuf 5, which the rest does not have.
 policy: setup

@@ -83,6 +83,11 @@ class BucketPath:
         """Suffixes of the last part."""
         return self.key.suffixes
 
+    @property
+    def endpoint(self) -> str:
+        """URL of the store, "" for Amazon's."""
+        return _endpoint(self.url)
+
     def with_suffix(self, suffix: str) -> BucketPath:
         """The name with another suffix."""
         return BucketPath(self.url, self.key.with_suffix(suffix))
@@ -94,6 +99,10 @@ class BucketPath:
         except FileNotFoundError:
             return False
         return True
+
+    def modified_ns(self) -> int:
+        """When the object was written, in nanoseconds since 1970; stores know whole seconds."""
+        return int(self._call("head_object")["LastModified"].timestamp()) * 10**9
 
     def read_bytes(self) -> bytes:
         """What the object holds."""
@@ -180,21 +189,27 @@ def find(url: str) -> BucketPath | None:
     return BucketPath(url, PurePosixPath(parts.path.strip("/")) / ".pulumi")
 
 
+def _endpoint(url: str) -> str:
+    given = dict(parse_qsl(urlsplit(url).query))
+    endpoint = given.get("endpoint", "")
+    plain = any(given.get(name) in TRUE for name in PLAIN_HTTP)
+    if endpoint and "://" not in endpoint:
+        return f"{'http' if plain else 'https'}://{endpoint}"
+    return endpoint
+
+
 @functools.cache
 def _client(url: str) -> Any:
     import boto3  # noqa: PLC0415 (slow, and states in a folder need none)
     from botocore.config import Config  # noqa: PLC0415
 
     given = dict(parse_qsl(urlsplit(url).query))
-    endpoint = given.get("endpoint")
     plain = any(given.get(name) in TRUE for name in PLAIN_HTTP)
-    if endpoint and "://" not in endpoint:
-        endpoint = f"{'http' if plain else 'https'}://{endpoint}"
     path_style = any(given.get(name) in TRUE for name in PATH_STYLE)
     session = boto3.Session(profile_name=given.get("profile"), region_name=given.get("region"))
     return session.client(
         "s3",
-        endpoint_url=endpoint,
+        endpoint_url=_endpoint(url) or None,
         use_ssl=not plain,
         config=Config(
             connect_timeout=CONNECT_SECONDS,

@@ -17,12 +17,16 @@ from typing import Any
 from access import state_bucket
 from access.state_bucket import BucketPath
 
-URL = "PULUMI_BACKEND_URL"  # goes before what the project names, and that before the login
+URL = "PULUMI_BACKEND_URL"  # takes precedence over what the project names, and that over the login
 ORGANIZATION = "organization"  # what backends without organizations call their only one
 SCHEME = "file://"
 
 Place = Path | BucketPath
 """A folder, or a prefix of a bucket, and what is below."""
+
+
+class LoginError(Exception):
+    """The login of the pulumi CLI cannot be read; the message says what to do."""
 
 
 class DamagedStateError(ValueError):
@@ -45,12 +49,25 @@ class Checkpoint:
 
 
 def logged_in() -> str:
-    """Return the URL of the backend that `pulumi login` chose, else of the local one."""
+    """Return the URL of the backend that `pulumi login` chose, else of the local one.
+
+    Raises:
+        LoginError: there is a login, and only the CLI can read it.
+    """
     home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
+    path = Path(os.environ.get("PULUMI_CREDENTIALS_PATH") or home) / "credentials.json"
     try:
-        current: str = json.loads((home / "credentials.json").read_text()).get("current", "")
-    except (OSError, ValueError):
-        current = ""
+        text = path.read_text()
+    except OSError:
+        text = ""
+    try:
+        # An empty file is no login, as for the CLI.
+        current: str = json.loads(text).get("current", "") if text else ""
+    except (ValueError, AttributeError):
+        raise LoginError(
+            f"the login in {path} cannot be read: it is damaged, or encrypted for the pulumi CLI "
+            f"(PULUMI_CREDENTIAL_STORE). Set {URL} to where the states are"
+        ) from None
     # Not `file://~`: the CLI takes the home of the user database for it, which need not be $HOME.
     return current or f"{SCHEME}{Path.home()}"
 

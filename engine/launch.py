@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 
 from access import state_folder
+from engine import policy
 from engine.errors import EngineError
-from engine.passphrase import FILE, PHRASE, make, read
+from engine.passphrase import FILE, PHRASE, default_file, make, read
+from engine.project import Project
 
 # Where the settings have lost the salt of their secrets, the CLI takes that of the state.
 SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
-PLANS = {"PULUMI_EXPERIMENTAL": "true"}  # without it the CLI has no plans
+PLANS = {"PULUMI_EXPERIMENTAL": "true"}  # without it the CLI does not list its flags for plans
 
 
 def main() -> None:
@@ -33,8 +35,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.plan and options.command not in ("up", "preview"):
         parser.error(f"{options.command} takes no --plan")
+    cli = shutil.which("pulumi") is not None
     try:
-        environment = SALT_OF_STATE | os.environ | _passphrase() | _backend()
+        environment = SALT_OF_STATE | os.environ | _passphrase() | _backend(cli=cli)
+        if cli and options.policy_pack:
+            _check_pack(Path(options.policy_pack), options.policy_pack_config)
     except EngineError as error:
         sys.exit(f"error: {error}")
     arguments = [options.command, "--stack", options.stack]
@@ -45,7 +50,7 @@ def main() -> None:
     for name in ("policy_pack", "policy_pack_config"):
         if value := getattr(options, name):
             arguments += [f"--{name.replace('_', '-')}", value]
-    if shutil.which("pulumi") is None:
+    if not cli:
         print("pulumi is not on PATH: running the embedded engine", flush=True)  # noqa: T201
         # The engine of this environment, and not a folder of that name in the project's (-P).
         command = [sys.executable, "-P", "-m", "engine", *arguments]
@@ -70,20 +75,41 @@ def _passphrase() -> dict[str, str]:
     if PHRASE in os.environ:
         return {}
     # The CLI would take an empty file for the passphrase "": it is looked at here for both.
-    if named := os.environ.get(FILE):
-        path = Path(named).expanduser()
-        if path.is_file():  # a pipe can be read only once
-            read(path)
-        return {}
-    path = make()
-    read(path)
-    return {FILE: str(path)}
+    named = Path(os.environ.get(FILE) or default_file()).expanduser()
+    if named == default_file():
+        make()
+    if named.is_file():  # a pipe can be read only once
+        read(named)
+    return {FILE: str(named)}
 
 
-def _backend() -> dict[str, str]:
-    if state_folder.URL in os.environ:
+def _backend(*, cli: bool) -> dict[str, str]:
+    """The login, where neither the environment nor the project names a place of states.
+
+    Raises:
+        EngineError: this engine cannot read the login.
+    """
+    if os.environ.get(state_folder.URL) or Project.find(Path.cwd()).backend_url:
         return {}
-    return {state_folder.URL: state_folder.logged_in()}
+    try:
+        return {state_folder.URL: state_folder.logged_in()}
+    except state_folder.LoginError as error:
+        if cli:
+            return {}  # the CLI can
+        raise EngineError(str(error)) from None
+
+
+def _check_pack(folder: Path, config: str) -> None:
+    """Look at what the CLI would hang on, or pass over.
+
+    Raises:
+        EngineError: the pack has no environment yet, or the levels name a rule that it lacks.
+    """
+    python = folder / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise EngineError(f"the policy pack {folder} has no {python}: run `make policy` once")
+    if config:
+        policy.levels(Path(config), {rule.name for rule in policy.rules(folder)})
 
 
 if __name__ == "__main__":

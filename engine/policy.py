@@ -11,11 +11,13 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.display import Display
 from engine.errors import EngineError
 from engine.values import Properties
+
+if TYPE_CHECKING:
+    from engine.display import Display
 
 MANDATORY = "mandatory"
 DISABLED = "disabled"
@@ -38,8 +40,8 @@ class Policies:
     def __init__(self, folder: Path, config: Path | None, display: Display) -> None:
         self.refused: list[str] = []
         self._display = display
-        self._rules = _rules(folder)
-        self._levels = _levels(config, {rule.name for rule in self._rules}) if config else {}
+        self._rules = rules(folder)
+        self._levels = levels(config, {rule.name for rule in self._rules}) if config else {}
 
     def check(self, urn: str, type_: str, inputs: Properties) -> None:
         """Apply all rules to a resource, and take note of mandatory ones that refuse it."""
@@ -66,7 +68,12 @@ class Policies:
             raise EngineError(f"policies refuse it: {', '.join(sorted(set(self.refused)))}")
 
 
-def _rules(folder: Path) -> Iterable[Any]:
+def rules(folder: Path) -> Iterable[Any]:
+    """The rules of a pack.
+
+    Raises:
+        EngineError: it cannot be loaded.
+    """
     path = folder / "rules.py"
     name = "policy_pack_rules"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -81,11 +88,20 @@ def _rules(folder: Path) -> Iterable[Any]:
         raise EngineError(f"the policy pack {path} cannot be loaded: {error!r}") from None
 
 
-def _levels(path: Path, names: set[str]) -> dict[str, str]:
+def levels(path: Path, names: set[str]) -> dict[str, str]:
+    """The levels that a file gives to rules.
+
+    Args:
+        path: of the file.
+        names: of the rules.
+
+    Raises:
+        EngineError: it cannot be read, or names a rule or a level that there is not.
+    """
     try:
         document = json.loads(path.read_bytes())
         # The CLI also takes an object, with settings of the rule.
-        levels = {
+        found = {
             name: str(value["enforcementLevel"] if isinstance(value, dict) else value)
             for name, value in document.items()
         }
@@ -93,9 +109,9 @@ def _levels(path: Path, names: set[str]) -> dict[str, str]:
         raise EngineError(f"the levels {path} cannot be read ({error.strerror})") from None
     except (ValueError, LookupError, AttributeError) as error:
         raise EngineError(f"{path} is no JSON of levels by rule ({error!r})") from None
-    for name, level in levels.items():
+    for name, level in found.items():
         if name not in names | {ALL}:
             raise EngineError(f"{path}: no rule is named {name!r}; there are {sorted(names)}")
         if level not in LEVELS:
             raise EngineError(f"{path}: {name} is {level!r}; it must be one of {list(LEVELS)}")
-    return levels
+    return found

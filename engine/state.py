@@ -26,11 +26,14 @@ from engine.project import Project
 from engine.values import decrypt, encrypt, holds_secret
 
 VERSION = 3  # of the checkpoint format
+FEATURES_VERSION = 4  # of a state with features of the CLI that it names, such as taints
+# Suffixes of states that the CLI wrote compressed, and the variable that asks for it.
+COMPRESSED = {".gz": "PULUMI_DIY_BACKEND_GZIP", ".zst": "PULUMI_DIY_BACKEND_ZSTD"}
 PROPERTY_FIELDS = ("inputs", "outputs")
 BACKUPS_KEPT = 50  # of a stack; an operation that changes nothing makes none
 # Marks of a resource that mean steps the engine does not know.
 REFERENCE_TYPE = "pulumi:pulumi:StackReference"  # external: it is of another stack
-REFUSED_FIELDS = ("external", "taint", "viewOf", "replacementTrigger", "resourceHooks")
+REFUSED_FIELDS = ("external", "viewOf", "replacementTrigger", "resourceHooks")
 
 Entry = dict[str, Any]  # one resource, as Pulumi's ResourceV3 with secrets in the clear
 
@@ -65,14 +68,14 @@ class Backend:
 
     Raises:
         UnsupportedError: the url is of another kind.
-        EngineError: it is the url of a bucket, and cannot be used.
+        EngineError: it is the url of a bucket, and cannot be used; or the login cannot be read.
     """
 
     def __init__(self, url: str, root: Path) -> None:
-        url = url or state_folder.logged_in()
         try:
+            url = url or state_folder.logged_in()
             folder = state_folder.find(url, root)
-        except BucketUrlError as error:
+        except (BucketUrlError, state_folder.LoginError) as error:
             raise EngineError(str(error)) from None
         if folder is None:
             raise UnsupportedError(f"the state backend {url!r}")
@@ -97,20 +100,30 @@ class Backend:
         """Copies of earlier states, the newest first."""
         beside = self.stack_file(project, stack).with_suffix(".json.bak")
         archived = state_folder.archived(self.folder, project, stack)
-        return [*([beside] if beside.exists() else []), *archived]
+        if not beside.exists():
+            return [*archived]
+        # That beside is made before an operation, the archived one after it.
+        newer = not archived or modified_ns(beside) > int(archived[0].suffixes[-2][1:])
+        return [beside, *archived] if newer else [*archived[:1], beside, *archived[1:]]
 
     def exists(self, project: str, stack: str) -> bool:
         """True when the stack has a state.
 
+        A stack that was removed has none, though the CLI keeps copies of its last, empty state.
+
         Raises:
-            EngineError: the state is gone, but copies of it are there.
+            EngineError: the state is gone, and the newest copy of it has resources.
         """
         path = self.stack_file(project, stack)
-        if path.with_suffix(".json.gz").exists():
-            raise UnsupportedError("compressed states (PULUMI_DIY_BACKEND_GZIP)")
-        if not path.exists() and self.backups(project, stack):
+        for suffix, variable in COMPRESSED.items():
+            if path.with_suffix(f".json{suffix}").exists():
+                raise UnsupportedError(f"compressed states ({variable})")
+        if path.exists():
+            return True
+        copies = self.backups(project, stack)
+        if copies and not _is_empty(copies[0]):
             raise self._damaged(project, stack, "is missing")
-        return path.exists()
+        return False
 
     def load(self, project: str, stack: str, passphrase: str) -> State:
         """The stack's state with secrets decrypted; an empty one for a new stack.
@@ -151,13 +164,13 @@ class Backend:
         """
         try:
             checkpoint = state_folder.read(self.stack_file(project, stack))
+            if checkpoint.version == FEATURES_VERSION:
+                raise UnsupportedError(f"the features {checkpoint.features} of the state")
             if checkpoint.version != VERSION:
                 raise ValueError(f"has format {checkpoint.version}, not {VERSION}")
             _check_resources(checkpoint.deployment.get("resources") or [], stack, project)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(project, stack, f"is damaged ({error})") from None
-        if checkpoint.features:
-            raise UnsupportedError(f"the features {checkpoint.features} of the state")
         return checkpoint.deployment
 
     def save(self, project: str, stack: str, state: State, crypter: Crypter) -> None:
@@ -221,14 +234,14 @@ class Backend:
         return history.listed(history.folder(self.folder, project, stack))
 
     def remove(self, project: str, stack: str) -> None:
-        """Forget the stack: its state, backups and history."""
+        """Forget the stack: its state, backups and history, also those that the CLI made."""
         path = self.stack_file(project, stack)
-        for noted in history.files(history.folder(self.folder, project, stack)):
-            noted.unlink(missing_ok=True)
-        for copy in state_folder.archived(self.folder, project, stack):
-            copy.unlink(missing_ok=True)
-        path.with_suffix(".json.bak").unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+        backups = self.folder / "backups" / project / stack
+        for folder in (history.folder(self.folder, project, stack), backups):
+            for copy in [*folder.glob(f"{stack}*")]:
+                copy.unlink(missing_ok=True)
+        for suffix in (".pulumi-tags", ".json.bak", ".json"):
+            path.with_suffix(suffix).unlink(missing_ok=True)
 
     @contextmanager
     def lock(self, project: str, stack: str) -> Iterator[list[str]]:
@@ -303,8 +316,32 @@ class Backend:
     def _damaged(self, project: str, stack: str, what: str) -> EngineError:
         path = self.stack_file(project, stack)
         backups = self.backups(project, stack)
-        action = f"restore it: cp {backups[0]} {path}" if backups else "there is no backup of it"
+        action = (
+            f"restore it: {copying(backups[0], path)}" if backups else "there is no backup of it"
+        )
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
+
+
+def modified_ns(place: Place) -> int:
+    """When a file or an object was written, in nanoseconds since 1970."""
+    return place.stat().st_mtime_ns if isinstance(place, Path) else place.modified_ns()
+
+
+def copying(source: Place, target: Place) -> str:
+    """The command that copies a state over another."""
+    if isinstance(source, Path):
+        return f"cp {source} {target}"
+    endpoint = f" --endpoint-url {source.endpoint}" if source.endpoint else ""
+    return f"aws s3 cp {source} {target}{endpoint}"
+
+
+def _is_empty(copy: Place) -> bool:
+    """Whether a copy of a state surely has no resource."""
+    try:
+        deployment = state_folder.read(copy).deployment
+    except (OSError, ValueError):
+        return False
+    return not (deployment.get("resources") or deployment.get("pending_operations"))
 
 
 def temporary(folder: Place, project: str, stack: str, use: str) -> Path:

@@ -106,10 +106,10 @@ def find(folder: Path) -> Backend:
     Raises:
         BackendError: Pulumi.yaml cannot be read.
     """
-    url = os.environ.get(state_folder.URL) or _named(folder) or state_folder.logged_in()
     try:
+        url = os.environ.get(state_folder.URL) or _named(folder) or state_folder.logged_in()
         found = state_folder.find(url, folder)
-    except BucketUrlError as error:
+    except (BucketUrlError, state_folder.LoginError) as error:
         raise BackendError(str(error)) from None
     return Backend(url=url, folder=found if isinstance(found, Path) else None)
 

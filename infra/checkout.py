@@ -9,6 +9,7 @@ Git takes a file of another size for a changed one without looking, until it is 
 """
 
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,3 +59,5 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
 
 if __name__ == "__main__":
     configure()
+    for name in sys.argv[1:]:
+        forget_salt(name)

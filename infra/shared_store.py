@@ -34,10 +34,25 @@ def of(name: str, bucket: str) -> Storage:
         endpoint=known,
         internal=known.apply(lambda endpoint: urlsplit(endpoint).netloc),
         bucket=bucket,
-        access_key=pulumi.Output.secret(other.get_output(outputs.ACCESS_KEY)),
-        secret_key=pulumi.Output.secret(other.get_output(outputs.SECRET_KEY)),
+        access_key=_key(other, outputs.ACCESS_KEY, name),
+        secret_key=_key(other, outputs.SECRET_KEY, name),
         needs=[other],
     )
+
+
+def _key(other: pulumi.StackReference, output: str, name: str) -> pulumi.Output[str]:
+    """Return a key of the other stack's store."""
+
+    def opened(value: Any) -> str:
+        # Where the passphrase is another one, the CLI gives an empty object for a secret.
+        if value and isinstance(value, str):
+            return value
+        raise pulumi.RunError(
+            f"storeFrom: the keys of stack {name!r} cannot be read: it has another passphrase. "
+            "Give both stacks the same one; or remove storeFrom"
+        )
+
+    return pulumi.Output.secret(other.get_output(output)).apply(opened)
 
 
 def _checked(name: str, bucket: str, found: dict[str, Any]) -> str:

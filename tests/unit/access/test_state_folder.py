@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from access import state_folder
-from access.state_folder import DamagedStateError
+from access.state_folder import DamagedStateError, LoginError
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,18 @@ def test_the_login_of_the_pulumi_cli_is_followed(
     assert state_folder.logged_in() == f"file://{tmp_path}"
     login = tmp_path / "pulumi" / "credentials.json"
     login.parent.mkdir()
-    for content in ("", "[", '{"current": ""}'):
+    for content in ("", '{"current": ""}'):
         login.write_text(content)
         assert state_folder.logged_in() == f"file://{tmp_path}"
     login.write_text('{"current": "s3://states"}')
     assert state_folder.logged_in() == "s3://states"
+    for content in ("[", "an envelope"):
+        login.write_text(content)
+        with pytest.raises(LoginError, match="cannot be read: it is damaged, or encrypted"):
+            state_folder.logged_in()
+    monkeypatch.setenv("PULUMI_CREDENTIALS_PATH", str(tmp_path))
+    (tmp_path / "credentials.json").write_text('{"current": "s3://others"}')
+    assert state_folder.logged_in() == "s3://others"
 
 
 def test_copies_are_the_newest_first_and_of_one_stack(tmp_path: Path) -> None:

@@ -110,6 +110,12 @@ def test_an_empty_name_of_a_file_is_none_as_for_the_cli(path, monkeypatch):
     assert passphrase.passphrase() == path.read_text().strip()
 
 
+def test_the_file_of_this_user_is_made_also_where_it_is_named(path, monkeypatch):
+    monkeypatch.setenv(passphrase.FILE, str(path))
+    assert launch._passphrase() == {passphrase.FILE: str(path)}
+    assert passphrase.passphrase()
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o677])
 def test_a_file_that_others_may_read_or_write_is_refused(path, mode):  # F35
     _private(path, b"phrase").chmod(mode)
@@ -144,7 +150,7 @@ def test_a_pipe_of_the_shell_is_read_once(path, monkeypatch):
     os.write(writer, b"phrase\n")
     os.close(writer)
     monkeypatch.setenv(passphrase.FILE, f"/dev/fd/{reader}")
-    assert launch._passphrase() == {}
+    assert launch._passphrase() == {passphrase.FILE: f"/dev/fd/{reader}"}
     assert passphrase.passphrase() == "phrase"
     os.close(reader)
 

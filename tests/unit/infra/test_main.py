@@ -396,6 +396,8 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
         ({"objectStoreEndpoint": ""}, "stack 'prod' has no object store: bring it up"),
         ({"bucket": "other"}, "stack 'prod' has the bucket other: set bucket to it"),
         ({"ssh": {"host": "192.0.2.4"}}, "stack 'prod' is on other machines"),
+        # As the CLI gives a secret of another passphrase.
+        ({"secretKey": {}}, "the keys of stack 'prod' cannot be read: it has another passphrase"),
     ],
 )
 def test_the_store_can_be_another_stacks(

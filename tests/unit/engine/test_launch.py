@@ -1,0 +1,65 @@
+"""What `make up` gives to the pulumi CLI: the place of states, and packs that it can run."""
+
+import json
+
+import pytest
+
+from access import state_folder
+from engine import launch
+from engine.errors import EngineError
+
+RULES = """
+from types import SimpleNamespace
+RULES = [SimpleNamespace(name="no-rude", level="advisory", check=None)]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project's folder, which is the current one, and a login."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text("{name: test, runtime: python}")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv(state_folder.URL, raising=False)
+    monkeypatch.delenv("PULUMI_CREDENTIALS_PATH", raising=False)
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "credentials.json").write_text('{"current": "file:///logged-in"}')
+    return folder
+
+
+def test_the_login_is_used_where_nothing_else_names_a_place(project, monkeypatch):
+    login = {state_folder.URL: "file:///logged-in"}
+    assert launch._backend(cli=True) == login
+    monkeypatch.setenv(state_folder.URL, "")
+    assert launch._backend(cli=True) == login  # to the CLI an empty one is none
+    monkeypatch.setenv(state_folder.URL, "s3://states")
+    assert launch._backend(cli=True) == {}
+    monkeypatch.delenv(state_folder.URL)
+    text = "{name: test, runtime: python, backend: {url: 'file:///own'}}"
+    (project / "Pulumi.yaml").write_text(text)
+    assert launch._backend(cli=False) == {}
+
+
+def test_a_login_that_only_the_cli_can_read_is_left_to_it(project, tmp_path):
+    (tmp_path / "home" / "credentials.json").write_text("an envelope")
+    assert launch._backend(cli=True) == {}
+    with pytest.raises(EngineError, match="Set PULUMI_BACKEND_URL to where the states are"):
+        launch._backend(cli=False)
+
+
+def test_a_pack_that_the_cli_cannot_run_is_one_message(project):
+    pack = project / "policy"
+    (pack / ".venv" / "bin").mkdir(parents=True)
+    (pack / "rules.py").write_text(RULES)
+    with pytest.raises(EngineError, match="run `make policy` once"):
+        launch._check_pack(pack, "")
+    (pack / ".venv" / "bin" / "python").touch()
+    launch._check_pack(pack, "")
+    levels = project / "levels.json"
+    levels.write_text(json.dumps({"no-rude": "mandatory"}))
+    launch._check_pack(pack, str(levels))
+    levels.write_text(json.dumps({"no-rudes": "mandatory"}))
+    with pytest.raises(EngineError, match="no rule is named 'no-rudes'"):
+        launch._check_pack(pack, str(levels))
