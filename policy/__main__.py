@@ -21,7 +21,7 @@ from pulumi_policy import policy as sdk
 from rules import RULES, Rule
 
 # The SDK would drop the marks of secrets before a policy sees them, and a rule is about them.
-sdk.deserialize_properties = lambda props, **_: props
+sdk.deserialize_properties = lambda props, *_: props
 TARGET = "__target"  # what the SDK's wrappers around values call what is inside
 
 

@@ -88,6 +88,19 @@ def test_both_engines_come_to_the_same_verdicts(analyzer):
         ], (type_, props)
 
 
+def test_all_that_the_cli_calls_is_answered(analyzer):
+    pack = analyzer(PACK)
+    _, type_, props, _ = CASES[0]
+    asked = _request(type_, props)
+    # Before a resource is analyzed, and once all are registered.
+    assert [*pack.Remediate(asked).remediations] == []
+    resource = analyzer_pb2.AnalyzerResource(
+        type=asked.type, urn=asked.urn, name=asked.name, properties=asked.properties
+    )
+    stack = analyzer_pb2.AnalyzeStackRequest(resources=[resource])
+    assert [*pack.AnalyzeStack(stack).diagnostics] == []
+
+
 def test_levels_are_set_as_for_the_engine(analyzer):
     pack = analyzer(PACK)
     level = analyzer_pb2.PolicyConfig(enforcementLevel=analyzer_pb2.ADVISORY)
