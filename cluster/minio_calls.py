@@ -12,7 +12,7 @@ from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
 from access.ssh import SshError
-from cluster.s3_calls import NO_ANSWER, patiently, pool, reached
+from cluster.s3_calls import asked, patiently, pool, reached
 
 NO_SUCH = "NoSuch"  # of the code of each answer about what is not there
 
@@ -30,17 +30,18 @@ def write_user(props: dict[str, Any]) -> None:
 def has_user(props: dict[str, Any]) -> bool:
     """Return whether the user is there with its policy; a store that does not answer has none."""
     key = props["accessKey"]
-    try:
-        with reached(props) as there:
-            admin = _admin(there, retries=0)
+
+    def look(there: dict[str, Any]) -> bool:
+        admin = _admin(there, retries=0)
+        try:
             user = json.loads(patiently(lambda: admin.user_info(key)))
-    except NO_ANSWER:
-        return False
-    except MinioAdminException as error:
-        if NO_SUCH not in str(error):
-            raise
-        return False
-    return bool(user.get("policyName") == key)
+        except MinioAdminException as error:
+            if NO_SUCH not in str(error):
+                raise
+            return False
+        return bool(user.get("policyName") == key)
+
+    return bool(asked(props, look))
 
 
 def remove_user(props: dict[str, Any], key: str) -> bool:

@@ -23,6 +23,7 @@ from cluster.ssh import forwarded
 STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
 RETRY_SECONDS = 0.2
 REQUEST_SECONDS = 10
+LOST_SECONDS = 1.0  # after an answer that was lost
 
 # The store or its machine is gone; another machine may have the address by now. Any other failure
 # is an error: a store that refuses a call still has its bucket and its users.
@@ -46,12 +47,31 @@ def ensure_bucket(props: dict[str, Any]) -> None:
 
 def has_bucket(props: dict[str, Any]) -> bool:
     """Return whether the bucket is there; a store that does not answer has none."""
-    try:
-        with reached(props) as there:
-            s3 = client(there, retries=0)
-            return patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"]))
-    except NO_ANSWER:
-        return False
+
+    def look(there: dict[str, Any]) -> bool:
+        s3 = client(there, retries=0)
+        return patiently(lambda: s3.bucket_exists(bucket_name=props["bucket"]))
+
+    return bool(asked(props, look))
+
+
+def asked(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | None:
+    """Return what a look at a store finds; None if the store does not answer.
+
+    It is asked twice: one answer that is lost on the way does not make a store that is gone.
+
+    Args:
+        props: how the store is reached.
+        look: takes the properties with an endpoint that this machine reaches.
+    """
+    for pause in (LOST_SECONDS, None):
+        try:
+            with reached(props) as there:
+                return look(there)
+        except NO_ANSWER:
+            if pause:
+                time.sleep(pause)
+    return None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from minio.error import S3Error
 from minio.signer import sign_v4_s3
 
 from access.ssh import SshError
-from cluster.s3_calls import NO_ANSWER, client, pool, reached
+from cluster.s3_calls import asked, client, pool, reached
 
 REGION = "us-east-1"
 ROLE = "user"  # the least: owns no bucket and makes none
@@ -59,19 +59,20 @@ def has_user(props: dict[str, Any]) -> bool:
     A store that does not answer has no users.
     """
     access = props["accessKey"]
-    try:
-        with reached(props) as there:
-            users = _call(there, "list-users", retries=0)
+
+    def look(there: dict[str, Any]) -> bool:
+        users = _call(there, "list-users", retries=0)
+        if users.status >= 300:
+            raise AdminError(f"versitygw does not list its users: {_said(users)}")
+        try:
             policy = client(there, retries=0).get_bucket_policy(bucket_name=props["bucket"])
-    except NO_ANSWER:
-        return False
-    except S3Error as error:
-        if error.code not in NO_POLICY:
-            raise
-        return False
-    if users.status >= 300:
-        raise AdminError(f"versitygw does not list its users: {_said(users)}")
-    return f"<Access>{access}</Access>".encode() in users.data and access in policy
+        except S3Error as error:
+            if error.code not in NO_POLICY:
+                raise
+            return False
+        return f"<Access>{access}</Access>".encode() in users.data and access in policy
+
+    return bool(asked(props, look))
 
 
 def remove_user(props: dict[str, Any], key: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from minio.error import MinioAdminException, S3Error
+from urllib3.exceptions import ProtocolError
 
 from access.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
 from cluster import minio_calls, s3_calls, versitygw_calls
@@ -24,6 +25,11 @@ FAR = PROPS | {
     "via": {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22},
 }
 LOOKS = [s3_calls.has_bucket, minio_calls.has_user, versitygw_calls.has_user]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_calls, "LOST_SECONDS", 0.001)
 
 
 def _s3_error(code: str) -> S3Error:
@@ -68,6 +74,23 @@ def test_a_machine_that_is_gone_has_nothing(
         return
     with pytest.raises(error):
         look(FAR)
+
+
+def test_an_answer_that_is_lost_makes_no_store_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[Any] = [ProtocolError("connection reset"), True]
+
+    def ask(**_: Any) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    _here(monkeypatch, s3_calls, "client", SimpleNamespace(bucket_exists=ask))
+    assert s3_calls.has_bucket(PROPS)
+    answers += [ProtocolError("connection reset")] * 2
+    assert s3_calls.has_bucket(PROPS) is False
 
 
 def test_a_store_that_starts_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
