@@ -36,6 +36,8 @@ INTERVAL_S = 10.0  # between two looks at the results
 COMMAND_S = 60.0
 SETUP_S = 3600.0  # packages may be gigabytes
 HEARTBEAT_S = 30.0
+START_TRIES = 3
+NOT_STARTED = "Starting Ray client server failed"  # what Ray says
 KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 PREFERRED = ("ssh-ed25519", "ecdsa-", "ssh-rsa")
 
@@ -294,7 +296,7 @@ def _connect(connection: Connection, config: RayConfig, env: dict[str, Any]) -> 
         say(f"connecting to Ray at {head}:{port} through {connection.name}")
         try:
             with _heartbeat("Ray prepares the environment on the box"):
-                ray.init(f"ray://{address}", runtime_env=env)
+                _take_client(f"ray://{address}", env)
         except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
             raise ClientError(
                 f"Ray on {connection.name} does not take this client ({_reason(error)}): it needs "
@@ -304,6 +306,19 @@ def _connect(connection: Connection, config: RayConfig, env: dict[str, Any]) -> 
         opened.callback(ray.shutdown)  # before the way to it is closed
         atexit.register(opened.pop_all().close)
     cloudpickle.register_pickle_by_value(on_box)  # type: ignore[no-untyped-call]
+
+
+def _take_client(address: str, env: dict[str, Any]) -> None:
+    """Has Ray start what serves this client; Ray gives that 30 s, too few for a busy box."""
+    for left in reversed(range(START_TRIES)):
+        try:
+            ray.init(address, runtime_env=env)
+        except RuntimeError as error:
+            if not left or NOT_STARTED not in str(error):
+                raise
+            say("Ray's server for this client did not start in time: trying again")
+        else:
+            return
 
 
 def _on(

@@ -32,6 +32,8 @@ PARTS_AT_ONCE = 8
 BLOCK_BYTES = 1024 * 1024
 # Worth another try; others (no such bucket, wrong key, full disk) stay as they are.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+# versitygw also answers so where, at that moment, the last object of the same folder was deleted.
+PASSING_CODE = "ExistingObjectIsDirectory"
 DELETED_AT_ONCE = 1000  # S3's limit
 
 
@@ -127,7 +129,7 @@ def refusal(verb: str, what: str, status: int, said: str) -> Exception:
     Returns:
         AwayError where another try may help, else StorageError.
     """
-    if status in PASSING_STATUS:
+    if status in PASSING_STATUS or PASSING_CODE in said:
         return AwayError(said)
     return StorageError(
         f"cannot {verb} {what}: {said}; what was stored before is as it was: mend the store, then "

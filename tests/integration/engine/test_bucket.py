@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import socket
+import sys
+from functools import partial
 
 import pytest
 from botocore.exceptions import ClientError
@@ -79,6 +81,26 @@ def test_a_stack_lives_in_a_bucket(engine, bucket):
     assert engine.run("destroy", "--yes")[0] == 0
     assert engine.run("stack", "rm", "--yes")[0] == 0
     assert names(bucket) == {"team/.pulumi/meta.yaml"}
+
+
+@pytest.mark.pulumi
+@pytest.mark.timeout(300)
+def test_the_cli_and_the_engine_share_a_bucket(engine, bucket, pulumi_cli):
+    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
+    pulumi = partial(pulumi_cli, engine.project, engine.environment, "dev")
+    engine.declare(a={"text": "1", "token": "canary-token"})
+    assert engine.run("up", "--yes")[0] == 0
+    pulumi("preview", "--expect-no-changes")
+    engine.declare(a={"text": "2", "token": "canary-token"})
+    pulumi("up", "--yes")
+    code, output = engine.run("up", "--yes", "--refresh", "--expect-no-changes")
+    assert code == 0, output
+    # Each sees the operations of both.
+    noted = json.loads(pulumi("stack history", "--json"))
+    assert [each["kind"] for each in noted] == ["update"] * 3
+    assert len(json.loads(engine.run("stack", "history", "--json")[1])) == 3
+    pulumi("destroy", "--yes")
+    assert engine.files() == {}
 
 
 @pytest.mark.timeout(120)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -99,6 +100,29 @@ def test_all_that_the_cli_calls_is_answered(analyzer):
     )
     stack = analyzer_pb2.AnalyzeStackRequest(resources=[resource])
     assert [*pack.AnalyzeStack(stack).diagnostics] == []
+
+
+@pytest.mark.pulumi
+def test_the_cli_makes_nothing_of_what_a_rule_refuses(engine, pulumi_cli, python, tmp_path):
+    pack = tmp_path / "pack"
+    shutil.copytree(PACK, pack, ignore=shutil.ignore_patterns("__pycache__", ".venv"))
+    (pack / ".venv").symlink_to(python.parents[1])
+    check = 'lambda _, props: ["is rude"] * (props.get("text") == "rude")'
+    rude = f'Rule(name="no-rude", description="Be kind.", level=MANDATORY, check={check})'
+    with (pack / "rules.py").open("a") as rules:
+        rules.write(f"\nRULES = (*RULES, {rude})\n")
+    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
+    engine.backend.parent.mkdir(exist_ok=True)
+    pulumi = partial(pulumi_cli, engine.project, engine.environment, "dev")
+    engine.declare(a={"text": "rude"})
+    pulumi("stack init")
+    for command in ("preview", "up --yes"):
+        with pytest.raises(AssertionError, match=r"no-rude[\s\S]*is rude"):
+            pulumi(command, f"--policy-pack={pack}")
+    assert engine.files() == {}
+    engine.declare(a={"text": "kind"})
+    pulumi("up --yes", f"--policy-pack={pack}")
+    assert engine.files() == {"a": "kind"}
 
 
 def test_levels_are_set_as_for_the_engine(analyzer):

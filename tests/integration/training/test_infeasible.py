@@ -99,6 +99,7 @@ def _waits(cluster: Any, job: str, outputs: Path, demand: str) -> dict[str, Any]
     return status
 
 
+@pytest.mark.timeout(300)
 def test_two_gpus_on_nodes_with_one_wait_and_say_why(  # D36 D37 D38
     cluster: Any, gpus: Path, script: str
 ) -> None:

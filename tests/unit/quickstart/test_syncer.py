@@ -263,3 +263,22 @@ def test_outcomes_have_the_paths_of_this_machine(  # C1
 def test_a_run_without_a_name_that_is_a_folder_is_refused(made: Syncer, name: str | None) -> None:
     with pytest.raises(ClientError, match="run_config: run name"):
         trainers.TorchTrainer(lambda: None, run_config=Config(name)).fit(made, clean_trials=True)
+
+
+def test_a_box_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = RuntimeError("Starting Ray client server failed. See ray_client_server_23001.err")
+    answers: list[Exception | None] = [failed, None]
+
+    def init(*_: Any, **__: Any) -> None:
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    syncer._take_client("ray://box", {})
+    assert not answers
+    answers += [failed] * syncer.START_TRIES
+    with pytest.raises(RuntimeError, match="Starting Ray client server failed"):
+        syncer._take_client("ray://box", {})
+    answers[:] = [RuntimeError("another version"), None]
+    with pytest.raises(RuntimeError, match="another version"):
+        syncer._take_client("ray://box", {})

@@ -68,6 +68,7 @@ PASSING = [
     ReadTimeoutError(endpoint_url="http://127.0.0.1:1"),
     RetriesExceededError(OSError()),
     answer(503, "SlowDown"),
+    answer(409, "ExistingObjectIsDirectory"),
     answer(500, "InternalError"),
 ]
 

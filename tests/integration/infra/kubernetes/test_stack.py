@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -110,6 +111,14 @@ def _try_another_head(lab: Lab) -> str:
 
 
 def test_a_second_up_with_a_refresh_changes_nothing(lab: Lab) -> None:
+    lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+
+
+@pytest.mark.pulumi
+def test_the_cli_takes_over_and_changes_nothing(lab: Lab, pulumi_cli: Callable[..., str]) -> None:
+    run = partial(pulumi_cli, lab.stack.project, lab.stack.environment, "test")
+    run("preview", "--expect-no-changes", "--diff")
+    run("refresh", "--yes", "--expect-no-changes")
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
