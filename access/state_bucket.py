@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ KNOWN = ("endpoint", "region", "profile", *PATH_STYLE, *PLAIN_HTTP, *IGNORED)
 TRUE = ("true", "1", "t")
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 MISSING = ("404", "NoSuchKey", "NotFound")
+# What versitygw answers, among others, where the last object beside is deleted at that moment.
+PASSING = "ExistingObjectIsDirectory"
+PASSING_TRIES, PASSING_PAUSE_SECONDS = 5, 0.05
 CONFLICT = ("412", "PreconditionFailed", "ConditionalRequestConflict")
 
 
@@ -116,7 +120,7 @@ class BucketPath:
 
     def write_bytes(self, content: bytes) -> None:
         """Put an object in place of another: all of it, or nothing."""
-        self._call("put_object", Body=content)
+        self._put(content)
 
     def create(self, content: bytes) -> None:
         """Put an object where there is none.
@@ -124,7 +128,7 @@ class BucketPath:
         Raises:
             FileExistsError: there is one. Of those who create at the same time one succeeds.
         """
-        self._call("put_object", Body=content, IfNoneMatch="*")
+        self._put(content, IfNoneMatch="*")
 
     def replace(self, content: bytes, tag: str) -> None:
         """Put an object in place of the one with a tag.
@@ -133,7 +137,7 @@ class BucketPath:
             FileExistsError: there is another by now, or none.
         """
         try:
-            self._call("put_object", Body=content, IfMatch=tag)
+            self._put(content, IfMatch=tag)
         except FileNotFoundError:
             raise FileExistsError(errno.EEXIST, "it is gone", str(self)) from None
 
@@ -159,6 +163,17 @@ class BucketPath:
                     if fits and key not in seen:
                         seen.add(key)
                         yield BucketPath(self.url, key)
+
+    def _put(self, content: bytes, **more: Any) -> None:
+        for left in reversed(range(PASSING_TRIES)):
+            try:
+                self._call("put_object", Body=content, **more)
+            except BucketError as error:
+                if not left or PASSING not in str(error):
+                    raise
+                time.sleep(PASSING_PAUSE_SECONDS)
+            else:
+                return
 
     def _call(self, name: str, **more: Any) -> Any:
         with _told(self):

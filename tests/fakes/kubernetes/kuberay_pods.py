@@ -45,11 +45,11 @@ AUTOSCALER = (
 
 
 def head_pod(cluster: Manifest) -> Manifest:
-    """Return the pod of a cluster's head."""
+    """Return the pod of a cluster's head, whose name the API server completes."""
     spec = cluster["spec"]
     group = spec["headGroupSpec"]
     pod = _pod(cluster, group, HEAD, HEAD_GROUP)
-    pod["metadata"]["name"] = f"{cluster['metadata']['name'][:LONGEST_NAME]}-head"
+    pod["metadata"]["generateName"] = f"{cluster['metadata']['name'][:LONGEST_NAME]}-head-".lower()
     pod["metadata"]["annotations"] |= {
         "ray.io/ft-enabled": "false",
         "ray.io/kuberay-version": VERSION,

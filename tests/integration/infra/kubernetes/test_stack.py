@@ -128,7 +128,8 @@ def test_info_names_the_heads_pod(lab: Lab, outputs: Path) -> None:  # E4
 
 
 def test_all_pods_of_ray_have_the_data_set_and_its_group(lab: Lab) -> None:  # E5
-    seen = ("exec", "test-ray-head", "--container=ray-head", "--", "python3", "-c", SEEN)
+    (head,) = lab.pods("head")
+    seen = ("exec", head, "--container=ray-head", "--", "python3", "-c", SEEN)
     assert json.loads(lab.kubectl(*seen)) == [True, [GROUP_OF_FILES], True]
 
 
@@ -202,15 +203,15 @@ def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab: Lab) -> None:
 
 
 def test_a_head_that_is_killed_comes_back(lab: Lab, wait_for: Callable[..., Any]) -> None:
-    uid = lab.pods("head")["test-ray-head"]["metadata"]["uid"]
-    lab.kubectl("delete", "pod", "test-ray-head", "--grace-period=0", "--force")
+    (killed,) = lab.pods("head")
+    lab.kubectl("delete", "pod", killed, "--grace-period=0", "--force")
 
     def is_another() -> bool:
-        head = lab.pods("head").get("test-ray-head")
         ready = {"type": "Ready", "status": "True"}
-        return bool(head) and (
-            head["metadata"]["uid"] != uid
-            and any(ready.items() <= each.items() for each in head["status"]["conditions"])
+        return any(
+            name != killed
+            and any(ready.items() <= each.items() for each in head["status"].get("conditions", ()))
+            for name, head in lab.pods("head").items()
         )
 
     wait_for(is_another, GROW_SECONDS)
