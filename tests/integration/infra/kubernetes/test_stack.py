@@ -61,6 +61,7 @@ def lab(
     with made(kubernetes) as namespace:
         lab = make_lab(
             namespace,
+            copied=True,
             kubernetes={"shared": {"hostPath": str(shared)}},
             dataset={"generate": True},
             grafana=True,
