@@ -76,10 +76,8 @@ def test_a_machine_that_is_gone_has_nothing(
         look(FAR)
 
 
-def test_an_answer_that_is_lost_makes_no_store_that_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answers: list[Any] = [ProtocolError("connection reset"), True]
+def _answering(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:
+    """A store that gives these answers about its bucket, and raises what is an error."""
 
     def ask(**_: Any) -> Any:
         found = answers.pop(0)
@@ -88,21 +86,23 @@ def test_an_answer_that_is_lost_makes_no_store_that_is_gone(
         return found
 
     _here(monkeypatch, s3_calls, "client", SimpleNamespace(bucket_exists=ask))
+
+
+def test_an_answer_that_is_lost_makes_no_store_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = ProtocolError("connection reset")
+    answers: list[Any] = [lost, True]
+    _answering(monkeypatch, answers)
     assert s3_calls.has_bucket(PROPS)
-    answers += [ProtocolError("connection reset")] * 2
+    answers += [lost, lost]
     assert s3_calls.has_bucket(PROPS) is False
+    assert not answers
 
 
 def test_a_store_that_starts_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [_s3_error("XMinioServerNotInitialized"), True]
-
-    def ask(**_: Any) -> Any:
-        found = answers.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    _here(monkeypatch, s3_calls, "client", SimpleNamespace(bucket_exists=ask))
+    _answering(monkeypatch, answers)
     monkeypatch.setattr(s3_calls, "RETRY_SECONDS", 0)
     assert s3_calls.has_bucket(PROPS)
     assert not answers
