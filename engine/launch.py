@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 from access import state_folder
 from engine import policy
 from engine.errors import EngineError
@@ -105,10 +107,19 @@ def _check_pack(folder: Path, config: str) -> None:
     Raises:
         EngineError: the pack has no environment yet, or the levels name a rule that it lacks.
     """
-    python = folder / ".venv" / "bin" / "python"
-    if not python.exists():
-        raise EngineError(f"the policy pack {folder} has no {python}: run `make policy` once")
-    if config:
+    try:
+        runtime = yaml.safe_load((folder / "PulumiPolicy.yaml").read_text())["runtime"]
+    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
+        raise EngineError(f"{folder} is no policy pack: its PulumiPolicy.yaml: {error}") from None
+    options = runtime.get("options") or {} if isinstance(runtime, dict) else {}
+    if named := options.get("virtualenv"):
+        python = folder / named / "bin" / "python"
+        if not python.exists():
+            raise EngineError(
+                f"the policy pack {folder} has no {python}: make its environment, for policy/ by "
+                "`make policy`"
+            )
+    if config and (folder / "rules.py").exists():
         policy.levels(Path(config), {rule.name for rule in policy.rules(folder)})
 
 

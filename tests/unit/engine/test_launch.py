@@ -50,13 +50,26 @@ def test_a_login_that_only_the_cli_can_read_is_left_to_it(project, tmp_path):
 
 
 def test_a_pack_that_the_cli_cannot_run_is_one_message(project):
-    pack = project / "policy"
-    (pack / ".venv" / "bin").mkdir(parents=True)
-    (pack / "rules.py").write_text(RULES)
-    with pytest.raises(EngineError, match="run `make policy` once"):
+    pack = project / "pack"
+    pack.mkdir()
+    with pytest.raises(EngineError, match=r"pack is no policy pack: its PulumiPolicy.yaml"):
         launch._check_pack(pack, "")
-    (pack / ".venv" / "bin" / "python").touch()
+    about = pack / "PulumiPolicy.yaml"
+    about.write_text("{runtime: {name: python, options: {virtualenv: own}}}")
+    with pytest.raises(EngineError, match=r"has no .*own/bin/python: make its environment"):
+        launch._check_pack(pack, "")
+    (pack / "own" / "bin").mkdir(parents=True)
+    (pack / "own" / "bin" / "python").touch()
     launch._check_pack(pack, "")
+    about.write_text("runtime: nodejs")
+    launch._check_pack(pack, "levels.json")  # its rules are not ours to read
+
+
+def test_levels_of_rules_that_there_are_not_are_refused_before_the_cli_starts(project):
+    pack = project / "pack"
+    pack.mkdir()
+    (pack / "PulumiPolicy.yaml").write_text("runtime: python")
+    (pack / "rules.py").write_text(RULES)
     levels = project / "levels.json"
     levels.write_text(json.dumps({"no-rude": "mandatory"}))
     launch._check_pack(pack, str(levels))
