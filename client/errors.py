@@ -3,3 +3,7 @@
 
 class ClientError(Exception):
     """Something the user can put right; its text names the value, the bound and the next step."""
+
+
+class UnreachedError(ClientError):
+    """The job server does not answer now; in a moment it may."""

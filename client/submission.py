@@ -18,7 +18,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from client import conda, parallel, preflight, scripts
-from client.errors import ClientError
+from client.errors import ClientError, UnreachedError
 from client.feasibility import Bundle
 from client.outputs import StackOutputs
 from client.package import NEVER_UPLOADED
@@ -180,8 +180,10 @@ def send(outputs: StackOutputs, **job: Any) -> str:
         The job's submission id.
 
     Raises:
-        ClientError: the server refused the job, or was not reached.
+        UnreachedError: the server was not reached.
+        ClientError: it refused the job.
     """
+    import requests  # noqa: PLC0415 - slow
     from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - slow
 
     # Ray prefers these two to the address that it is given: the job would go elsewhere.
@@ -190,6 +192,11 @@ def send(outputs: StackOutputs, **job: Any) -> str:
     bearer = {"Authorization": f"Bearer {outputs.ray_token}"}
     try:
         return _send(JobSubmissionClient(outputs.dashboard_url, headers=bearer), **job)
+    except (ConnectionError, requests.ConnectionError) as error:
+        raise UnreachedError(
+            f"the job was not sent, {outputs.dashboard_url} does not answer ({error}): look "
+            "whether the stack is up (train info), then run the same command again"
+        ) from None
     except (RuntimeError, ValueError, TypeError, OSError) as error:
         # The server answers with its traceback, whose last error is the reason.
         said = SERVER_ERROR.findall(str(error)) or [str(error)]

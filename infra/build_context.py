@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-STAGED = ROOT / "build" / "images"
-# Folders of the checkout by program. Users of the notebook begin with the jobs of train/.
-MORE = {"jupyter": "train"}
+from cluster import shipped
+from infra.hosts import local
+
+NOTEBOOK = "jupyter"
+TRAIN, TRAINING = "train", "training"  # its users begin with the jobs of train/, which need these
 NAME_LENGTH = 12  # hexadecimal digits of the digest: enough to tell the states of one folder apart
 CACHES = "__pycache__"
 
@@ -26,18 +27,29 @@ def folder(program: str, contexts: Path) -> Path:
         contexts: folder of docker/<program>.
     """
     own = contexts / program
-    if program not in MORE:
+    if program != NOTEBOOK:
         return own
-    STAGED.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=STAGED) as draft:
+    staged = staging_folder()
+    staged.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=staged) as draft:
         copy = Path(draft, program)
         ignore = shutil.ignore_patterns(CACHES)
         shutil.copytree(own, copy, ignore=ignore)
-        shutil.copytree(ROOT / MORE[program], copy / MORE[program], ignore=ignore)
-        target = STAGED / f"{program}-{digest(copy, {})[:NAME_LENGTH]}"
+        # In a checkout train/training is a link; an installed package has none.
+        jobs = shutil.ignore_patterns(CACHES, TRAINING)
+        shutil.copytree(shipped.FOLDER / TRAIN, copy / TRAIN, ignore=jobs)
+        shutil.copytree(shipped.CHECKOUT / TRAINING, copy / TRAIN / TRAINING, ignore=ignore)
+        target = staged / f"{program}-{digest(copy, {})[:NAME_LENGTH]}"
         with suppress(OSError):  # it is there
             copy.rename(target)
     return target
+
+
+def staging_folder() -> Path:
+    """Return where copies are: in the checkout, else in this user's cache."""
+    if shipped.IN_CHECKOUT:
+        return shipped.FOLDER / "build" / "images"
+    return local.cache_folder() / "images"
 
 
 def digest(context: Path, build_args: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from client.errors import ClientError
@@ -12,6 +13,8 @@ from cluster import shipped
 FILES = Path(__file__).resolve().parent / "project"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 JOB = "digits"
+SETUP = Path("box", "setup_ubuntu.sh")
+MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"  # of Python; Ray needs the same there
 SETTINGS = ("Pulumi.yaml", "Pulumi.dev.yaml", "Pulumi.hosts.yaml")
 NEXT = (
     ("python -m engine.launch up -s dev", "bring a cluster up on this machine"),
@@ -72,6 +75,7 @@ def _content(project: str) -> dict[Path, str]:
     for name in SETTINGS:
         text = (shipped.FOLDER / name).read_text(encoding="utf-8")
         texts[Path(name)] = _own(text, project)
+    texts[SETUP] = texts[SETUP].replace("minor=3.11", f"minor={MINOR}", 1)
     job = TEMPLATE.read_text(encoding="utf-8")
     place = Path("jobs", f"{JOB}.py")
     texts[place] = job.replace("train submit JOB", f"train submit {place}").replace(

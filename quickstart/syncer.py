@@ -42,6 +42,10 @@ KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 PREFERRED = ("ssh-ed25519", "ecdsa-", "ssh-rsa")
 
 
+class FailedError(ClientError):
+    """The work on the box ended with an error."""
+
+
 @dataclass(frozen=True)
 class Syncer:
     """Runs trainings on a box, and brings their results here.
@@ -78,7 +82,7 @@ class Syncer:
             try:
                 return ray.get(ray.remote(num_cpus=0)(work).remote(*arguments))
             except ray.exceptions.RayTaskError as error:
-                raise ClientError(f"the training failed on the box: {_reason(error)}") from None
+                raise FailedError(f"the training failed on the box: {_reason(error)}") from None
             except (ConnectionError, ray.exceptions.RayError) as error:
                 raise ClientError(
                     f"the connection to Ray on {self.connection.name} is lost ({_reason(error)}), "
@@ -111,12 +115,16 @@ class Syncer:
         thread = threading.Thread(target=keep_on, name="results", daemon=True)
         thread.start()
 
-        def end() -> str:
-            """Fetches what is left; what went wrong with that, "" if nothing did."""
+        def end(*, complete: bool) -> str:
+            """Fetches what is left; what went wrong with that, "" if nothing did.
+
+            Args:
+                complete: nothing is written there any more.
+            """
             ended.set()
             thread.join()
             try:
-                mirror.pull(last=True)
+                mirror.pull(last=complete)
             except (SshError, OSError) as error:
                 box = f"{self.connection.user}@{self.connection.host}"
                 return (
@@ -128,11 +136,11 @@ class Syncer:
 
         try:
             yield
-        except BaseException:  # also Ctrl-C
-            if fault := end():
+        except BaseException as error:  # also Ctrl-C, after which the box still writes
+            if fault := end(complete=isinstance(error, FailedError)):
                 warn(f"warning: {fault}")
             raise
-        if fault := end():
+        if fault := end(complete=True):
             raise ClientError(fault)
         say(f"results of {run}: {self.here / run}")
 

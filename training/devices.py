@@ -33,8 +33,9 @@ def find(name: str) -> torch.device:
 
 def lightning_name(name: str) -> str:
     """What Lightning calls the kind of `find`."""
-    kind = find(name).type
-    return {"cpu": "cpu", "cuda": "gpu", "xla": "tpu"}[kind]
+    if name == "tpu" and importlib.util.find_spec("torch_xla") is not None:
+        return "tpu"  # no device is made here: its workers could not make theirs
+    return {"cpu": "cpu", "cuda": "gpu"}[find(name).type]
 
 
 def _counted(kind: str, missing: str) -> str:

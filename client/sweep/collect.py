@@ -11,7 +11,7 @@ from client.job_server import Job, Status
 from client.jobs import failure
 from client.outputs import StackOutputs
 from client.sweep.point import Outcome, Point
-from client.sweep.records import Record, Records
+from client.sweep.records import DamagedArchiveError, Record, Records
 from training.sweep import result
 
 
@@ -45,20 +45,29 @@ def collect(
         found = result.read(content)
     except ValueError as error:
         raise ClientError(f"{place.url}/{record_key}: {error}; remove it, and try again") from None
+    why = "" if found.completed else found.error or "failed"
     packed = place.get(archive_key)
     if packed:
         with tempfile.NamedTemporaryFile() as file:
             file.write(packed)
             file.flush()
-            records.unpack(Path(file.name))
-    if found.completed:
-        done = Record(job=job_id, overrides=point.overrides, done=True, value=found.value)
-        records.put(point.identity, done)
-    else:
+            try:
+                records.unpack(Path(file.name))
+            except DamagedArchiveError as error:  # it stops no other point
+                why = str(error)
+    if why:
         records.forget(point.identity)
+    else:
+        done = Record(
+            job=job_id,
+            number=point.number,
+            overrides=point.overrides,
+            done=True,
+            value=found.value,
+        )
+        records.put(point.identity, done)
     for key in (archive_key, record_key):
         place.delete(key)
-    why = "" if found.completed else found.error or "failed"
     return Outcome(job=job_id, value=found.value, error=why, note=found.note)
 
 

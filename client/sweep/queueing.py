@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from client import feasibility, parallel
 from client.console import say
-from client.errors import ClientError
+from client.errors import ClientError, UnreachedError
 from client.job_server import Job, Status
 from client.outputs import Node
 from client.sweep.point import Point
@@ -67,7 +67,7 @@ class Queue:
 
         Raises:
             LetGoError: the user let go.
-            ClientError: a result cannot be taken; the jobs go on.
+            ClientError: a result cannot be taken, or no point sent; the jobs go on.
         """
         self._waiting.extend(points)
         try:
@@ -87,6 +87,8 @@ class Queue:
             point = self._waiting.popleft()
             try:
                 job_id = self._send(point)
+            except UnreachedError:
+                raise  # the next points would not be sent either
             except ClientError as error:
                 self._ended(point, "", str(error))
                 continue

@@ -21,17 +21,26 @@ from typing import Any
 from client.errors import ClientError
 
 FOLDER = ".points"
+SWEEP = "sweep"
 UNKNOWN = "the folder of points is damaged: remove {path}, and this point runs again"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A point as it was last seen; `value` is None until it is done."""
+    """A point as it was last seen; `value` is None until it is done.
+
+    Its files are in the sweep's folder under its number.
+    """
 
     job: str
+    number: int
     overrides: tuple[str, ...]
     done: bool = False
     value: Any = None
+
+
+class DamagedArchiveError(ClientError):
+    """What a point has left cannot be unpacked."""
 
 
 class Records:
@@ -63,10 +72,10 @@ class Records:
                 f"another process runs the sweep in {folder}: wait for it, or give another folder "
                 "with hydra.sweep.dir=FOLDER"
             ) from None
-        found = self._read("sweep")
+        found = self._read(SWEEP)
         self.name = str(found["name"]) if found else name
         if not found:
-            self._write("sweep", {"name": name})
+            self._write(SWEEP, {"name": name})
 
     def __enter__(self) -> Records:
         return self
@@ -86,6 +95,11 @@ class Records:
             return None
         return Record(**found | {"overrides": tuple(found["overrides"])})
 
+    def all(self) -> dict[str, Record]:
+        """The records of all points, by their identities."""
+        names = {path.stem for path in self._points.glob("*.json")} - {SWEEP}
+        return {name: record for name in sorted(names) if (record := self.get(name)) is not None}
+
     def put(self, identity: str, record: Record) -> None:
         """Writes a point's record, whole or not at all.
 
@@ -102,7 +116,8 @@ class Records:
         """Puts the files of a point into the sweep's folder, each whole or not at all.
 
         Raises:
-            ClientError: the folder does not take them, or the archive is none.
+            DamagedArchiveError: the archive is none, or leads out of the folder.
+            ClientError: the folder does not take them.
         """
         try:
             with tempfile.TemporaryDirectory(dir=self._points) as name:
@@ -115,7 +130,7 @@ class Records:
                     else:
                         file.replace(target)
         except tarfile.TarError as error:
-            raise ClientError(
+            raise DamagedArchiveError(
                 f"the files of a point are no archive ({type(error).__name__}): run it again"
             ) from None
         except OSError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from client import conda, feasibility, jobs, parallel, preflight, submission
 from client.console import LogWriter, clean, say, warn
-from client.errors import ClientError
+from client.errors import ClientError, UnreachedError
 from client.job_server import ACTIVE, Job, JobServer
 from client.outputs import StackOutputs
 from client.sweep import collect, report, upload
@@ -18,6 +20,7 @@ from client.sweep.records import Record, Records
 from client.sweep.upload import Upload
 
 COLLECTED_AT_ONCE = 8
+RESEND_S = 2.0
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Sweep:
     sent: Upload
     as_tasks: bool
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    _replaced: dict[int, list[str]] = field(default_factory=dict, init=False)
 
     def run(self) -> list[Outcome]:
         """Runs what is not done.
@@ -72,6 +76,7 @@ class Sweep:
 
     def _split(self, server: JobServer) -> tuple[list[Point], list[tuple[Point, str]]]:
         """Sorts the points out: done, refused, running, to be sent."""
+        self._look_back()
         known = {job.submission_id: job for job in server.jobs()}
         todo: list[Point] = []
         flying: list[tuple[Point, str]] = []
@@ -96,6 +101,33 @@ class Sweep:
             say(f"points: {done} of {len(self.points)} are done already")
         return todo, flying
 
+    def _look_back(self) -> None:
+        """Looks whether points have the numbers of before: their files are in folders of that name.
+
+        Raises:
+            ClientError: one has another.
+        """
+        before, mine = self.records.all(), {point.identity for point in self.points}
+        for point in self.points:
+            record = before.get(point.identity)
+            if record is not None and record.number != point.number:
+                raise ClientError(
+                    f"{point.label} was point {record.number} in {self.records.folder}, and its "
+                    "files are there under that number: keep the points in the order of before, "
+                    "new ones last, or give another folder with hydra.sweep.dir=FOLDER"
+                )
+        for identity, record in before.items():
+            if record.done and identity not in mine:
+                self._replaced.setdefault(record.number, []).append(identity)
+
+    def _note(self, point: Point, job_id: str) -> None:
+        """Notes a point before it is sent: a job that nobody knows would run twice."""
+        # Points of another configuration, whose files this one is about to replace.
+        for identity in self._replaced.pop(point.number, ()):
+            self.records.forget(identity)
+        record = Record(job=job_id, number=point.number, overrides=point.overrides)
+        self.records.put(point.identity, record)
+
     def _fits(self, point: Point) -> bool:
         why = feasibility.shortfall([point.bundle], self.outputs.nodes)
         if why is None:
@@ -106,22 +138,46 @@ class Sweep:
 
     def _send(self, point: Point) -> str:
         job_id = upload.new_job_id()
-        # Noted before: a job that nobody knows would run twice.
-        self.records.put(point.identity, Record(job=job_id, overrides=point.overrides))
+        self._note(point, job_id)
         try:
-            self.sent.send_point(point, job_id)
+            self._send_patiently(point, job_id)
         except ClientError:
             self.records.forget(point.identity)
             raise
         return job_id
 
+    def _send_patiently(self, point: Point, job_id: str) -> None:
+        """Sends a point, also while the job server is lost for a moment.
+
+        Raises:
+            UnreachedError: it stays lost.
+            ClientError: the server refused the point.
+        """
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                self.sent.send_point(point, job_id)
+            except UnreachedError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            time.sleep(RESEND_S)
+            with suppress(ClientError):  # still lost
+                # The answer alone may have been lost.
+                if any(j.submission_id == job_id for j in jobs.connect(self.outputs).jobs()):
+                    return
+
+    @property
+    def _patience(self) -> float:
+        return jobs.LOST_THROUGH_SSH_S if self.outputs.away else jobs.LOST_AFTER_S
+
     def _follow(self, server: JobServer, point: Point, job_id: str) -> Job:
         return self._log(server, job_id, LogWriter(Prefixed(f"[{point.number}]")))
 
     def _log(self, server: JobServer, job_id: str, writer: LogWriter) -> Job:
-        patience = jobs.LOST_THROUGH_SSH_S if self.outputs.away else jobs.LOST_AFTER_S
         try:
-            return jobs.follow(server, job_id, writer.write, lost_after_s=patience)
+            return jobs.follow(server, job_id, writer.write, lost_after_s=self._patience)
         finally:
             writer.close()
 
@@ -154,7 +210,7 @@ class Sweep:
             job_id = upload.new_job_id()
             groups[job_id] = list(todo)
             for point in todo:
-                self.records.put(point.identity, Record(job=job_id, overrides=point.overrides))
+                self._note(point, job_id)
             self.sent.send_tasks(todo, job_id)
             report.prepare()
             say(f"points: {len(todo)} tasks of job {job_id}, as many at once as there is room for")

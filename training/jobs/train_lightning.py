@@ -59,12 +59,14 @@ def main(config: DictConfig) -> dict[str, float]:
     model = Digits(network, config.optimizer.lr)
     print(f"{digits.count(model):,} parameters on {config.devices} x {config.accelerator.name}")
     bar: list[Callback] = [TQDMProgressBar(settings.refresh_rate)] if settings.refresh_rate else []
+    kind = devices.lightning_name(config.accelerator.name)
     trainer = L.Trainer(
         max_epochs=settings.epochs,
-        accelerator=devices.lightning_name(config.accelerator.name),
+        accelerator=kind,
         devices=config.devices,
-        # Forks: a script that runs in a job has no command line to start a second time.
-        strategy="ddp_fork" if config.devices > 1 else "auto",
+        # Forks: a script that runs in a job has no command line to start a second time. Chips of a
+        # TPU have a strategy of their own.
+        strategy="ddp_fork" if config.devices > 1 and kind != "tpu" else "auto",
         callbacks=bar,
         enable_progress_bar=bool(bar),
         num_sanity_val_steps=0,

@@ -96,7 +96,9 @@ def pack(folder: Path) -> tuple[bytes, str]:
     """
     files = sorted((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
     packed, size, left = io.BytesIO(), 0, []
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+    # Links are packed as what they lead to: one out of the folder would make an archive that
+    # nobody unpacks.
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1, dereference=True) as archive:
         for file in files:
             name = file.relative_to(folder).as_posix()
             size += file.stat().st_size

@@ -3,9 +3,11 @@
 # Written for Ubuntu; for another distribution change the line with apt-get. It can run twice.
 set -euo pipefail
 
-ray=2.60.0 # the version of the machine that you develop on
+# Of the machine that you develop on, as `train init` found it: Ray's client needs the same.
+ray=2.60.0
+minor=3.11 # of Python
 here=$(cd "$(dirname "$0")" && pwd)
-python=${PYTHON:-python3} # of the same version, such as PYTHON=python3.12
+python=${PYTHON:-python3}
 
 if [ "$(id -u)" = 0 ]; then
   echo "error: run this as the user who trains, not as root: it asks for sudo itself" >&2
@@ -16,7 +18,15 @@ if [ "$(ps -p 1 -o comm=)" != systemd ]; then
     "/etc/wsl.conf, run 'wsl --shutdown' in Windows, and start this again" >&2
   exit 1
 fi
-sudo apt-get install -y openssh-server python3-venv
+found=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo missing)
+if [ "$found" != "$minor" ]; then
+  echo "error: $python is $found here, and the machine that you develop on has Python $minor: install" \
+    "it, then run PYTHON=python$minor bash $0" >&2
+  exit 1
+fi
+sudo apt-get update
+sudo apt-get install -y openssh-server
+"$python" -c 'import ensurepip' 2>/dev/null || sudo apt-get install -y "python$minor-venv"
 "$python" -m venv "$HOME/.ray"
 "$HOME/.ray/bin/pip" install "ray[default,train,tune,client]==$ray" torch scikit-learn
 mkdir -p "$HOME/.config/systemd/user"

@@ -1,7 +1,7 @@
 # Starts WSL and forwards a port of Windows to its SSH server. Run it as administrator after each
 # start of Windows: WSL has another address then. -Register runs it at each of your logins.
 param(
-    [string]$Distribution = "Ubuntu-22.04",
+    [string]$Distribution = "Ubuntu-24.04",
     # As in Windows: under another one nvidia-smi fails (github.com/microsoft/WSL/issues/9185).
     [string]$User = $env:USERNAME,
     [int]$Port = 2222,

@@ -89,12 +89,15 @@ def test_the_package_has_all_that_a_stack_needs(wheel: Path) -> None:  # C2
         for path in (ROOT / folder).rglob("*"):
             place = path.relative_to(ROOT).as_posix()
             wanted = path.is_file() and "__pycache__" not in path.parts
-            if wanted and (folder == "docker" or path.suffix == ".txt"):
+            if wanted and (folder == "docker" or path.suffix in {".txt", ".yaml"}):
                 assert place in shipped
     assert {"Pulumi.yaml", "Pulumi.dev.yaml", "Pulumi.hosts.yaml"} <= shipped
-    for path in init.FILES.rglob("*"):
+    assert {"train/runtime.json", "train/requirements.txt"} <= shipped
+    config = ROOT / "training" / "jobs" / "config"  # of sweeps, and runtime environments by name
+    for path in (*init.FILES.rglob("*"), *config.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             assert path.relative_to(ROOT).as_posix() in names
+    assert {"policy/PulumiPolicy.yaml", "policy/requirements.txt"} <= {*names}
 
 
 def test_an_installed_package_previews_a_stack_without_a_checkout(  # C2
@@ -129,7 +132,7 @@ def test_an_installed_package_previews_a_stack_without_a_checkout(  # C2
     assert "local-ray-worker-1 create planned" in run(*engine, "preview", "-s", "dev")
 
 
-def test_what_is_for_a_box_can_be_used_there() -> None:  # C7 to C9
+def test_what_is_for_a_box_can_be_used_there(tmp_path: Path) -> None:  # C7 to C9
     """Its scripts are read as their shell does, and Ray knows the options of the unit."""
     box = init.FILES / "box"
     subprocess.run(["bash", "-n", box / "setup_ubuntu.sh"], check=True)
@@ -141,5 +144,30 @@ def test_what_is_for_a_box_can_be_used_there() -> None:  # C7 to C9
     subprocess.run([sys.executable, "-W", "ignore", "-c", parse, *options], check=True)
     assert f"--ray-client-server-port={ray_config.CLIENT_PORT}" in options
     assert {"--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1"} <= set(options)
-    version = (box / "setup_ubuntu.sh").read_text().partition("\nray=")[2].split()[0]
-    assert version == versions.RAY
+    script = (box / "setup_ubuntu.sh").read_text()
+    assert script.partition("\nray=")[2].split()[0] == versions.RAY
+    init.write(tmp_path / "mine")
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"\nminor={minor} #" in (tmp_path / "mine" / init.SETUP).read_text()
+
+
+def test_a_box_with_another_python_is_told_before_anything_is_installed(tmp_path: Path) -> None:
+    for name, text in {
+        "id": "echo 1000",
+        "ps": "echo systemd",
+        "python3": "echo 3.10",
+        "sudo": f"touch {tmp_path}/installed",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", init.FILES / init.SETUP],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "python3 is 3.10 here" in done.stderr
+    assert "run PYTHON=python3.11 bash" in done.stderr
+    assert not (tmp_path / "installed").exists()

@@ -16,7 +16,7 @@ from access.ssh import Connection, UnreachableError
 from client.errors import ClientError
 from cluster import ssh
 from quickstart import mirror, one_message, ray_config, syncer, trainers
-from quickstart.syncer import Syncer, initialize_ray_with_syncer
+from quickstart.syncer import FailedError, Syncer, initialize_ray_with_syncer
 from tests.fakes.sshd import Sshd
 from tests.waiting import wait_for
 
@@ -133,6 +133,7 @@ class Box:
         self.fault: Exception | None = None
         self.commands: list[str] = []
         self.said = ""
+        self.complete = False
         monkeypatch.setattr(syncer, "warn", lambda text: setattr(self, "said", text))
         monkeypatch.setattr(syncer, "INTERVAL_S", 0.01)
         monkeypatch.setattr(mirror.Mirror, "pull", self._pull())
@@ -140,6 +141,7 @@ class Box:
 
     def _pull(self) -> Callable[..., None]:
         def pull(each: mirror.Mirror, *, last: bool) -> None:
+            self.complete = last
             if self.fault:
                 raise self.fault
             shutil.copytree(each.there, each.here, dirs_exist_ok=True)
@@ -191,6 +193,18 @@ def test_a_training_that_fails_says_so_also_if_its_results_cannot_be_fetched(
     with pytest.raises(SystemExit) as caught:
         train(KeyboardInterrupt())
     assert caught.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("error", "complete"),
+    [(KeyboardInterrupt(), False), (ClientError("lost"), False), (FailedError("failed"), True)],
+)
+def test_what_is_still_written_on_the_box_is_not_taken_for_whole(
+    box: Box, made: Syncer, error: BaseException, *, complete: bool
+) -> None:
+    with pytest.raises(type(error)), made.syncing("run"):
+        raise error
+    assert box.complete is complete
 
 
 def test_clean_removes_the_run_and_nothing_else(box: Box, made: Syncer, tmp_path: Path) -> None:

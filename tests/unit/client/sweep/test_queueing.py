@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from client.errors import ClientError
+from client.errors import ClientError, UnreachedError
 from client.job_server import Job, Status
 from client.outputs import Node
 from client.sweep.point import Point
@@ -71,6 +71,17 @@ def test_one_that_is_not_taken_stops_no_other():
     cluster.gates[1].set()
     Queue(NODES, refuse, cluster.follow, cluster.end).run(points(2), [])
     assert cluster.ended == [(0, "", "no"), (1, "job1", DONE)]
+
+
+def test_a_job_server_that_is_lost_fails_no_point_of_the_queue():
+    cluster = Cluster()
+
+    def lost(_):
+        raise UnreachedError("does not answer")
+
+    with pytest.raises(UnreachedError):
+        Queue(NODES, lost, cluster.follow, cluster.end).run(points(3), [])
+    assert cluster.ended == []
 
 
 def test_one_that_waited_for_too_long_is_queued_again():

@@ -8,7 +8,7 @@ import pytest
 from client.errors import ClientError
 from client.sweep.records import Record, Records
 
-DONE = Record(job="raysubmit_1", overrides=("x=1",), done=True, value={"loss": 0.5})
+DONE = Record(job="raysubmit_1", number=0, overrides=("x=1",), done=True, value={"loss": 0.5})
 
 
 def test_a_sweep_keeps_its_name_and_its_points(tmp_path):
@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
         monkeypatch.setattr("os.fsync", full)
         for name in ("a", "b"):
             with pytest.raises(ClientError, match="No space left"):
-                records.put(name, Record(job="raysubmit_2", overrides=()))
+                records.put(name, Record(job="raysubmit_2", number=1, overrides=()))
         assert records.get("a") == DONE
         assert sorted(path.name for path in (tmp_path / ".points").iterdir()) == before
 

@@ -47,3 +47,18 @@ def test_small_files_come_first_and_the_rest_is_named(tmp_path, monkeypatch):
         assert packed.getnames() == ["below/small"]
     assert "1 files stay on the node" in note
     assert "large" in note
+
+
+def test_a_link_out_of_the_folder_comes_as_what_it_leads_to(tmp_path):
+    elsewhere = tmp_path / "elsewhere.pt"
+    elsewhere.write_text("weights")
+    folder = tmp_path / "0"
+    folder.mkdir()
+    (folder / "best.pt").symlink_to(elsewhere)
+    (folder / "lost.pt").symlink_to(tmp_path / "none")
+    content, note = result.pack(folder)
+    with tarfile.open(fileobj=io.BytesIO(content)) as packed:
+        packed.extractall(tmp_path / "here", filter="data")
+    assert (tmp_path / "here" / "best.pt").read_text() == "weights"
+    assert not (tmp_path / "here" / "lost.pt").exists()
+    assert note == ""

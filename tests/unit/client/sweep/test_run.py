@@ -1,0 +1,96 @@
+"""A sweep that goes on: points keep their numbers, and a lost job server loses none."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from client import jobs
+from client.errors import ClientError, UnreachedError
+from client.sweep import run
+from client.sweep.point import Point
+from client.sweep.records import Record, Records
+from client.sweep.run import Sweep
+
+
+def point(number, override):
+    return Point(number=number, overrides=(override,), identity=override, bundle={})
+
+
+def done(number, override):
+    return Record(job="raysubmit_0", number=number, overrides=(override,), done=True, value=1)
+
+
+class Sender:
+    """Sends points, or raises what is next."""
+
+    def __init__(self, *errors):
+        self.errors, self.sent = list(errors), []
+
+    def send_point(self, point, job_id):
+        if self.errors and (error := self.errors.pop(0)):
+            raise error
+        self.sent.append((point.number, job_id))
+
+
+@pytest.fixture
+def records(tmp_path):
+    with Records(tmp_path, "first") as found:
+        yield found
+
+
+@pytest.fixture
+def make(records, monkeypatch):
+    """A sweep of points; the job server knows the jobs of `known`."""
+    monkeypatch.setattr(run, "RESEND_S", 0)
+    known = []
+    server = SimpleNamespace(jobs=lambda: [SimpleNamespace(submission_id=each) for each in known])
+    monkeypatch.setattr(jobs, "connect", lambda _: server)
+
+    def made(*points, sender=None):
+        outputs = SimpleNamespace(away=False, nodes=[])
+        found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=False)
+        found.known = known
+        return found
+
+    return made
+
+
+def test_a_point_keeps_the_number_that_its_files_have(make, records):
+    records.put("x=1", done(0, "x=1"))
+    make(point(0, "x=1"), point(1, "x=2"))._look_back()
+    with pytest.raises(ClientError, match=r"\[1\] x=1 was point 0 in .*hydra.sweep.dir=FOLDER"):
+        make(point(0, "x=0"), point(1, "x=1"))._look_back()
+
+
+def test_a_point_that_replaces_files_of_another_one_ends_its_record(make, records):
+    for number, override in enumerate(("x=1", "x=2")):
+        records.put(override, done(number, override))
+    sweep = make(point(0, "x=3"), point(1, "x=2"))
+    sweep._look_back()
+    assert records.get("x=1").done  # until the other one is sent
+    sweep._send(point(0, "x=3"))
+    assert records.get("x=1") is None
+    assert records.get("x=2").done
+
+
+def test_a_job_server_that_is_lost_for_a_moment_loses_no_point(make, records):
+    sender = Sender(UnreachedError("lost"), UnreachedError("lost"), None)
+    job_id = make(sender=sender)._send(point(0, "x=1"))
+    assert sender.sent == [(0, job_id)]
+    assert records.get("x=1").job == job_id
+
+
+def test_a_point_whose_answer_was_lost_is_not_sent_twice(make, monkeypatch):
+    monkeypatch.setattr(run.upload, "new_job_id", lambda: "raysubmit_7")
+    sender = Sender(UnreachedError("lost"))
+    sweep = make(sender=sender)
+    sweep.known.append("raysubmit_7")
+    assert sweep._send(point(0, "x=1")) == "raysubmit_7"
+    assert sender.sent == []
+
+
+def test_a_job_server_that_stays_lost_ends_the_start(make, records, monkeypatch):
+    monkeypatch.setattr(jobs, "LOST_AFTER_S", 0)
+    with pytest.raises(UnreachedError):
+        make(sender=Sender(*[UnreachedError("lost")] * 99))._send(point(0, "x=1"))
+    assert records.get("x=1") is None
