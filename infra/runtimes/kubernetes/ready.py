@@ -27,9 +27,7 @@ GRACE_SECONDS = 10.0  # for which pods of before a change may still be listed
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
-UNMADE = (
-    "ReplicaFailure"  # condition of what makes pods: the cluster, or KubeRay, lets none be made
-)
+UNMADE = "ReplicaFailure"  # condition of what makes pods, and may not make one
 OPERATOR_SECONDS = 10  # within which KubeRay's operator looks at a new RayCluster
 NO_OPERATOR = Trouble(
     pod="of the head",
