@@ -79,6 +79,7 @@ def end(settings: "dict[str, Any]", why: str) -> int:
         headers={
             "Authorization": f"Bearer {settings['apiKey']}",
             "Content-Type": "application/json",
+            "User-Agent": "trainyard",  # some gates in front of an API refuse urllib's own
         },
     )
     try:

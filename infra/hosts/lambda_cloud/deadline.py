@@ -94,7 +94,8 @@ class DeadlineProvider(HostProvider):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
 
     def _account(self) -> tuple[str, str]:
-        return credentials(self._config.get(API_KEY))
+        key, url = credentials(self._config.get(API_KEY))
+        return key, url.rstrip("/")  # the machine appends a path
 
     def _tell(self, props: Props) -> Props:
         """Tell the timer; return the outputs."""

@@ -32,7 +32,7 @@ ENDED = frozenset({"terminated", "terminating"})  # nothing more to do than wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same
 POLL_SECONDS = 5.0
 TELL_SECONDS = 30.0  # between two lines on one instance that goes on booting
-LOOKS = 5  # after a lost reply, POLL_SECONDS apart
+LOOKS = 12  # after a lost reply, POLL_SECONDS apart: a new instance may be listed late
 TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
 TERMINATE_LIMIT_SECONDS = 15 * 60.0
 UNLISTED_SECONDS = 60.0  # that a new instance may be missing from the list
@@ -227,6 +227,9 @@ def await_active(
     Raises:
         MachineError: some are dead or late.
         CanceledError: the user asked to stop.
+
+    Others that are the same nodes of the stack are terminated: a launch whose reply was lost may
+    appear in the list after another one has taken its place.
     """
     began = clock.now()
     told: dict[str, tuple[str, float]] = {}
@@ -246,7 +249,11 @@ def await_active(
             raise _given_up(api, dead, "while it was booting", clock)
         waiting = {id_: text for id_, text in status.items() if text != "active"}
         if not waiting:
-            return {id_: there[id_] for id_ in ids}
+            found = {id_: there[id_] for id_ in ids}
+            if twins := _twins(found, there.values()):
+                say(f"Ending {', '.join(twins)}: launched twice, since a reply was lost")
+                terminate(api, twins, clock)
+            return found
         if now - began >= limit_seconds:
             raise _given_up(api, waiting, f"after {limit_seconds / 60:g} min", clock)
         for id_, text in waiting.items():
@@ -255,6 +262,19 @@ def await_active(
                 say(f"Instance {id_} in {text} status")
                 told[id_] = (text, now)
         clock.sleep(POLL_SECONDS * clock.scale)
+
+
+def _twins(own: Mapping[str, Machine], there: Iterable[Machine]) -> list[str]:
+    """Return instances that are the same nodes as some others: no timer ends them."""
+    nodes = {(m.tags.get(identity.ID), m.tags.get(identity.NODE)) for m in own.values()}
+    return [
+        machine.id
+        for machine in there
+        if machine.id not in own
+        and machine.status not in ENDED
+        and machine.tags.get(identity.ID)
+        and (machine.tags[identity.ID], machine.tags.get(identity.NODE)) in nodes
+    ]
 
 
 def live(machines: Iterable[Machine], stack_id: str) -> list[Machine]:

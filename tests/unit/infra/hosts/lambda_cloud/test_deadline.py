@@ -42,7 +42,7 @@ def calls(monkeypatch, tmp_path):
 
     monkeypatch.setattr(deadline, "run", run)
     monkeypatch.setenv("LAMBDA_API_KEY", "canary")
-    monkeypatch.setenv("LAMBDA_API_URL", "http://127.0.0.1:8080")
+    monkeypatch.setenv("LAMBDA_API_URL", "http://127.0.0.1:8080/")  # its path is appended
     return made
 
 

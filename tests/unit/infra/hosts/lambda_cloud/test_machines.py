@@ -312,6 +312,18 @@ def test_a_dead_one_fails_at_once(account, time, status):  # F7
     assert "b" in account.held
 
 
+def test_an_instance_that_was_launched_twice_is_ended(account, time):  # F5
+    tags = dict(ORDER.request(PICK).tags)
+    other = dict(replace(ORDER, node=1).request(PICK).tags)
+    stranger = tags | {identity.ID: "ffffffff"}
+    found = {"a": tags, "twin": tags, "b": other, "c": stranger, "d": {}}
+    for id_, own in found.items():
+        account.add(id_, tags=own)
+        _up(account, id_)
+    assert set(machines.await_active(account, ["a"], 1800, time.clock())) == {"a"}
+    assert set(account.held) == {"a", "b", "c", "d"}
+
+
 def test_an_instance_that_the_list_lacks_at_first_is_waited_for(account, time):
     account.add("a")
     account.instances = lambda: list(account.held.values()) if time.now >= 20 else []
