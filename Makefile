@@ -119,7 +119,7 @@ up preview: setup
 review: setup
 	@$(BIN)/python -m infra.review -s $(STACK) '$(PLAN)' $(RULES)
 
-# Without a run of the program, which does it as well, the CLI's salt would show in `git status`.
+# `up` and `preview` run the program, which hides the salt that the CLI writes. These two do not.
 refresh: setup
 	$(BIN)/python -m engine.launch $@ -s $(STACK)
 	@$(BIN)/python -m infra.checkout $(STACK)

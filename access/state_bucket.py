@@ -30,7 +30,7 @@ KNOWN = ("endpoint", "region", "profile", *PATH_STYLE, *PLAIN_HTTP, *IGNORED)
 TRUE = ("true", "1", "t")
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 MISSING = ("404", "NoSuchKey", "NotFound")
-# What versitygw answers, among others, where the last object beside is deleted at that moment.
+# versitygw answers so, too, if the last object of the same folder is deleted at that moment.
 PASSING = "ExistingObjectIsDirectory"
 PASSING_TRIES, PASSING_PAUSE_SECONDS = 5, 0.05
 CONFLICT = ("412", "PreconditionFailed", "ConditionalRequestConflict")

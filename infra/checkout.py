@@ -58,6 +58,7 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
 
 
 if __name__ == "__main__":
-    configure()
     for name in sys.argv[1:]:
         forget_salt(name)
+    if not sys.argv[1:]:
+        configure()

@@ -32,7 +32,7 @@ PARTS_AT_ONCE = 8
 BLOCK_BYTES = 1024 * 1024
 # Worth another try; others (no such bucket, wrong key, full disk) stay as they are.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-# versitygw also answers so where, at that moment, the last object of the same folder was deleted.
+# versitygw answers so, too, if the last object of the same folder is deleted at that moment.
 PASSING_CODE = "ExistingObjectIsDirectory"
 DELETED_AT_ONCE = 1000  # S3's limit
 

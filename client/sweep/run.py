@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from client import conda, feasibility, jobs, parallel, preflight, submission
@@ -141,6 +140,8 @@ class Sweep:
         self._note(point, job_id)
         try:
             self._send_patiently(point, job_id)
+        except UnreachedError:
+            raise  # the job may be there: the next start looks for it
         except ClientError:
             self.records.forget(point.identity)
             raise
@@ -162,11 +163,22 @@ class Sweep:
                     raise
             else:
                 return
+            if self._has_arrived(job_id, deadline):
+                return
+
+    def _has_arrived(self, job_id: str, deadline: float) -> bool:
+        """Whether a job was taken although the answer was lost: a second one would be refused.
+
+        Raises:
+            UnreachedError: the job server stays lost until the deadline.
+        """
+        while True:
             time.sleep(RESEND_S)
-            with suppress(ClientError):  # still lost
-                # The answer alone may have been lost.
-                if any(j.submission_id == job_id for j in jobs.connect(self.outputs).jobs()):
-                    return
+            try:
+                return any(j.submission_id == job_id for j in jobs.connect(self.outputs).jobs())
+            except ClientError as error:
+                if time.monotonic() > deadline:
+                    raise UnreachedError(str(error)) from None
 
     @property
     def _patience(self) -> float:

@@ -103,6 +103,21 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
     assert not [call for call in calls if "engine" in call]
 
 
+@pytest.mark.parametrize(
+    ("after", "parts"),
+    [
+        ("test", ["test-unit-whole", "test-promises"]),
+        ("test-rest", [f"test-rest-{part}" for part in ("docker", "one", "two", "three", "alone")]),
+    ],
+)
+def test_a_second_try_knows_all_parts(run, after: str, parts: list[str]) -> None:
+    assert run("setup", "store", "-j2")[0] == 0
+    code, said, calls = run("retry", f"AFTER={after}")
+    assert code == 0, said
+    files = " ".join(f".pytest_cache/outcomes/{part}.json" for part in parts)
+    assert f"-m tests.again {files}" in calls
+
+
 def test_packages_that_are_not_whole_are_installed_again(run, tmp_path: Path) -> None:
     assert run("setup", "store", "-j2", packages=1)[0] == 2
     assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()

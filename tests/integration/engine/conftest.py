@@ -3,8 +3,10 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import docker
@@ -270,6 +272,14 @@ def engine(tmp_path, environment, engines):
     stack = EngineProcess(tmp_path, environment, engines)
     yield stack
     stack.end()
+
+
+@pytest.fixture
+def pulumi(engine, pulumi_cli):
+    """Runs a command of the pulumi CLI on the engine's stack."""
+    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
+    engine.backend.parent.mkdir(exist_ok=True)
+    return partial(pulumi_cli, engine.project, engine.environment, "dev")
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import sys
-from functools import partial
 
 import pytest
 from botocore.exceptions import ClientError
@@ -85,9 +83,8 @@ def test_a_stack_lives_in_a_bucket(engine, bucket):
 
 @pytest.mark.pulumi
 @pytest.mark.timeout(300)
-def test_the_cli_and_the_engine_share_a_bucket(engine, bucket, pulumi_cli):
-    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
-    pulumi = partial(pulumi_cli, engine.project, engine.environment, "dev")
+@pytest.mark.usefixtures("bucket")
+def test_the_cli_and_the_engine_share_a_bucket(engine, pulumi):
     engine.declare(a={"text": "1", "token": "canary-token"})
     assert engine.run("up", "--yes")[0] == 0
     pulumi("preview", "--expect-no-changes")

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import grpc
@@ -103,7 +102,7 @@ def test_all_that_the_cli_calls_is_answered(analyzer):
 
 
 @pytest.mark.pulumi
-def test_the_cli_makes_nothing_of_what_a_rule_refuses(engine, pulumi_cli, python, tmp_path):
+def test_the_cli_makes_nothing_of_what_a_rule_refuses(engine, pulumi, python, tmp_path):
     pack = tmp_path / "pack"
     shutil.copytree(PACK, pack, ignore=shutil.ignore_patterns("__pycache__", ".venv"))
     (pack / ".venv").symlink_to(python.parents[1])
@@ -111,9 +110,6 @@ def test_the_cli_makes_nothing_of_what_a_rule_refuses(engine, pulumi_cli, python
     rude = f'Rule(name="no-rude", description="Be kind.", level=MANDATORY, check={check})'
     with (pack / "rules.py").open("a") as rules:
         rules.write(f"\nRULES = (*RULES, {rude})\n")
-    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
-    engine.backend.parent.mkdir(exist_ok=True)
-    pulumi = partial(pulumi_cli, engine.project, engine.environment, "dev")
     engine.declare(a={"text": "rude"})
     pulumi("stack init")
     for command in ("preview", "up --yes"):

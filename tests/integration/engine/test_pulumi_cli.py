@@ -1,8 +1,6 @@
 """The pulumi CLI and the engine take over each other's stacks."""
 
 import shutil
-import sys
-from functools import partial
 
 import pytest
 
@@ -19,13 +17,6 @@ SHAPE = {
     "c": {"after": "b", "ignore_changes": ["kind"]},
     "g": {"group": True, "text": "x"},
 }
-
-
-@pytest.fixture
-def pulumi(engine, pulumi_cli):
-    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
-    engine.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli, engine.project, engine.environment, "dev")
 
 
 def _engine(engine, command, *arguments):

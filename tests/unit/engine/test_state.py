@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.project import Project
-from engine.state import BACKUPS_KEPT, Backend, temporary
+from engine.state import BACKUPS_KEPT, Backend, copying, temporary
 
 SHARED_SALT = "v1:3/77fFO6W/8=:v1:grbGViW6bVIMqDp+:Z7Fen2VyWAIOtqQiUiyadzlD/l938w=="
 
@@ -423,6 +423,14 @@ def test_a_copy_of_before_an_operation_is_the_newest_while_it_is_under_way(tmp_p
     assert backend.backups("p", "dev") == [beside, archived]
     os.utime(beside, ns=(1, 1))
     assert backend.backups("p", "dev") == [archived, beside]
+
+
+def test_a_copy_in_a_bucket_is_restored_by_a_command_that_there_is():
+    url = "s3://states/team?endpoint=127.0.0.1:9000&disableSSL=true"
+    folder = Backend(url, Path()).folder
+    command = f"aws s3 cp {folder}/a {folder}/b --endpoint-url http://127.0.0.1:9000"
+    assert copying(folder / "a", folder / "b") == command
+    assert copying(Path("a"), Path("b")) == "cp a b"
 
 
 def test_a_stack_that_the_cli_removed_can_be_made_anew(stack):

@@ -89,8 +89,31 @@ def test_a_point_whose_answer_was_lost_is_not_sent_twice(make, monkeypatch):
     assert sender.sent == []
 
 
+def test_a_point_is_not_sent_again_before_the_jobs_are_known(make, monkeypatch):
+    monkeypatch.setattr(run.upload, "new_job_id", lambda: "raysubmit_7")
+    sender = Sender(UnreachedError("lost"), ClientError("there is a job of that id"))
+    sweep = make(sender=sender)
+    sweep.known.append("raysubmit_7")
+    server, lost = jobs.connect(None), [ClientError("lost")] * 2
+
+    def connect(_):
+        if lost:
+            raise lost.pop()
+        return server
+
+    monkeypatch.setattr(jobs, "connect", connect)
+    assert sweep._send(point(0, "x=1")) == "raysubmit_7"
+    assert lost == []
+
+
 def test_a_job_server_that_stays_lost_ends_the_start(make, records, monkeypatch):
     monkeypatch.setattr(jobs, "LOST_AFTER_S", 0)
     with pytest.raises(UnreachedError):
         make(sender=Sender(*[UnreachedError("lost")] * 99))._send(point(0, "x=1"))
+    assert not records.get("x=1").done  # the job may be there: the next start looks
+
+
+def test_a_point_that_is_refused_is_sent_by_the_next_start(make, records):
+    with pytest.raises(ClientError, match="no"):
+        make(sender=Sender(ClientError("no")))._send(point(0, "x=1"))
     assert records.get("x=1") is None
