@@ -10,6 +10,7 @@ import pytest
 from infra import tools, versions
 from infra.hosts import go_tool, local
 from infra.hosts.go_programs import PROGRAMS
+from tests import go_tools
 from tests.integration.engine import forked
 
 CLI_SECONDS = 280
@@ -36,6 +37,21 @@ def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
 def store_program(build_store: Callable[[str], Path]) -> Path:
     """The program of the object store that stacks have by default."""
     return build_store(tools.DEFAULT)
+
+
+@pytest.fixture(scope="session")
+def go_program(pytestconfig: pytest.Config) -> Callable[[str], Path]:
+    """Return a program of tests/go_tools, from its cache."""
+
+    def build(name: str) -> Path:
+        capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+        try:
+            with capture.global_and_fixture_disabled():
+                return go_tools.obtain(name)
+        except go_tools.NoGoError as error:
+            pytest.skip(str(error))
+
+    return build
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ the containers, whose images are those of the container tests. What is not: DNS 
 stand-in for KubeRay's operator, and `gpu_node.py` a node that is not there.
 """
 
-from tests.fakes.kubernetes.binary import NoKubernetesError
+from tests.fakes.kubernetes.errors import NoKubernetesError
 from tests.fakes.kubernetes.node import Node
 
 __all__ = ["NoKubernetesError", "Node"]

@@ -8,7 +8,8 @@ import contextlib
 import signal
 import sys
 
-from tests.fakes.kubernetes import Node, NoKubernetesError, binary
+from tests import go_tools
+from tests.fakes.kubernetes import Node, NoKubernetesError
 from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
 
 USAGE = f"up [{OPERATOR}] [{GPU_NODE}]"
@@ -19,13 +20,13 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if not arguments:
-            binary.obtain()
+            go_tools.obtain("hk")
         elif arguments[0] == "up" and set(arguments[1:]) <= {OPERATOR, GPU_NODE}:
             _up(arguments[1:])
         else:
             sys.stderr.write(f"error: {' '.join(arguments)}: it is nothing, or {USAGE}\n")
             return 2
-    except NoKubernetesError as error:
+    except (NoKubernetesError, go_tools.GoToolError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0

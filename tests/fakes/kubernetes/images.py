@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.kubernetes.binary import NoKubernetesError
+from tests.fakes.kubernetes.errors import NoKubernetesError
 from tests.images import build
 
 # For each pod one container that only keeps its namespaces: Kubernetes calls it pause.

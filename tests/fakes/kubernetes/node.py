@@ -17,8 +17,9 @@ from typing import IO
 
 import psutil
 
-from tests.fakes.kubernetes import binary, credentials, images, programs
-from tests.fakes.kubernetes.binary import NoKubernetesError
+from tests import go_tools
+from tests.fakes.kubernetes import credentials, images, programs
+from tests.fakes.kubernetes.errors import NoKubernetesError
 
 HERE = Path(__file__).parent
 ENTER = HERE / "enter.py"
@@ -67,7 +68,10 @@ class Node:
 
     def __init__(self) -> None:
         _check_this_machine()
-        program = binary.obtain()
+        try:
+            program = go_tools.obtain("hk")
+        except go_tools.NoGoError as error:
+            raise NoKubernetesError(str(error)) from None
         self._process: subprocess.Popen[str] | None = None
         self._init = 0
         with _alone():

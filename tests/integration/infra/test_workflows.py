@@ -22,10 +22,9 @@ import psutil
 import pytest
 import yaml
 
-from infra.hosts import local
 from infra.runtimes import folders
 from infra.runtimes.supervisor import Supervisor
-from tests import quick
+from tests import go_tools, quick
 from tests.fakes import github as fake
 from tests.ports import free_ports
 from tests.waiting import wait_for
@@ -34,8 +33,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKFLOWS = ROOT / ".github" / "workflows"
-ACT = "github.com/nektos/act@v0.2.89"
-ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 Event = dict[str, Any]  # what GitHub says of one
 # What an action does with its inputs; RUNNER_FOLDER and ARTIFACTS are this test's.
 CHECKOUT = """\
@@ -62,33 +59,10 @@ ACTIONS = {
 }
 PASSPHRASE = "canary-passphrase"
 RUN_SECONDS = 240
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-@pytest.fixture(scope="session")
-def go_program() -> Callable[[str], Path]:
-    """Builds a program with Go once, in a cache of tests."""
-
-    def build(module: str) -> Path:
-        if (local.go_version() or (0,)) < (1, 24):
-            pytest.skip("no Go 1.24 or later is on PATH")
-        folder = CACHE / "trainyard-tests" / module.replace("/", "-")
-        program = folder / re.sub(r"@.*", "", module).rpartition("/")[2]
-        if not program.exists():
-            with tempfile.TemporaryDirectory() as scratch:
-                # Not optimized and without cgo: the build costs more than what is run.
-                environment = os.environ | {"GOBIN": scratch, "CGO_ENABLED": "0"}
-                flags = ["-modcacherw", "-gcflags=all=-N -l", "-ldflags=-s -w"]
-                subprocess.run(["go", "install", *flags, module], env=environment, check=True)
-                folder.mkdir(parents=True, exist_ok=True)
-                shutil.move(Path(scratch) / program.name, program)
-        return program
-
-    return build
 
 
 def test_the_workflows_are_clean(go_program: Callable[[str], Path]) -> None:
-    subprocess.run([go_program(ACTIONLINT)], cwd=ROOT, check=True)
+    subprocess.run([go_program("actionlint")], cwd=ROOT, check=True)
     zizmor = Path(sys.executable).parent / "zizmor"
     subprocess.run([zizmor, "--offline", "--quiet", WORKFLOWS], check=True)
 
@@ -153,7 +127,9 @@ class Runner:
             "GITHUB_REPOSITORY": fake.REPOSITORY,
             "GITHUB_RUN_ID": str(self.run_id),
             "RUNNER_FOLDER": str(self.folder),
-            "XDG_CACHE_HOME": str(CACHE),  # with the store's program; act itself has another
+            "XDG_CACHE_HOME": str(
+                go_tools.CACHE.parent
+            ),  # with the store's program; act itself has another
         }
         secrets = {"GITHUB_TOKEN": fake.TOKEN, "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE}
         made = [str(self.act), event, "--directory", str(self.events)]
@@ -281,7 +257,7 @@ class Forge:
 def forge(
     go_program: Callable[[str], Path], declare: Callable[..., Any], store_program: Path
 ) -> Iterator[Forge]:
-    act = go_program(ACT)
+    act = go_program("act")
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     stack = declare(base, copied=True)
     try:
@@ -305,7 +281,7 @@ def stub(go_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Runner]:
     git("add", "--all", at=folder)
     git("commit", "--quiet", "--message", "first", at=folder)
     with fake.serve() as github:
-        yield Runner(go_program(ACT), tmp_path, github, events=folder, folder=folder)
+        yield Runner(go_program("act"), tmp_path, github, events=folder, folder=folder)
 
 
 def pull(*labels: str, state: str = "open", repository: str = fake.REPOSITORY) -> dict[str, Any]:
