@@ -4,7 +4,7 @@ Real clusters on two cores miss a deadline now and then while other tests run be
 such a test again with nothing beside it; a fault of the code fails it there too. What passed only
 at the second try is listed at the end of CI, for somebody to look at.
 
-`--outcome FILE` has pytest write how it ended and what failed.
+`--outcome FILE` has pytest write how it ended, what failed, and what was skipped for which reason.
 """
 
 from __future__ import annotations
@@ -21,20 +21,31 @@ MOST = 8  # tests; with more, something is broken and a second try wastes minute
 
 
 class Outcome:
-    """The plugin: notes which tests failed."""
+    """The plugin: notes which tests failed or were skipped."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.failed: list[str] = []
+        self.skipped: dict[str, list[str]] = {}
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)  # whoever is killed leaves none
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and report.nodeid not in self.failed:
             self.failed.append(report.nodeid)
+        self._note_skip(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note_skip(report)  # of a whole file
+
+    def _note_skip(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            self.skipped.setdefault(reason, []).append(report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self.file.write_text(json.dumps({"exit": int(exitstatus), "failed": self.failed}))
+        ended = {"exit": int(exitstatus), "failed": self.failed, "skipped": self.skipped}
+        self.file.write_text(json.dumps(ended))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from training import archive
 from training.errors import JobError
 from training.housekeeping import housekeeping
 from training.objects import Digest, Folder, Source, StorageError, open_folder
@@ -32,9 +33,6 @@ SMALL_BYTES = 1024 * 1024  # several files up to this size travel as one
 NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
 PREFIX = "checkpoint_"
 SHA256 = re.compile(r"[0-9a-f]{64}")
-# Of a name in a manifest, in bytes: what S3 and file systems take, with room for the run's own.
-LONGEST_NAME = 768
-LONGEST_PART = 255
 
 
 class CheckpointError(JobError):
@@ -162,17 +160,23 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
         model: as for `write_manifest`.
 
     Raises:
+        CheckpointError: a file has a name that nothing could restore.
         StorageError: the store did not take it; there is no manifest then.
     """
     paths = _files(folder)
-    small = [path for path in paths if path.stat().st_size <= SMALL_BYTES]
+    for path in paths:
+        relative = path.relative_to(folder).as_posix()
+        if fault := archive.fault_of_name(relative):
+            raise CheckpointError(f"{relative[:80]!a} of the checkpoint {fault}: rename it")
+    small = [path for path in paths if path.stat().st_size <= SMALL_BYTES][: archive.MOST_FILES]
     files: dict[str, Digest] = {}
     if len(small) > 1:
         # Beside the files: the archive may be larger than the memory.
         with tempfile.TemporaryFile(dir=folder) as packed:
-            with tarfile.open(fileobj=packed, mode="w") as archive:
+            # Links are packed as what they lead to: others are not unpacked.
+            with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
                 for path in small:
-                    archive.add(path, path.relative_to(folder).as_posix())
+                    tar.add(path, path.relative_to(folder).as_posix())
             files[PACKED] = run.upload(f"{name}/{PACKED}", packed)
         paths = [path for path in paths if path not in small]
     for path in paths:
@@ -269,9 +273,9 @@ def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
     packed = target / PACKED
     if packed.exists():
         try:
-            with tarfile.open(packed) as archive:
-                archive.extractall(target, filter="data")
-        except (tarfile.TarError, OSError) as error:
+            # A plain tar is larger than what it holds.
+            archive.unpack(packed, target, most_bytes=packed.stat().st_size)
+        except archive.ArchiveError as error:
             raise CheckpointError(f"{PACKED} cannot be unpacked: {error}") from None
         packed.unlink()
     (target / MANIFEST).write_bytes(content)
@@ -308,18 +312,9 @@ def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str
 
 def inside(folder: Path, name: str) -> Path:
     """A name of the manifest as a path; a writer of the bucket must not write elsewhere."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
-        raise CheckpointError(
-            f"its {MANIFEST} names {name[:80]!r}, which is not inside the checkpoint"
-        )
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError:  # JSON can hold half a character
-        raise CheckpointError(f"its {MANIFEST} has a name that is no text: {name[:80]!a}") from None
-    if len(encoded) > LONGEST_NAME or max(map(len, encoded.split(b"/"))) > LONGEST_PART:
-        raise CheckpointError(f"its {MANIFEST} has a name of {len(encoded)} bytes: {name[:80]!r}…")
-    return folder / path
+    if fault := archive.fault_of_name(name):
+        raise CheckpointError(f"its {MANIFEST} names {name[:80]!a}, which {fault}")
+    return folder / name
 
 
 def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:

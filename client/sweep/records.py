@@ -10,8 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tarfile
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from client.errors import ClientError
+from training import archive
+from training.sweep.result import MOST_BYTES
 
 FOLDER = ".points"
 SWEEP = "sweep"
@@ -112,26 +112,18 @@ class Records:
         """Removes the record of a point that is not sent, or has failed."""
         (self._points / f"{identity}.json").unlink(missing_ok=True)
 
-    def unpack(self, archive: Path) -> None:
+    def unpack(self, packed: Path) -> None:
         """Puts the files of a point into the sweep's folder, each whole or not at all.
 
         Raises:
-            DamagedArchiveError: the archive is none, or leads out of the folder.
+            DamagedArchiveError: the archive is damaged, or leads out of the folder.
             ClientError: the folder does not take them.
         """
         try:
-            with tempfile.TemporaryDirectory(dir=self._points) as name:
-                with tarfile.open(archive) as packed:
-                    packed.extractall(name, filter="data")
-                for file in sorted(Path(name).rglob("*")):
-                    target = self.folder / file.relative_to(name)
-                    if file.is_dir():
-                        target.mkdir(exist_ok=True)
-                    else:
-                        file.replace(target)
-        except tarfile.TarError as error:
+            archive.unpack(packed, self.folder, most_bytes=MOST_BYTES)
+        except archive.ArchiveError as error:
             raise DamagedArchiveError(
-                f"the files of a point are no archive ({type(error).__name__}): run it again"
+                f"the files of a point cannot be unpacked: {error}; run it again"
             ) from None
         except OSError as error:
             raise self._refused(error) from None

@@ -13,6 +13,8 @@ from types import TracebackType
 
 import psutil
 
+from tests.ssh_keys import keygen
+
 BINARY = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 START_DEADLINE_S = 10.0
 ATTEMPTS = 5
@@ -60,8 +62,7 @@ class Sshd:
         """Writes a private key (0600) and, beside it, its public one, which is returned."""
         for old in (path, path.with_name(f"{path.name}.pub")):
             old.unlink(missing_ok=True)
-        command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", str(path)]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        keygen("-q", "-t", kind, "-N", passphrase, "-C", "", "-f", path)
         return path.with_name(f"{path.name}.pub").read_text().strip()
 
     def __enter__(self) -> Sshd:

@@ -1,4 +1,4 @@
-"""What is tried a second time, and what is not."""
+"""What is tried a second time, what is not, and what was skipped."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import again
+from tests import again, skipped
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -20,7 +20,12 @@ def broken():
 def test_good(): pass
 def test_bad(): assert False
 def test_unready(broken): pass
+@pytest.mark.skipif(True, reason="no such program")
+@pytest.mark.parametrize("number", range(2))
+def test_skipped(number): pass
+def test_skips(): pytest.skip("no such program")
 """
+SKIPPED = 'import pytest; pytest.importorskip("no_such_module", reason="no such module")'
 
 
 def written(folder: Path, name: str, code: int, failed: list[str]) -> Path:
@@ -69,10 +74,29 @@ def test_a_part_that_was_killed_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "test_other.py").write_text(SKIPPED)
     file = tmp_path / "part.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.again", "--outcome", file]
     subprocess.run(
         [*command, "--rootdir", tmp_path, tmp_path], cwd=ROOT, capture_output=True, check=False
     )
     failed = ["test_it.py::test_bad", "test_it.py::test_unready"]
-    assert json.loads(file.read_text()) == {"exit": 1, "failed": failed}
+    tests = [f"test_it.py::{name}" for name in ("test_skipped[0]", "test_skipped[1]", "test_skips")]
+    reasons = {"no such program": tests, "no such module": ["test_other.py"]}
+    assert json.loads(file.read_text()) == {"exit": 1, "failed": failed, "skipped": reasons}
+
+
+def test_skips_of_all_parts_are_a_line_for_each_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{name}.json" for name in ("one", "two", "killed")]
+    parts = ({"no ssh": ["a", "b"], "no Go": ["c"]}, {"no Go": ["d"] * 40})
+    for file, reasons in zip(files, parts, strict=False):
+        file.write_text(json.dumps({"skipped": reasons}))
+    lines = ["43 tests were skipped:", "   41  no Go", "    2  no ssh"]
+    skipped.main(list(map(str, files)))
+    assert capsys.readouterr().out.splitlines() == lines
+    skipped.main(["--list", *map(str, files)])
+    assert capsys.readouterr().out.split() == ["a", "b", "c", *["d"] * 40]
+    skipped.main([str(tmp_path / "killed.json")])
+    assert capsys.readouterr().out == "No test was skipped.\n"

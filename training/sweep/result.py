@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from training import archive
+
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
 MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides
 LONGEST_TEXT = 1000  # characters of a value that JSON does not have
@@ -38,7 +40,7 @@ class Result:
 def keys(sweep: str, number: int, job: str) -> tuple[str, str]:
     """Where the result and the archive of one start of a point are, below the storage address."""
     stem = f"{FOLDER}/{sweep}/{number}-{job}"
-    return f"{stem}.json", f"{stem}.tar.gz"
+    return f"{stem}.json", f"{stem}.tar"
 
 
 def write(result: Result) -> bytes:
@@ -92,23 +94,23 @@ def pack(folder: Path) -> tuple[bytes, str]:
     """The files below a folder, small ones first, as far as they stay below the limit.
 
     Returns:
-        A tar.gz, and a note: "" or what was left out.
+        A plain tar, and a note: "" or what was left out.
     """
     files = sorted((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
     packed, size, left = io.BytesIO(), 0, []
-    # Links are packed as what they lead to: one out of the folder would make an archive that
-    # nobody unpacks.
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1, dereference=True) as archive:
-        for file in files:
+    # Links are packed as what they lead to: others are not unpacked.
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
+        for count, file in enumerate(files, start=1):
             name = file.relative_to(folder).as_posix()
             size += file.stat().st_size
-            if size > MOST_BYTES:
+            if size > MOST_BYTES or count > archive.MOST_FILES or archive.fault_of_name(name):
                 left.append(name)
             else:
-                archive.add(file, name)
+                tar.add(file, name)
     if not left:
         return packed.getvalue(), ""
     return packed.getvalue(), (
-        f"{len(left)} files stay on the node, for more than {MOST_BYTES // 2**20} MiB do not come "
-        f"back: {', '.join(left[:5])}; write large files to the store"
+        f"{len(left)} files stay on the node: {ascii(left[:5])[1:-1]}; at most "
+        f"{MOST_BYTES // 2**20} MiB and {archive.MOST_FILES} files come back, with names of up to "
+        f"{archive.LONGEST_NAME} bytes; write large files to the store"
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import ray
+import shellingham
 
 from client import cli, results, submission
 from client.console import COLOUR, CONTROL, clean
@@ -123,6 +124,8 @@ def test_the_completion_is_of_train_however_it_was_started(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    # Whatever shell has started the tests.
+    monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
     monkeypatch.setattr(sys, "argv", [program, "--show-completion", "bash"])
     with pytest.raises(SystemExit, match="0"):
         cli.main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from client import ssh_key
 from client.errors import ClientError
 from client.outputs import Ssh
+from tests.ssh_keys import keygen, new_key
 
 PASSPHRASE = "canary-passphrase"
 
@@ -29,12 +29,6 @@ class Agent:
     async def get_keys(self, wanted: Sequence[bytes] | None = None) -> list[str]:
         self.asked.append(wanted)
         return list(self.held)
-
-
-def new_key(path: Path, passphrase: str = "") -> Path:
-    command = ("ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path))
-    subprocess.run(command, check=True)
-    return path
 
 
 def find(key_file: Path | str = "", private_key: str = "", agent: Any = None) -> Sequence[Any]:
@@ -59,7 +53,7 @@ def refused(**given: Any) -> str:
 
 
 def shown(path: Path) -> str:
-    return subprocess.check_output(["ssh-keygen", "-lf", path], text=True).split()[1]
+    return keygen("-lf", path).split()[1]
 
 
 def test_the_file_goes_before_the_outputs_and_these_before_the_agent(tmp_path: Path) -> None:

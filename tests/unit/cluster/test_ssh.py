@@ -10,6 +10,7 @@ import pytest
 
 from access.ssh import NoKeyError, SshError
 from cluster.ssh import read_key
+from tests.ssh_keys import new_key
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,7 +48,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
 def test_what_is_no_file_is_no_key(tmp_path: Path) -> None:  # F38
     """Such as a pipe, which somebody else may feed."""
     key, pipe = tmp_path / "key", tmp_path / "pipe"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    new_key(key)
     assert read_key(key) == key.read_text()
     os.mkfifo(pipe, 0o600)
     with subprocess.Popen(["/bin/sh", "-c", f"exec cat {key} > {pipe}"]) as feeding:

@@ -275,7 +275,7 @@ def test_a_manifest_that_names_a_file_outside_writes_nothing_there(  # F40
     entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     manifest = {"version": 1, "model": MODEL, "files": {"../stolen": entry}}
     (there / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(checkpoint_files.CheckpointError, match="not inside the checkpoint"):
+    with pytest.raises(checkpoint_files.CheckpointError, match="not inside its folder"):
         checkpoint_files.fetch(*opened(tmp_path), there.name, tmp_path / "a" / "b")
     assert not (tmp_path / "a" / "stolen").exists()
 

@@ -24,7 +24,8 @@ def place(tmp_path, monkeypatch):
 
 def test_an_archive_that_cannot_be_unpacked_fails_its_point_alone(tmp_path, place):
     with Records(tmp_path / "sweep", "first") as records:
-        for archive, fault in ((b"no archive", "the files of a point are no archive"), (b"", "")):
+        fault_of_files = "the files of a point cannot be unpacked"
+        for archive, fault in ((b"no archive", fault_of_files), (b"", "")):
             record_key, archive_key = result.keys("first", 3, "job")
             place.put(record_key, result.write(result.Result(completed=True, value=1)))
             if archive:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import subprocess
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
@@ -16,6 +15,7 @@ from access.key_file import KeyFileError
 from infra.hosts import key_pair
 from infra.hosts.key_pair import KeyPair
 from infra.hosts.lambda_cloud import keys
+from tests.ssh_keys import keygen, new_key
 
 
 @pytest.fixture
@@ -58,10 +58,7 @@ def test_what_is_written_is_read_again(path):
     pair = key_pair.generate()
     keys.write(path, pair)
     assert keys.read(path) == pair
-    done = subprocess.run(
-        ["ssh-keygen", "-y", "-f", path], capture_output=True, text=True, check=True
-    )
-    assert keys.same(done.stdout, pair.public)
+    assert keys.same(keygen("-y", "-f", path), pair.public)
 
 
 def test_no_file_is_no_key(path):
@@ -125,7 +122,7 @@ def test_rsa_keys_of_every_form_are_read(path, form):
 @pytest.mark.parametrize("arguments", [["-t", "ed25519"], ["-t", "rsa", "-m", "PEM"]])
 def test_a_key_with_a_passphrase_needs_its_public_half(path, arguments):
     path.parent.mkdir()
-    subprocess.run(["ssh-keygen", "-q", "-N", "secret", "-f", path, *arguments], check=True)
+    new_key(path, "secret", *arguments)
     public = path.with_name("key.pem.pub")
     line = public.read_text().strip()
     public.unlink()

@@ -1,7 +1,6 @@
 """What is compared and checked without an account; the rest is in the integration tests."""
 
 import base64
-import subprocess
 
 import dill
 import pytest
@@ -9,6 +8,7 @@ from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
 from infra.hosts.lambda_cloud import providers
+from tests.ssh_keys import new_key
 
 CHOICE = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
 INPUTS = {
@@ -106,8 +106,7 @@ def test_names_of_file_systems(name):
 @pytest.mark.parametrize("held", [True, False])
 def test_a_key_that_nobody_can_use_is_told_before_a_launch(tmp_path, monkeypatch, held):  # F38
     path = tmp_path / "key.pem"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", path]
-    subprocess.run(command, check=True)
+    new_key(path, "secret")
     asked = []
     monkeypatch.setattr(providers, "agent_holds", lambda key: asked.append(key) or held)
     news = {"name": "key", "keyFile": str(path)}
