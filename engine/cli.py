@@ -6,6 +6,7 @@ Exit codes as pulumi's: 0 done, 1 failed, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import signal
 import sys
@@ -16,16 +17,17 @@ from types import FrameType
 from typing import Any
 
 from access.state_bucket import BucketError
-from engine import history, rotate
+from engine import config, files, history, rotate
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
-from engine.passphrase import passphrase, read
-from engine.project import Project, check_stack_name
-from engine.state import Backend
+from engine.passphrase import is_set, make, passphrase, read
+from engine.project import Project, Settings, check_stack_name, read_settings
+from engine.state import Backend, salt_of
 from engine.values import decrypt, is_secret, mask, reveal
 
 STACK_TYPE = "pulumi:pulumi:Stack"
+HIDDEN = "[secret]"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,8 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-C", "--cwd", type=Path, default=Path(), help="folder of the project")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
-        command = commands.add_parser(name, help=text, description=text)
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, to: Any = commands
+    ) -> Any:
+        command = to.add_parser(name, help=text, description=text)
         command.set_defaults(command=run, name=name)
         command.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
         return command
@@ -109,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     stack.add_argument("-j", "--json", action="store_true", help="history: print JSON")
     stack.add_argument("-y", "--yes", action="store_true", help="rm: do not ask")
+    _add_config(commands, add)
     keys = add("secrets", _secrets, "encrypt a stack's secrets with a new key")
     keys.add_argument("action", choices=["rotate"], help="with a new key")
     keys.add_argument(
@@ -118,6 +123,30 @@ def _parser() -> argparse.ArgumentParser:
         help="of the passphrase from now on (the same one as before)",
     )
     return parser
+
+
+def _add_config(commands: Any, add: Callable[..., Any]) -> None:
+    text = "read or change the settings of a stack, in Pulumi.<stack>.yaml"
+    actions = commands.add_parser("config", help=text, description=text).add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    for name, run, text in (
+        ("set", _config_set, "set a setting"),
+        ("get", _config_get, "print a setting, a secret in the clear"),
+        ("rm", _config_rm, "remove a setting from the file"),
+        ("ls", _config_ls, "list the settings, secrets hidden"),
+    ):
+        command = add(name, run, text, actions)
+        if name == "ls":
+            command.add_argument("--show-secrets", action="store_true", help="in the clear")
+            continue
+        command.add_argument("--path", action="store_true", help="KEY is a path: 'head.cpus'")
+        if name == "set":
+            command.add_argument("--secret", action="store_true", help="encrypt the value")
+        command.add_argument("key", metavar="KEY", help="name of the setting")
+        if name == "set":
+            shown = "the value (default: asked for, or read from standard input)"
+            command.add_argument("value", metavar="VALUE", nargs="?", help=shown)
 
 
 def _seconds(text: str) -> float:
@@ -208,6 +237,70 @@ def _stack(options: argparse.Namespace) -> int:
     with backend.lock(project.name, stack):
         backend.remove(project.name, stack)
     return 0
+
+
+def _config_set(options: argparse.Namespace) -> int:
+    project, stack, backend = _settings_place(options)
+    value = _read_value(options) if options.value is None else options.value
+    with files.exclusive(project.root):
+        settings = config.SettingsFile(project, stack)
+        crypter = None
+        if options.secret:
+            salt = settings.salt or _state_salt(project, stack, backend)
+            if not salt and not is_set():
+                make()
+            crypter = Crypter(passphrase(), salt) if salt else Crypter.fresh(passphrase())
+        settings.set(options.key, value, path=options.path, crypter=crypter)
+        settings.write()
+    return 0
+
+
+def _read_value(options: argparse.Namespace) -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.read().removesuffix("\n")
+    question = f"{options.key}: "
+    return getpass.getpass(question) if options.secret else input(question)
+
+
+def _config_get(options: argparse.Namespace) -> int:
+    project, settings = _read_all(options)
+    print(config.get(settings, project, options.key, path=options.path))  # noqa: T201
+    return 0
+
+
+def _config_rm(options: argparse.Namespace) -> int:
+    project, stack, _ = _settings_place(options)
+    with files.exclusive(project.root):
+        settings = config.SettingsFile(project, stack)
+        settings.remove(options.key, path=options.path)
+        settings.write()
+    return 0
+
+
+def _config_ls(options: argparse.Namespace) -> int:
+    project, settings = _read_all(options, hidden=None if options.show_secrets else HIDDEN)
+    for key, value in sorted(settings.config.items()):
+        print(f"{key.removeprefix(f'{project.name}:'):24} {value}".rstrip())  # noqa: T201
+    return 0
+
+
+def _read_all(options: argparse.Namespace, hidden: str | None = None) -> tuple[Project, Settings]:
+    project, stack, backend = _settings_place(options)
+    salt = "" if hidden else _state_salt(project, stack, backend)
+    return project, read_settings(project, stack, salt, hidden=hidden)
+
+
+def _settings_place(options: argparse.Namespace) -> tuple[Project, str, Backend]:
+    project, stack, backend = _place(options)
+    if not (project.root / f"Pulumi.{stack}.yaml").is_file():
+        _raw_state(project, stack, backend)  # a stack without settings of its own
+    return project, stack, backend
+
+
+def _state_salt(project: Project, stack: str, backend: Backend) -> str:
+    if not backend.exists(project.name, stack):
+        return ""
+    return salt_of(backend.read_raw(project.name, stack))
 
 
 def _secrets(options: argparse.Namespace) -> int:

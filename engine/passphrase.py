@@ -33,6 +33,11 @@ def passphrase() -> str:
     return read(default_file())
 
 
+def is_set() -> bool:
+    """Whether Pulumi's variables name a passphrase."""
+    return PHRASE in os.environ or bool(os.environ.get(FILE))
+
+
 def default_file() -> Path:
     """Where `make up` keeps the passphrase of a user who has set none."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"

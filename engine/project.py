@@ -87,7 +87,7 @@ class Project:
             root=path.parent,
             name=name,
             main=path.parent / str(document.get("main", ".")),
-            schema={_full(name, key): declared for key, declared in config.items()},
+            schema={with_namespace(name, key): declared for key, declared in config.items()},
             backend_url=str(_mapping(document, "backend", path.name).get("url", "")),
         )
 
@@ -119,7 +119,12 @@ def check_stack_name(stack: str) -> str:
 
 
 def read_settings(
-    project: Project, stack: str, state_salt: str = "", *, phrase: str | None = None
+    project: Project,
+    stack: str,
+    state_salt: str = "",
+    *,
+    phrase: str | None = None,
+    hidden: str | None = None,
 ) -> Settings:
     """The stack's config over the schema's defaults.
 
@@ -129,15 +134,14 @@ def read_settings(
         state_salt: the encryption salt of the stack's state, for secrets of a settings file that
             has none.
         phrase: passphrase of its secrets; this user's by default.
+        hidden: text in place of each secret, which needs no passphrase then.
 
     Raises:
         EngineError: the file is no YAML, a value has the wrong type, or a secret cannot be read.
     """
     path = project.root / f"Pulumi.{stack}.yaml"
     document = _read_yaml(path) if path.is_file() else {}
-    if (provider := str(document.get("secretsprovider") or "")) not in OWN_PROVIDERS:
-        raise UnsupportedError(f"the secrets provider {provider!r} of {path.name}")
-    salt = str(document.get("encryptionsalt") or "")
+    salt = salt_of_settings(path.name, document)
 
     @functools.cache  # the key takes a moment to make, and few settings are encrypted
     def crypter() -> Crypter:
@@ -146,7 +150,9 @@ def read_settings(
     secret_keys = {key for key, declared in project.schema.items() if declared.get("secret")}
 
     def decrypt(key: str, ciphertext: str) -> str:
-        secret_keys.add(_full(project.name, key))
+        secret_keys.add(with_namespace(project.name, key))
+        if hidden is not None:
+            return hidden
         if not (salt or state_salt):
             raise EngineError(
                 f"{path.name}: {key} is encrypted but encryptionsalt is missing, here and in the "
@@ -163,26 +169,37 @@ def read_settings(
 
     config: dict[str, str] = {}
     for key, given in _mapping(document, "config", path.name).items():
-        full_key = _full(project.name, key)
-        value = _plain(path.name, key, given, decrypt)
+        full_key = with_namespace(project.name, key)
+        value = as_json(path.name, key, given, decrypt)
         if full_key not in secret_keys:
-            _check_type(path.name, key, value, project.schema.get(full_key, {}).get("type"))
+            check_type(path.name, key, value, project.schema.get(full_key, {}).get("type"))
         config[full_key] = _as_text(value)
     for key, declared in project.schema.items():
         if key not in config and declared.get("default") is not None:
-            config[key] = _as_text(_plain("Pulumi.yaml", key, declared["default"], decrypt))
+            config[key] = _as_text(as_json("Pulumi.yaml", key, declared["default"], decrypt))
     return Settings(config=config, secret_keys=sorted(secret_keys), salt=salt)
 
 
-def _plain(file: str, key: str, value: Any, decrypt: Callable[[str, str], str]) -> Any:
+def salt_of_settings(file: str, document: dict[str, Any]) -> str:
+    """The encryption salt of a settings file, "" where it has none.
+
+    Raises:
+        UnsupportedError: its secrets are not encrypted with a passphrase.
+    """
+    if (provider := str(document.get("secretsprovider") or "")) not in OWN_PROVIDERS:
+        raise UnsupportedError(f"the secrets provider {provider!r} of {file}")
+    return str(document.get("encryptionsalt") or "")
+
+
+def as_json(file: str, key: str, value: Any, decrypt: Callable[[str, str], str]) -> Any:
     """A value of YAML as JSON has it, as the pulumi CLI turns the one into the other."""
     if isinstance(value, dict):
         if set(value) == {"secure"} and isinstance(value["secure"], str):
             return decrypt(key, value["secure"])
-        plain = {_as_text(_plain(file, key, k, decrypt)): v for k, v in value.items()}
-        return {name: _plain(file, key, item, decrypt) for name, item in plain.items()}
+        plain = {_as_text(as_json(file, key, k, decrypt)): v for k, v in value.items()}
+        return {name: as_json(file, key, item, decrypt) for name, item in plain.items()}
     if isinstance(value, list):
-        return [_plain(file, key, item, decrypt) for item in value]
+        return [as_json(file, key, item, decrypt) for item in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise EngineError(
@@ -202,11 +219,17 @@ def _mapping(document: dict[str, Any], part: str, file: str) -> dict[str, Any]:
     return found
 
 
-def _full(project: str, key: str) -> str:
+def with_namespace(project: str, key: str) -> str:
+    """The whole name of a setting: a name without a namespace is the project's own."""
     return key if ":" in key else f"{project}:{key}"
 
 
-def _check_type(file: str, key: str, value: Any, expected: str | None) -> None:
+def check_type(file: str, key: str, value: Any, expected: str | None) -> None:
+    """Compare a value with the type that Pulumi.yaml declares, None for any.
+
+    Raises:
+        EngineError: it has another type.
+    """
     if expected not in CONFIG_TYPES or value is None:
         return
     wrong = not isinstance(value, CONFIG_TYPES[expected])

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from engine import files
+from engine.config import replace
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, read_settings
-from engine.state import Backend
+from engine.state import Backend, salt_of
 
 # As Pulumi writes them into the settings file; a ciphertext is base64, so nothing is quoted.
 SALT = re.compile(r"^(encryptionsalt:\s*)(\S+)\s*$", re.MULTILINE)
@@ -52,7 +51,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
     """
     with backend.lock(project.name, stack):
         latest = backend.read_raw(project.name, stack)
-        salt = ((latest.get("secrets_providers") or {}).get("state") or {}).get("salt", "")
+        salt = salt_of(latest)
         state = backend.load(project.name, stack, _opening(salt, old, new) if salt else new)
         path = project.root / f"Pulumi.{stack}.yaml"
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -74,7 +73,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
             count = 0
         backend.back_up(project.name, stack)
         if text:
-            _replace(path, text)
+            replace(path, text)
         backend.save(project.name, stack, state, crypter)
         return Rotated(
             settings=count,
@@ -97,15 +96,3 @@ def _opening(salt: str, *phrases: str) -> str:
         return phrase
     Crypter(phrases[-1], salt)
     return phrases[-1]
-
-
-def _replace(path: Path, text: str) -> None:
-    try:
-        mode = path.stat().st_mode
-        files.replace(path, text.encode(), path.with_name(f".{path.name}.new"))
-        path.chmod(mode)
-    except OSError as error:
-        raise EngineError(
-            f"{path} could not be written ({error.strerror}); nothing was changed: make room for "
-            "it and run the command again"
-        ) from None

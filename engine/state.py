@@ -141,7 +141,7 @@ class Backend:
             refused = REFUSED_FIELDS if entry["type"] != REFERENCE_TYPE else REFUSED_FIELDS[1:]
             if marks := [field for field in refused if entry.get(field)]:
                 raise UnsupportedError(f"{', '.join(marks)} in the state (of {entry['urn']})")
-        salt = (providers.get("state") or {}).get("salt", "")
+        salt = salt_of(latest)
         state = State(
             resources=latest.get("resources") or [],
             pending=latest.get("pending_operations") or [],
@@ -320,6 +320,12 @@ class Backend:
             f"restore it: {copying(backups[0], path)}" if backups else "there is no backup of it"
         )
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
+
+
+def salt_of(deployment: dict[str, Any]) -> str:
+    """The encryption salt of a deployment, "" where it has none."""
+    providers = deployment.get("secrets_providers") or {}
+    return str((providers.get("state") or {}).get("salt", ""))
 
 
 def modified_ns(place: Place) -> int:

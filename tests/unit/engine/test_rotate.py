@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from engine import passphrase, rotate
+from engine import config, passphrase, rotate
 from engine.crypto import Crypter
 from engine.errors import EngineError
 
@@ -84,4 +84,4 @@ def test_what_cannot_be_is_one_message_and_changes_nothing(secret, new_file, mon
     assert secret.run("secrets", "rotate", stack="none").code == 1
     assert (secret.settings.read_text(), secret.state_file.read_text()) == before
     with pytest.raises(EngineError, match="could not be written"):
-        rotate._replace(secret.settings / "none", "text")
+        config.replace(secret.settings / "none", "text")
