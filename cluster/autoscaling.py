@@ -26,7 +26,9 @@ PROVIDER_FILE = "node_provider.py"  # ray_start.py puts it where the autoscaler 
 HEAD_TYPE, WORKER_TYPE = "_head", "_worker"
 UPDATE_SECONDS = 1  # between two looks of the autoscaler; Ray's default is 5
 # A node that is yet to come stays wished for so long though no job waits; else it is an hour.
-PENDING_SECONDS = 60
+PENDING, PENDING_SECONDS = "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", 60
+# How long a node may take until Ray runs on it; Ray's default is an hour.
+STARTING = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 # How many nodes may start at once beside those that are there: as many as there are.
 UPSCALING_SPEED = 1000
 # Keys that Ray's loader asks for, and that mean something only where it starts machines itself.
@@ -93,7 +95,7 @@ def head_environment() -> dict[str, pulumi.Input[str]]:
     return {
         "RAY_enable_autoscaler_v2": "1",
         "AUTOSCALER_UPDATE_INTERVAL_S": str(UPDATE_SECONDS),
-        "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S": str(PENDING_SECONDS),
+        PENDING: str(PENDING_SECONDS),
         **node_environment(ray_node.HEAD, HEAD_TYPE),
     }
 

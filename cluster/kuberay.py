@@ -1,4 +1,4 @@
-"""A Ray cluster on Kubernetes, as KubeRay's operator (1.7) takes it: manifests from plain values.
+"""A Ray cluster on Kubernetes, as KubeRay's operator takes it: manifests from plain values.
 
 Deliberately absent: Pulumi, a client of Kubernetes, and what belongs to others once the cluster is
 there. `replicas` of groups that grow, and `scaleStrategy`, are the autoscaler's. Start commands,
@@ -17,6 +17,14 @@ from cluster import autoscaling, kuberay_pods, kuberay_spec, ray_node
 from cluster.kuberay_spec import RayClusterSpec, WorkerGroup
 from cluster.ray_node import MIB, NodeResources
 
+# The oldest KubeRay that a stack works with, and what its CRD has that some older ones lack: an
+# operator drops what it does not know without a word, Ray's token too.
+OLDEST = "1.6.2"
+NEEDED = (("spec", "authOptions", "secretName"), ("spec", "upgradeStrategy", "type"))
+# What tells Ray's autoscaler of a port of the head that is not KubeRay's own, and since when.
+ARGS, ARGS_SINCE = ("spec", "autoscalerOptions", "args"), "1.7.0"
+GCS_PORT = 6379
+
 API_VERSION = "ray.io/v1"
 KIND = "RayCluster"
 TOKEN_KEY = "auth_token"  # noqa: S105 (a key of a Secret, by which KubeRay finds the token)
@@ -24,8 +32,18 @@ RECOMMENDED = "app.kubernetes.io/"  # begin of labels that everybody is recommen
 # KubeRay's, on each pod.
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
 FORM = "trainyard/form"  # annotation of each pod: digest of what all of them are made from
-# Of a group of workers, what pods are not made anew for (KubeRay 1.7, upgradeStrategy Recreate).
+# Of a group of workers, what pods are not made anew for (upgradeStrategy Recreate).
 KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
+
+
+def tells_port(*, grows: bool, gcs: int) -> bool:
+    """Return whether a cluster needs ARGS.
+
+    Args:
+        grows: whether it has an autoscaler.
+        gcs: the head's port.
+    """
+    return grows and gcs != GCS_PORT
 
 
 def head_service(name: str) -> str:
@@ -200,16 +218,17 @@ def _group(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
 
 
 def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
-    return {
+    found = {
         "version": "v2",
         "imagePullPolicy": kuberay_pods.PULL_POLICY,
-        # KubeRay's own command looks for the head at port 6379.
-        "args": [f"$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address=127.0.0.1:{spec.ports.gcs}"],
         "env": [
             # Ray's own 5 s are too long: an idle worker's pod ends with its Ray, and the operator
             # makes another one before the autoscaler has said that it wants one less.
             {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": str(autoscaling.UPDATE_SECONDS)},
             {"name": "AUTOSCALER_METRIC_PORT", "value": str(spec.ports.autoscaler_metrics)},
+            # Ray counts a pod that no node has room for as room for the next jobs: an hour long.
+            {"name": autoscaling.PENDING, "value": str(autoscaling.PENDING_SECONDS)},
+            {"name": autoscaling.STARTING, "value": str(spec.pod_seconds)},
         ],
         "resources": {
             "requests": {"cpu": kuberay_pods.cpu_quantity(0.5 * spec.cpu_share), "memory": "512Mi"},
@@ -219,3 +238,7 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
         # It alone may ask the API: a job on the head must not be able to change the cluster.
         "volumeMounts": [kuberay_pods.API_ACCESS_MOUNT],
     }
+    if tells_port(grows=True, gcs=spec.ports.gcs):
+        address = f"127.0.0.1:{spec.ports.gcs}"
+        found["args"] = [f"$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address={address}"]
+    return found

@@ -12,6 +12,9 @@ NAME_LIMIT = 53  # characters: KubeRay appends up to ten of its own, and 63 is t
 GROUP = "worker"  # name of the group of workers that have none
 HEAD_GROUP = "headgroup"  # KubeRay's name of the head's group
 USER = 1000  # of the image docker/ray
+# A node that is rented for a pod, its driver and 20 GB of image take up to a quarter of an hour. A
+# pod that took longer is made again, and then finds node and image there.
+POD_SECONDS = 900
 SECRET_MODE = 0o440  # of secret files: their group is the pod's fsGroup
 
 
@@ -92,6 +95,8 @@ class RayClusterSpec:
         user: user and group that pods run as.
         group: group to which volumes belong; of a folder of the host it must be so already.
         cpu_share: of the CPUs that nodes offer, the share that Kubernetes keeps for them.
+        pod_seconds: that a pod may take until Ray runs in it, before the autoscaler ends it and
+            asks for one of another group, if that has room; of groups that grow.
     """
 
     name: str
@@ -114,6 +119,7 @@ class RayClusterSpec:
     user: int = USER
     group: int = USER
     cpu_share: float = 1.0
+    pod_seconds: int = POD_SECONDS
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name) or len(self.name) > NAME_LIMIT:

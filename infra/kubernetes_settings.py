@@ -9,6 +9,7 @@ from typing import Any
 from access.kubectl import KUBECONFIG
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
+from cluster.kuberay_spec import POD_SECONDS
 from cluster.ray_node import NodeResources
 from infra import container_settings, node_settings, tools
 from infra.hosts import go_programs
@@ -29,6 +30,7 @@ FIELDS = (
     "group",
     "pullSecrets",
     "cpuShare",
+    "podTimeoutSeconds",
 )
 ACTION = f"write its fields: {', '.join(FIELDS)}"
 # Names of Kubernetes: of a namespace, and of what may hold dots.
@@ -41,6 +43,7 @@ TEXTS = {
 }
 STORAGE_GIB, GROUP = 20, 1000
 MOST = {"storageGib": 1_000_000, "group": 2**31 - 1}
+POD_SECONDS_RANGE = (60, 86_400)
 # Of Kubernetes nodes: a label, which may have a domain, and its value; taints that are tolerated.
 NODE_LABEL = re.compile(
     r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
@@ -78,6 +81,7 @@ class Kubernetes:
         group: group of the files in volumes.
         pull_secrets: names of the Secrets by which images are pulled.
         cpu_share: of the CPUs that Ray nodes offer, the share that is kept for them.
+        pod_seconds: that a pod of a group that grows may take until Ray runs in it.
     """
 
     context: str
@@ -90,6 +94,7 @@ class Kubernetes:
     group: int
     pull_secrets: tuple[str, ...]
     cpu_share: float
+    pod_seconds: int
 
     @property
     def shared(self) -> bool:
@@ -124,6 +129,7 @@ def read(reader: Reader) -> Kubernetes | None:
         group=given.get("group", GROUP),
         pull_secrets=tuple(given.get("pullSecrets", ())),
         cpu_share=float(given.get("cpuShare", 1.0)),
+        pod_seconds=given.get("podTimeoutSeconds", POD_SECONDS),
     )
 
 
@@ -261,7 +267,9 @@ def _check(reader: Reader, name: str, value: Any) -> None:
         case "context" | "namespace" | "storageClass":
             _check_text(reader, key, value, *TEXTS[name])
         case "storageGib" | "group":
-            _check_whole(reader, key, value, MOST[name])
+            _check_whole(reader, key, value, 1, MOST[name])
+        case "podTimeoutSeconds":
+            _check_whole(reader, key, value, *POD_SECONDS_RANGE)
         case "kubeconfig":
             _check_kubeconfig(reader, key, value)
         case "shared":
@@ -284,9 +292,9 @@ def _check_text(reader: Reader, key: str, value: Any, pattern: re.Pattern[str], 
         reader.fault(key, value, f"must be {what}", "write it as kubectl shows it")
 
 
-def _check_whole(reader: Reader, key: str, value: Any, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        bound = f"must be a whole number from 1 to {most}"
+def _check_whole(reader: Reader, key: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        bound = f"must be a whole number from {least} to {most}"
         reader.fault(key, value, bound, f"set {key} within it")
 
 

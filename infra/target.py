@@ -15,7 +15,7 @@ from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Source
 from cluster.inputs import lift
 from cluster.ray_cluster import TOKEN_BYTES
-from cluster.ray_node import Growth, NodeResources
+from cluster.ray_node import Growth, NodeResources, RayPorts
 from cluster.secret import Secret
 from cluster.service import Runtime
 from infra import kubernetes_settings, tools, versions, wishes
@@ -351,7 +351,11 @@ def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
         "kubernetes",
         KubernetesRuntimeArgs(
             cluster=cluster,
-            uid=preflight.check(cluster),
+            uid=preflight.check(
+                cluster,
+                grows=autoscaling.grows(settings.workers),
+                gcs=RayPorts.of(settings.ports).gcs,
+            ),
             place=manifests.Place(
                 prefix=stack,
                 namespace=where.namespace,
@@ -372,6 +376,7 @@ def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
         runtime=runtime,
         accelerator="" if settings.accelerator == "none" else settings.accelerator,
         cpu_share=where.cpu_share,
+        pod_seconds=where.pod_seconds,
         groups=settings.groups,
     )
     ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))

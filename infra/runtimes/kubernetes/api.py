@@ -54,6 +54,7 @@ KINDS = {
 POD = ("", "v1", "pods")
 EVENT = ("", "v1", "events")
 NAMESPACE = ("", "v1", "namespaces")
+DEPLOYMENT = KINDS["Deployment"]
 CRD = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 REVIEW = ("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 
@@ -210,6 +211,17 @@ class Api:
             if error.status.code == NOT_FOUND:
                 return None
             raise
+
+    def everywhere(
+        self, where: tuple[str, str, str], kind: str, labels: Mapping[str, Any]
+    ) -> list[Manifest]:
+        """Return objects of all namespaces by their labels.
+
+        Raises:
+            ApiError: the user may not list them.
+        """
+        found = self._client.list(_named(where, kind), namespace="*", labels=dict(labels))
+        return [dict(each) for each in found]
 
 
 @cache

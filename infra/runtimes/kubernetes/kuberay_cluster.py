@@ -32,12 +32,14 @@ class Pods:
         runtime: of the stack.
         accelerator: kind of the nodes' GPUs, "" for none.
         cpu_share: of the CPUs that nodes offer, the share that is kept for them.
+        pod_seconds: that a pod of a group that grows may take until Ray runs in it.
         groups: fields of the setting of each group of workers, by its name.
     """
 
     runtime: KubernetesRuntime
     accelerator: str
     cpu_share: float
+    pod_seconds: int
     groups: Mapping[str, Mapping[str, Any]]
 
 
@@ -164,6 +166,7 @@ def specification(
             annotations={manifests.FILES_ANNOTATION: runtime.digest(files, secrets)},
             group=place.group,
             cpu_share=pods.cpu_share,
+            pod_seconds=pods.pod_seconds,
         )
     except ValueError as error:
         raise pulumi.RunError(f"runtime kubernetes: {error}") from None

@@ -1,6 +1,7 @@
 """What a stack needs of a cluster, looked at before anything is declared: also by a preview."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -9,8 +10,10 @@ from typing import Any
 from lightkube.core.exceptions import ApiError
 
 from access.kubectl import Cluster
+from cluster import kuberay
 from infra.runtimes.kubernetes.api import (
     CRD,
+    DEPLOYMENT,
     FORBIDDEN,
     KINDS,
     NAMESPACE,
@@ -21,12 +24,9 @@ from infra.runtimes.kubernetes.api import (
 )
 
 CRD_NAME = "rayclusters.ray.io"
-# Of the CRD, what a stack sets and an older operator would drop without a word.
-NEEDED = (
-    ("spec", "authOptions"),
-    ("spec", "upgradeStrategy"),
-    ("spec", "autoscalerOptions", "args"),  # since 1.7
-)
+# The Deployment of its operator: by its Helm chart, and by its kustomization.
+OPERATOR = {"app.kubernetes.io/name": ["kuberay-operator", "kuberay"]}
+TAG = re.compile(r"operator:v?(\d+)\.(\d+)\.(\d+)")  # of its image; others say no version
 KUBERAY = "1.7.0"
 # renovate: datasource=helm depName=kuberay-operator registryUrl=https://ray-project.github.io/kuberay-helm
 HELM = (
@@ -54,8 +54,13 @@ def unasked() -> Iterator[None]:
         _ASKED.reset(token)
 
 
-def check(cluster: Cluster) -> str:
+def check(cluster: Cluster, *, grows: bool, gcs: int) -> str:
     """Return what tells the cluster from others; "" while none is asked.
+
+    Args:
+        cluster: where the stack is to be.
+        grows: whether Ray's autoscaler runs.
+        gcs: port of Ray's head.
 
     Raises:
         KubernetesError: a stack cannot be there; the message lists all faults.
@@ -64,7 +69,8 @@ def check(cluster: Cluster) -> str:
         return ""
     api = open_api(cluster)
     uid = api.uid()  # does it answer at all
-    faults = [*_namespace(api), *_operator(api), *_rights(api)]
+    port = gcs if kuberay.tells_port(grows=grows, gcs=gcs) else 0
+    faults = [*_namespace(api), *_crd(api, port), *_operator(api, port), *_rights(api)]
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
         raise KubernetesError(f"A stack cannot be in {cluster.name}:\n{lines}")
@@ -89,8 +95,14 @@ def _namespace(api: Api) -> Iterator[str]:
         yield f"namespace {name} is being deleted: wait for its end, or name another one"
 
 
-def _operator(api: Api) -> Iterator[str]:
-    helm = "; ".join(each for each in HELM)
+def _crd(api: Api, port: int) -> Iterator[str]:
+    """Yield what KubeRay's CRD lacks.
+
+    Args:
+        api: of the cluster.
+        port: of the head, of which the autoscaler must be told; 0 for none.
+    """
+    helm = "; ".join(HELM)
     with explained("KubeRay's CRD", api.cluster):
         try:
             found = api.of_cluster(CRD, "CustomResourceDefinition", CRD_NAME)
@@ -105,12 +117,49 @@ def _operator(api: Api) -> Iterator[str]:
     if schema is None:
         yield f"KubeRay's CRD {CRD_NAME} has no version v1: it is too old. {UPDATE_CRDS}; {helm}"
         return
-    missing = [".".join(path) for path in NEEDED if not _has(schema, path)]
+    missing = [".".join(path) for path in kuberay.NEEDED if not _has(schema, path)]
     if missing:
         yield (
-            f"KubeRay's CRD {CRD_NAME} is too old, it lacks {', '.join(missing)}: {UPDATE_CRDS}; "
-            f"{helm}"
+            f"KubeRay's CRD {CRD_NAME} is too old, it lacks {', '.join(missing)}: a stack needs "
+            f"KubeRay {kuberay.OLDEST} or later. {UPDATE_CRDS}; {helm}"
         )
+    elif port and not _has(schema, kuberay.ARGS):
+        yield (
+            f"KubeRay's CRD {CRD_NAME} lacks {'.'.join(kuberay.ARGS)}, without which Ray's "
+            f"autoscaler does not find the head at gcsPort = {port}: {_other_port()}. "
+            f"{UPDATE_CRDS}; {helm}"
+        )
+
+
+def _other_port() -> str:
+    return f"set gcsPort to {kuberay.GCS_PORT}, or update KubeRay to {kuberay.ARGS_SINCE} or later"
+
+
+def _operator(api: Api, port: int) -> Iterator[str]:
+    """Yield that an operator is older than its CRD may be: it ignores what it does not know.
+
+    Helm never updates CRDs, and who updates them by hand may forget the operator. Nothing is said
+    of one that this user may not see, or whose image does not tell its version.
+    """
+    with explained("KubeRay's operator", api.cluster):
+        try:
+            found = api.everywhere(DEPLOYMENT, "Deployment", OPERATOR)
+        except ApiError as error:
+            if error.status.code != FORBIDDEN:
+                raise
+            return
+    oldest = kuberay.ARGS_SINCE if port else kuberay.OLDEST
+    what = f"gcsPort = {port} needs {oldest} or later: {_other_port()}" if port else ""
+    what = what or f"a stack needs {oldest} or later"
+    for deployment in found:
+        name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
+        for container in deployment["spec"]["template"]["spec"]["containers"]:
+            version = TAG.search(container["image"])
+            if version and [*map(int, version.groups())] < [*map(int, oldest.split("."))]:
+                yield (
+                    f"KubeRay's operator, Deployment {name}, is {container['image']}; {what}. "
+                    f"{UPDATE_CRDS}; {'; '.join(HELM)}"
+                )
 
 
 def _schema(crd: dict[str, Any]) -> dict[str, Any] | None:

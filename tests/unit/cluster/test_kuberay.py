@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,16 +185,32 @@ def _run(command: list[str]) -> tuple[int, str]:
 
 
 def test_the_autoscaler_looks_before_the_operator_has_made_an_ended_pod_anew() -> None:
-    variable, _ = _cluster(FULL)["autoscalerOptions"]["env"]
+    variable, *_ = _cluster(FULL)["autoscalerOptions"]["env"]
     assert variable == {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": "1"}
 
 
-def test_the_autoscaler_finds_the_head_and_has_the_port_of_the_settings() -> None:
+def test_the_autoscaler_is_told_of_ports_that_are_not_kuberays() -> None:
     options = _cluster(FULL)["autoscalerOptions"]
-    command = "$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address=127.0.0.1:"
-    assert options["args"] == [f"{command}{FULL.ports.gcs}"]
     port = {"name": "AUTOSCALER_METRIC_PORT", "value": str(FULL.ports.autoscaler_metrics)}
     assert port in options["env"]
+    assert "args" not in options  # which KubeRay 1.6 does not know
+    other = _cluster(replace(FULL, ports=replace(PORTS, gcs=6400)))["autoscalerOptions"]
+    command = "$KUBERAY_GEN_AUTOSCALER_START_CMD --gcs-address=127.0.0.1:"
+    assert other["args"] == [f"{command}6400"]
+
+
+def test_a_pod_that_is_placed_nowhere_does_not_hold_jobs_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for each in _cluster(replace(FULL, pod_seconds=600))["autoscalerOptions"]["env"]:
+        monkeypatch.setenv(each["name"], each["value"])
+    script = (
+        "from ray.autoscaler.v2.instance_manager import config; "
+        "print(config.InstanceReconcileConfig().allocate_status_timeout_s, "
+        "config.RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.split() == [b"600", b"60"]  # as Ray's own autoscaler reads them
 
 
 def test_pods_have_no_more_rights_than_they_need() -> None:

@@ -31,6 +31,7 @@ def test_what_is_left_out_has_defaults(settings, host):
     found = _parse(settings, host).kubernetes
     assert (found.context, found.namespace, found.kubeconfig) == ("lab", "team", "")
     assert (found.storage_gib, found.storage_class, found.cpu_share) == (20, "", 1.0)
+    assert found.pod_seconds == 900
     assert not found.shared
 
 
@@ -60,6 +61,7 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"kubernetes": WHERE | {"storageGib": 0}}, "kubernetes.storageGib"),
         ({"kubernetes": WHERE | {"group": 0}}, "kubernetes.group"),
         ({"kubernetes": WHERE | {"cpuShare": 2}}, "kubernetes.cpuShare"),
+        ({"kubernetes": WHERE | {"podTimeoutSeconds": 59}}, "a whole number from 60 to 86400"),
         ({"kubernetes": WHERE | {"pullSecrets": "x"}}, "kubernetes.pullSecrets"),
         ({"kubernetes": WHERE | {"pullSecrets": ["A B"]}}, "names of Secrets"),
         ({"kubernetes": WHERE | {"shared": {"claim": "a", "hostPath": "/b"}}}, "with one of"),

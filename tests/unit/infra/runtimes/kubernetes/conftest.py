@@ -40,13 +40,14 @@ class FakeCluster:
             asked = json.loads(request.content)["spec"]["resourceAttributes"]
             return _reply(201, {"status": {"allowed": self.allowed(asked)}})
         found = PATH.search(path)
+        if path == "/apis/apps/v1/deployments":  # of all namespaces
+            return self._list("deployments")
         if found is None:
             return self._get(tuple(path.rsplit("/", 2)[1:]))
         if found["plural"] is None:
             return self._get(("namespaces", found["namespace"]))
         if found["name"] is None:
-            items = [each for (kind, _), each in self.objects.items() if kind == found["plural"]]
-            return _reply(200, {"items": items, "metadata": {}})
+            return self._list(found["plural"])
         return self._on((found["plural"], found["name"]), request)
 
     def _on(self, key: tuple[str, str], request: httpx2.Request) -> httpx2.Response:
@@ -60,6 +61,10 @@ class FakeCluster:
                 self.objects.pop(key, None)
             return _reply(200, {"kind": "Status", "status": "Success"})
         return self._get(key)
+
+    def _list(self, plural: str) -> httpx2.Response:
+        items = [each for (kind, _), each in self.objects.items() if kind == plural]
+        return _reply(200, {"items": items, "metadata": {}})
 
     def _get(self, key: Any) -> httpx2.Response:
         if key not in self.objects:
