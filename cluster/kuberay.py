@@ -62,7 +62,7 @@ def made_from(found: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         found: the RayCluster.
     """
-    spec = dict(found["spec"])
+    spec = {key: value for key, value in found["spec"].items() if key != "upgradeStrategy"}
     return {**spec, "workerGroupSpecs": [_fixed(group) for group in spec["workerGroupSpecs"]]}
 
 
@@ -82,9 +82,14 @@ def mark_form(found: dict[str, Any]) -> None:
         found: the RayCluster, of plain values.
     """
     text = json.dumps(made_from(found), sort_keys=True)
-    form = hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     for _, template, _ in templates(found):
-        template.setdefault("metadata", {}).setdefault("annotations", {})[FORM] = form
+        template.setdefault("metadata", {}).setdefault("annotations", {})[FORM] = digest
+
+
+def form(made: Mapping[str, Any]) -> str | None:
+    """Return what a pod, or a template of pods, says that it is made from."""
+    return ((made.get("metadata") or {}).get("annotations") or {}).get(FORM)
 
 
 def templates(found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:

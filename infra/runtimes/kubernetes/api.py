@@ -27,6 +27,7 @@ Manifest = dict[str, Any]
 MANAGER = "trainyard"  # who owns the fields that the stack sets
 TIMEOUT_SECONDS = 15.0  # of one request
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+SECOND = len("2026-11-25T12:00:00")  # of a time, without what follows
 SYSTEM = "kube-system"  # the namespace whose uid is the cluster's
 # A kubeconfig of another shape, as lightkube finds it.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
@@ -149,20 +150,29 @@ class Api:
             )
             return [dict(pod) for pod in found]
 
-    def warning(self, name: str) -> str:
-        """Return why an object is not made or has no volume; "" for nothing known."""
-        fields: dict[str, Any] = {"involvedObject.name": name, "type": "Warning"}
+    def warning(self, live: Manifest) -> str:
+        """Return why an object is not made or has no volume; "" for nothing known, or what is over.
+
+        Events are kept for an hour: what was said before this program changed the object last, or
+        before something went well, says nothing of now.
+
+        Args:
+            live: the object.
+        """
+        fields: dict[str, Any] = {"involvedObject.uid": live["metadata"]["uid"]}
         try:
             found = self._client.list(
                 _named(EVENT, "Event"), namespace=self.cluster.namespace, fields=fields
             )
             events = [dict(event) for event in found]
-            # Of pods' containers their own state says more, and newer things.
-            events = [event for event in events if event.get("reason") in UNMADE]
         except httpx2.HTTPError:
             return ""
-        events.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
-        return str(events[-1].get("message", "")) if events else ""
+        # Of pods' containers their own state says more, and newer things.
+        telling = [e for e in events if e.get("reason") in UNMADE or e.get("type") == "Normal"]
+        newest = max(telling, key=_when, default={"type": "Normal"})
+        if newest["type"] == "Normal" or _when(newest)[0] < _changed(live):
+            return ""
+        return str(newest.get("message", ""))
 
     def log(self, pod: str, container: str, *, lines: int | None = None) -> list[str]:
         """Return the last lines of a container's log, or all; none where it has none."""
@@ -270,6 +280,21 @@ def open_api(cluster: Cluster) -> Api:
             "the one file that kubectl uses for this cluster"
         ) from None
     return Api(cluster, client)
+
+
+def _when(event: Manifest) -> tuple[str, int]:
+    """Return the second of an event's last time, and what tells which of one second came later."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    second = series or event.get("lastTimestamp") or event.get("eventTime") or ""
+    version = str(event["metadata"].get("resourceVersion", ""))
+    return str(second)[:SECOND], int(version) if version.isdecimal() else 0
+
+
+def _changed(live: Manifest) -> str:
+    """Return the second in which this program changed an object last, by the cluster's clock."""
+    fields = live["metadata"].get("managedFields") or []
+    ours = [str(each.get("time", ""))[:SECOND] for each in fields if each["manager"] == MANAGER]
+    return max(ours, default="")
 
 
 @contextmanager

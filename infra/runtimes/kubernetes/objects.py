@@ -20,6 +20,7 @@ from access.kubectl import Cluster
 from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.provided import say
+from infra.runtimes.kubernetes import pods
 
 Manifest = dict[str, Any]
 
@@ -27,6 +28,7 @@ OWNER = "trainyard/owner"  # annotation: id of the stack whose object it is
 STACK_LABEL = "trainyard/stack"
 KEPT_LABEL = "trainyard/kept-of"  # in its place, on claims that outlive the stack
 DELETE_SECONDS = 180.0
+LEAVE_SECONDS = 10.0  # within which KubeRay's operator acts on a change
 POLL_SECONDS = 0.5
 APPLY_TRIES = 5
 CLAIM = "PersistentVolumeClaim"
@@ -76,7 +78,9 @@ class ObjectProvider(Provider):
         """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
         api = opened(props)
         live = _mine(api, props)
+        leaving = _leaving(api, props, live)
         applied = apply(api, manifest(props))
+        _await_leave(api, leaving, live, applied)
         if _has_old_ports(api, applied):
             api.delete("Service", kuberay.head_service(identity(props)[-1]))
         # Only now: a claim that the cluster does not let this stack have is nobody's without it.
@@ -245,6 +249,34 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
     raise AssertionError("a last try returns or raises")
 
 
+def _leaving(api: Any, props: Mapping[str, Any], live: Manifest | None) -> list[str]:
+    """Return uids of a RayCluster's pods that its newest form does not tell from newer ones.
+
+    They are of what somebody changed by hand: the form's mark is as this program wrote it.
+    """
+    if live is None or live["kind"] != kuberay.KIND:
+        return []
+    marks = {kuberay.form(template) for _, template, _ in kuberay.templates(manifest(props))}
+    found = pods.owned(api.pods({kuberay.CLUSTER_LABEL: identity(props)[-1]}), _uid(live))
+    return [_uid(pod) for pod in found if kuberay.form(pod) in marks]
+
+
+def _await_leave(api: Any, uids: list[str], live: Manifest | None, applied: Manifest) -> None:
+    """Wait until KubeRay has begun to end pods, if it does so: until then they look ready."""
+    if live is None or not uids or kuberay.made_from(live) == kuberay.made_from(applied):
+        return
+    labels = {kuberay.CLUSTER_LABEL: str(live["metadata"]["name"])}
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while time.monotonic() < deadline:
+        if not any(_uid(pod) in uids and not pods.is_ending(pod) for pod in api.pods(labels)):
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _uid(live: Mapping[str, Any]) -> str:
+    return str(live["metadata"]["uid"])
+
+
 def _has_old_ports(api: Any, live: Manifest) -> bool:
     """Return whether a RayCluster's head has ports that its service lacks.
 
@@ -352,8 +384,8 @@ def _pods(api: Any, live: Mapping[str, Any]) -> str:
     selector = ((live.get("spec") or {}).get("selector") or {}).get("matchLabels")
     if live["kind"] == kuberay.KIND:
         selector = {kuberay.CLUSTER_LABEL: live["metadata"]["name"]}
-    pods = api.pods(selector) if selector else []
-    return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in pods)
+    found = api.pods(selector) if selector else []
+    return ", ".join(f"{pod['metadata']['name']} ({pod['status'].get('phase')})" for pod in found)
 
 
 def identity(props: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -15,32 +15,34 @@ FAILING = ("CreateContainerConfigError", "CreateContainerError", "RunContainerEr
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """Why a pod is not ready.
+    """Why a pod is not ready, or why an object has no pods.
 
     Attributes:
-        pod: its name.
-        container: which of its containers, "" for the pod as a whole.
+        name: of the pod or object.
+        container: which of a pod's containers, "" for the whole.
         text: what is wrong.
         final: whether waiting would mend nothing.
         logs: whether the container's log says more.
+        kind: of the object.
     """
 
-    pod: str
+    name: str
     container: str
     text: str
     final: bool = False
     logs: bool = False
+    kind: str = "pod"
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What is told once: the cluster words one and the same thing anew at each attempt."""
-        return self.pod, self.container, self.text.partition(":")[0]
+        return self.name, self.container, self.text.partition(":")[0]
 
     @property
     def line(self) -> str:
         """One line for people."""
         of = f", container {self.container}" if self.container else ""
-        return f"pod {self.pod}{of} {self.text}"
+        return f"{self.kind} {self.name}{of} {self.text}"
 
 
 def is_ready(pod: Pod) -> bool:
@@ -51,6 +53,20 @@ def is_ready(pod: Pod) -> bool:
 def is_ending(pod: Pod) -> bool:
     """Return whether a pod was told to end."""
     return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
+    """Return the pods of one object: one of its name that was deleted leaves its own for moments.
+
+    Args:
+        pods: found by their labels.
+        uid: of the object.
+    """
+    return [
+        pod
+        for pod in pods
+        if any(each["uid"] == uid for each in pod["metadata"].get("ownerReferences") or [])
+    ]
 
 
 def is_creating(pod: Pod) -> bool:
@@ -78,7 +94,7 @@ def _of(pod: Pod) -> Iterator[Trouble]:
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         reason = scheduled.get("message") or scheduled.get("reason") or "no reason given"
-        yield Trouble(pod=name, container="", text=f"is placed on no node: {reason}")
+        yield Trouble(name=name, container="", text=f"is placed on no node: {reason}")
     for container, status in _statuses(pod):
         waiting = _waiting(status)
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
@@ -87,16 +103,16 @@ def _of(pod: Pod) -> Iterator[Trouble]:
         if reason in IMAGE:
             image = status.get("image", "its image")
             yield Trouble(
-                pod=name,
+                name=name,
                 container=container,
                 text=f"has no image {image}: {message or reason}",
                 final=reason in NEVER,
             )
         elif reason in FAILING:
-            yield Trouble(pod=name, container=container, text=f"cannot start: {message or reason}")
+            yield Trouble(name=name, container=container, text=f"cannot start: {message or reason}")
         elif ended and (restarts or not _restarts(pod)) and not status.get("ready"):
             yield Trouble(
-                pod=name,
+                name=name,
                 container=container,
                 text=f"ended{f' {restarts} times' if restarts > 1 else ''} ({ended})",
                 final=restarts >= STARTS_LIMIT,
@@ -104,7 +120,7 @@ def _of(pod: Pod) -> Iterator[Trouble]:
             )
     if not pod["status"].get("containerStatuses") and pod["status"].get("phase") == "Failed":
         said = pod["status"].get("message") or pod["status"].get("reason") or "no reason given"
-        yield Trouble(pod=name, container="", text=f"failed: {said}")
+        yield Trouble(name=name, container="", text=f"failed: {said}")
 
 
 def _restarts(pod: Pod) -> bool:

@@ -4,6 +4,7 @@ While it waits it says why pods are not ready: no node has room, an image is mis
 crashed. The time that a service may take does not run while images are pulled.
 """
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -28,9 +29,10 @@ PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
 UNMADE = "ReplicaFailure"  # condition of what makes pods, and may not make one
+SUSPENDED = ("RayClusterSuspending", "RayClusterSuspended")  # KubeRay's, of a RayCluster
 OPERATOR_SECONDS = 10  # within which KubeRay's operator looks at a new RayCluster
 NO_OPERATOR = Trouble(
-    pod="of the head",
+    name="of the head",
     container="",
     text=f"is not made: KubeRay's operator has not looked at the RayCluster. {OPERATOR}",
 )
@@ -49,9 +51,12 @@ class ReadyProvider(Provider):
         self._cancellation = Cancellation()
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Wait again for what changed, or for what is not ready."""
+        """Wait again for what changed, or for what is not ready: what was changed by hand is not.
+
+        The object itself is set right by now, and its pods follow.
+        """
         found = difference(olds, news, replaces=[])
-        found.changes = found.changes or not olds.get("ready", True)
+        found.changes = found.changes or not olds.get("ready", True) or not looks_ready(news)
         return found
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
@@ -103,8 +108,9 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
         return bool(status.get("succeeded", 0) >= 1)
     if live["kind"] == kuberay.KIND:
         there = [pod for pod in found if pods.is_ready(pod) and not pods.is_ending(pod)]
+        ready = status.get("state") == "ready" and not spec.get("suspend")
         # Beyond the fewest of a group, workers come and go as the autoscaler wishes.
-        return status.get("state") == "ready" and all(
+        return ready and all(
             sum(_is_of(pod, group, template) for pod in there) >= fewest
             for group, template, fewest in kuberay.templates(live)
         )
@@ -118,20 +124,20 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
 def _is_of(pod: Pod, group: str, template: Mapping[str, Any]) -> bool:
     """Return whether a pod is of a group of a RayCluster, and as its template has it."""
     of_group = (pod["metadata"].get("labels") or {}).get(kuberay.GROUP_LABEL) == group
-    return of_group and _form(pod) == _form(template)
-
-
-def _form(pod: Mapping[str, Any]) -> str | None:
-    """Return what a pod, or a template of pods, says that it is made from."""
-    found = (pod.get("metadata") or {}).get("annotations") or {}
-    return found.get(kuberay.FORM)
+    return of_group and kuberay.form(pod) == kuberay.form(template)
 
 
 def looks_ready(props: Mapping[str, Any]) -> bool:
     """Return whether an object's pods are ready now."""
     api = _api(props)
     live = api.get(props["kind"], props["name"])
-    return live is not None and settled(live, api.pods(props["pods"]))
+    return live is not None and settled(live, _pods(api, live, props["pods"]))
+
+
+def _pods(api: Any, live: Mapping[str, Any], labels: Mapping[str, str]) -> list[Pod]:
+    """Return an object's pods; those of a RayCluster that was deleted have the same labels."""
+    found: list[Pod] = api.pods(labels)
+    return pods.owned(found, live["metadata"]["uid"]) if live["kind"] == kuberay.KIND else found
 
 
 def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
@@ -152,7 +158,7 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
         live = api.get(kind, name)
         if live is None:
             raise NotReadyError(f"{kind} {name} was removed meanwhile; run `up` again")
-        found = api.pods(props["pods"])
+        found = _pods(api, live, props["pods"])
         if props["once"]:
             _show_logs(api, name, found, shown)
         if settled(live, found):
@@ -171,7 +177,7 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
         failed = kind == "Job" and (live.get("status") or {}).get("failed", 0)
         if now - begun > GRACE_SECONDS:
             earlier = set()
-        if failed or any(each.final and each.pod not in earlier for each in known):
+        if failed or any(each.final and each.name not in earlier for each in known):
             raise NotReadyError(_failure(api, name, "does not come up", known, found))
         before, now = now, time.monotonic()
         pulling = not known and any(pods.is_creating(pod) for pod in found)
@@ -189,36 +195,54 @@ def _refusals(
     api: Any, live: Mapping[str, Any], found: Sequence[Pod], known: Sequence[Trouble]
 ) -> list[Trouble]:
     """Return why pods are not made, or have no volume: events and conditions tell that."""
-    own = str(live["metadata"]["name"])
-    told = {trouble.pod for trouble in known}
-    creating = [pod["metadata"]["name"] for pod in found if pods.is_creating(pod)]
-    said = {name: api.warning(name) for name in creating if name not in told}
+    told = {trouble.name for trouble in known}
+    creating = {str(pod["metadata"]["name"]): pod for pod in found if pods.is_creating(pod)}
+    waits = [
+        Trouble(name=name, container="", text=f"waits: {text}")
+        for name, pod in creating.items()
+        if name not in told and (text := api.warning(pod))
+    ]
+    text = ""
     # KubeRay may also refuse a change while pods of before it are ready.
     if not found or (live["kind"] == kuberay.KIND and not known and not creating):
-        said[own] = api.warning(own)
-    for each in (live.get("status") or {}).get("conditions") or []:
-        if each["type"] == UNMADE and each["status"] == "True":
-            said[own] = str(each.get("message", ""))
-    return [
-        Trouble(pod=name, container="", text=f"waits: {text}")
-        for name, text in said.items()
-        if text
-    ]
+        text = api.warning(live)
+    true = {
+        each["type"]: str(each.get("message", ""))
+        for each in (live.get("status") or {}).get("conditions") or []
+        if each["status"] == "True"
+    }
+    text = true.get(UNMADE, text)
+    text = f"waits: {text}" if text else ""
+    if live["kind"] == kuberay.KIND and (live["spec"].get("suspend") or true.keys() & {*SUSPENDED}):
+        text = _suspended(api, live)
+    if text:
+        name = str(live["metadata"]["name"])
+        waits.append(Trouble(kind=str(live["kind"]), name=name, container="", text=text))
+    return waits
+
+
+def _suspended(api: Any, live: Mapping[str, Any]) -> str:
+    patch = json.dumps({"spec": {"suspend": False}})
+    return (
+        "is suspended, so KubeRay ends its pods and makes none. If no queue is to let it in: "
+        f"kubectl --context {api.cluster.context} -n {api.cluster.namespace} patch raycluster "
+        f"{live['metadata']['name']} --type merge -p '{patch}'"
+    )
 
 
 def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:
     """Return what is to be said of KubeRay's operator, which does not act."""
     if not found or not all(pods.is_ready(pod) for pod in found):
         return []
-    form = _form(live["spec"]["headGroupSpec"]["template"])
+    form = kuberay.form(live["spec"]["headGroupSpec"]["template"])
     for pod in found:
-        if _form(pod) != form:
+        if kuberay.form(pod) != form:
             name = str(pod["metadata"]["name"])
             text = "is of before the change, and KubeRay's operator has not made it anew: delete it"
-            return [Trouble(pod=name, container="", text=f"{text}. {OPERATOR}")]
+            return [Trouble(name=name, container="", text=f"{text}. {OPERATOR}")]
     state = (live.get("status") or {}).get("state") or "none"
     text = f"is ready, and KubeRay's operator has not said so (status.state: {state}). {OPERATOR}"
-    return [Trouble(pod=str(found[0]["metadata"]["name"]), container="", text=text)]
+    return [Trouble(name=str(found[0]["metadata"]["name"]), container="", text=text)]
 
 
 def _show_logs(api: Any, name: str, found: Sequence[Pod], shown: dict[str, int]) -> None:
@@ -239,7 +263,7 @@ def _failure(api: Any, name: str, what: str, known: Sequence[Trouble], found: Se
     kubectl = f"kubectl --context {api.cluster.context} -n {api.cluster.namespace}"
     lines = [f"{name} {what}"]
     lines += [f"  {trouble.line}" for trouble in known] or ["  its pods give no reason"]
-    loud = next(((each.pod, each.container) for each in known if each.logs), None)
+    loud = next(((each.name, each.container) for each in known if each.logs), None)
     if loud is None and not known:
         silent = [pod for pod in found if not pods.is_ready(pod)]
         loud = next(

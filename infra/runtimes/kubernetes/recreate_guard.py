@@ -85,20 +85,23 @@ def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
 
 
 def _check(props: Mapping[str, Any]) -> None:
+    cluster = Cluster.of(props["cluster"])
+    if not _head_is_ready(cluster, identity(props)[-1]):
+        say("Ray's head does not run, so its pods are made anew")
+        return
     # Not at the top: an `up` that changes nothing asks nobody.
     dashboard, jobs = late.module("infra.dashboard"), late.module("infra.review.jobs")
-    cluster = Cluster.of(props["cluster"])
     head = kuberay.head_service(identity(props)[-1])
     known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
     try:
         running = jobs.running(known, dashboard.Service(cluster=cluster, name=head))
     except dashboard.AskError as error:
-        if _head_is_ready(cluster, identity(props)[-1]):
+        if _head_is_ready(cluster, identity(props)[-1]):  # still
             raise _errors().KubernetesError(
                 "all pods of Ray are made anew by this change, and which jobs would be lost is not "
                 f"known: {error}. Run `up` again; `make up FORCE=1` asks, and ends them"
             ) from None
-        say(f"Ray's head does not run, so its pods are made anew: {error}")
+        say(f"Ray's head ends, so its pods are made anew: {error}")
         return
     if running:
         raise _errors().KubernetesError(
@@ -109,9 +112,9 @@ def _check(props: Mapping[str, Any]) -> None:
 
 
 def _head_is_ready(cluster: Cluster, name: str) -> bool:
-    """Return whether the head of a RayCluster runs: then it may have jobs."""
+    """Return whether the head of a RayCluster runs, and goes on to: then it may have jobs."""
     found = _errors().open_api(cluster).pods(kuberay.head_pods(name))
-    return any(pods.is_ready(pod) for pod in found)
+    return any(pods.is_ready(pod) and not pods.is_ending(pod) for pod in found)
 
 
 def _token(props: Mapping[str, Any]) -> str:

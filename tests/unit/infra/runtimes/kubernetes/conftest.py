@@ -47,7 +47,7 @@ class FakeCluster:
         if found["plural"] is None:
             return self._get(("namespaces", found["namespace"]))
         if found["name"] is None:
-            return self._list(found["plural"])
+            return self._list(found["plural"], request.url.params.get("fieldSelector", ""))
         return self._on((found["plural"], found["name"]), request)
 
     def _on(self, key: tuple[str, str], request: httpx2.Request) -> httpx2.Response:
@@ -62,8 +62,10 @@ class FakeCluster:
             return _reply(200, {"kind": "Status", "status": "Success"})
         return self._get(key)
 
-    def _list(self, plural: str) -> httpx2.Response:
+    def _list(self, plural: str, fields: str = "") -> httpx2.Response:
         items = [each for (kind, _), each in self.objects.items() if kind == plural]
+        if fields:
+            items = [each for each in items if fields == f"involvedObject.uid={_object(each)}"]
         return _reply(200, {"items": items, "metadata": {}})
 
     def _get(self, key: Any) -> httpx2.Response:
@@ -80,7 +82,7 @@ class FakeCluster:
         live = json.loads(json.dumps(self.objects.get(key, {})))
         version = live.get("metadata", {}).get("resourceVersion", "0")
         merge(live, wanted)
-        live["metadata"]["resourceVersion"] = str(int(version) + 1)
+        live["metadata"] |= {"resourceVersion": str(int(version) + 1), "uid": f"uid-{key[1]}"}
         if not dry:
             self.objects[key] = live
         return _reply(200, live)
@@ -95,6 +97,10 @@ def merge(live: dict[str, Any], wanted: dict[str, Any]) -> None:
             live.pop(key, None)
         else:
             live[key] = value
+
+
+def _object(event: dict[str, Any]) -> str:
+    return str(event["involvedObject"]["uid"])
 
 
 def _reply(code: int, body: dict[str, Any]) -> httpx2.Response:

@@ -270,6 +270,28 @@ def test_pods_are_marked_by_what_they_are_made_from(fake, props):
     assert before[0] not in after
 
 
+def test_pods_of_what_was_changed_by_hand_are_about_to_end_before_it_is_set_right(
+    fake, props, monkeypatch
+):
+    ray = _cluster_of(props, GROWS)
+    ObjectProvider().create(ray)
+    marked = copy.deepcopy(fake.objects[RAY]["spec"]["headGroupSpec"]["template"]["metadata"])
+    waited = []
+
+    def act(_):
+        waited.append("once")
+        fake.objects["pods", "head"]["metadata"]["deletionTimestamp"] = "now"
+
+    monkeypatch.setattr(objects.time, "sleep", act)
+    owner = {"ownerReferences": [{"uid": fake.objects[RAY]["metadata"]["uid"]}]}
+    for changed, expected in (({"containers": []}, ["once"]), ({}, [])):
+        waited.clear()
+        fake.objects["pods", "head"] = {"metadata": {"name": "head", "uid": "1", **marked, **owner}}
+        fake.objects[RAY]["spec"]["headGroupSpec"]["template"]["spec"].update(changed)
+        ObjectProvider().update("id", ray, ray)
+        assert waited == expected
+
+
 def _service(name, dashboard):
     return {
         "metadata": {"name": "lab-ray-head-svc", "labels": {"ray.io/cluster": name}},

@@ -17,7 +17,11 @@ def pod(name="lab-store-0", *, phase="Pending", conditions=(SCHEDULED,), labels=
     """A pod as the API tells of it."""
     return {
         "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or LABELS},
+        "metadata": {
+            "name": name,
+            "labels": labels or LABELS,
+            "ownerReferences": [{"uid": "uid-x"}],
+        },
         "spec": {"containers": [{"name": "store"}]},
         "status": {"phase": phase, "conditions": list(conditions), **status},
     }
@@ -97,6 +101,7 @@ def test_pods_that_only_need_time_have_no_trouble():
 
 def _set(kind, status, generation=2):
     live = {"kind": kind, "metadata": {"name": "x", "generation": generation}}
+    live["metadata"]["uid"] = "uid-x"
     return live | {"spec": {"replicas": 1}, "status": status}
 
 
@@ -185,7 +190,7 @@ class FakeApi:
     def log(self, *_, lines=0):
         return self._log[-lines:]
 
-    def warning(self, _name):
+    def warning(self, _live):
         return self._warning
 
 
@@ -289,6 +294,48 @@ def test_a_program_that_runs_once_shows_its_log_and_fails_at_once(wait, capfd):
     with pytest.raises(NotReadyError, match="exit code 3"):
         wait(live, [], [runs], [runs], [failed], once=True, timeout=0.3, log=["half of it"])
     assert capfd.readouterr().err.count("lab-store: half of it") == 1
+
+
+def test_a_suspended_cluster_is_told_with_what_has_it_go_on(wait, capfd):
+    asked = _ray(RAY)
+    asked["spec"]["suspend"] = True
+    conditions = [{"type": "RayClusterSuspended", "status": "True", "reason": "x"}]
+    done = _ray({"state": "suspended", "conditions": conditions})
+    for live, found in ((asked, [HEAD]), (done, [])):
+        with pytest.raises(NotReadyError) as error:
+            wait(live, found)
+        for said in (str(error.value), capfd.readouterr().err):
+            assert "RayCluster x is suspended" in said
+            assert """patch raycluster x --type merge -p '{"spec": {"suspend": false}}'""" in said
+
+
+def test_pods_of_a_cluster_that_was_deleted_are_not_its_successors(wait):
+    left = copy.deepcopy(HEAD)
+    left["metadata"]["ownerReferences"] = [{"uid": "uid-of-before"}]
+    with pytest.raises(NotReadyError, match="not ready after"):
+        wait(_ray(RAY), [left])
+    wait(_ray(RAY), [left, HEAD])
+
+
+def _ready_props(cluster, kind, name):
+    where = {"kubeconfig": cluster.kubeconfig, "context": "lab", "namespace": "team"}
+    found = {"cluster": where, "kind": kind, "name": name, "pods": LABELS, "once": False}
+    return found | {"version": "1", "timeout": 1, "ready": True}
+
+
+def test_what_was_set_right_after_a_change_by_hand_is_waited_for(fake, cluster):
+    provider = ready.ReadyProvider()
+    props = _ready_props(cluster, "Deployment", "x")
+    assert provider.diff("", props, props).changes  # deleted: about to be made again
+    fake.objects["deployments", "x"] = _set("Deployment", {"observedGeneration": 1, **COUNTS})
+    assert provider.diff("", props, props).changes
+    fake.objects["deployments", "x"]["status"]["observedGeneration"] = 2
+    assert not provider.diff("", props, props).changes
+    ray = _ready_props(cluster, "RayCluster", "x")
+    fake.objects["rayclusters", "x"] = _ray(RAY)
+    assert provider.diff("", ray, ray).changes  # it has no pods yet
+    fake.objects["pods", "head"] = HEAD
+    assert not provider.diff("", ray, ray).changes
 
 
 def test_ctrl_c_ends_a_wait(wait):

@@ -49,6 +49,7 @@ def asked(fake, olds, monkeypatch):
     """What the dashboard of a cluster that is there was asked with; it answers with JOBS."""
     ObjectProvider().create({**olds, "secrets": {}, "keep": False})
     monkeypatch.delenv(FORCE, raising=False)
+    fake.objects["pods", "head"] = _pod(ready=True)
     data = {kuberay.TOKEN_KEY: base64.b64encode(TOKEN.encode()).decode()}
     fake.objects["secrets", "lab-ray-token"] = {"metadata": {"name": "lab-ray-token"}, "data": data}
     found = []
@@ -59,6 +60,11 @@ def asked(fake, olds, monkeypatch):
 
     monkeypatch.setattr(dashboard, "ask", ask)
     return found
+
+
+def _pod(*, ready, **metadata):
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"metadata": {"name": "head", **metadata}, "status": {"conditions": conditions}}
 
 
 def _update(olds, **changes):
@@ -92,22 +98,33 @@ def test_what_makes_no_pod_anew_asks_nobody(olds, asked):
     assert asked == []
 
 
-def test_a_head_that_does_not_answer_is_mended_unless_it_runs(
-    olds, asked, fake, monkeypatch, capfd
-):
+def test_a_head_that_runs_and_does_not_answer_is_not_ended(olds, asked, monkeypatch):
     def ask(*_):
-        raise dashboard.AskError("no head")
+        raise dashboard.AskError("no answer")
 
     monkeypatch.setattr(dashboard, "ask", ask)
-    ready = {"type": "Ready", "status": "True"}
-    fake.objects["pods", "head"] = {"metadata": {"name": "head"}, "status": {"conditions": [ready]}}
     with pytest.raises(
-        KubernetesError, match=r"which jobs would be lost is not known: no head\. Run"
+        KubernetesError, match=r"which jobs would be lost is not known: no answer\. Run"
     ):
         _update(olds, **_other(olds))
-    ready["status"] = "False"
+
+
+@pytest.mark.parametrize("head", [_pod(ready=False), _pod(ready=True, deletionTimestamp="now")])
+def test_a_head_that_does_not_run_or_ends_is_not_asked(olds, asked, fake, head, capfd):
+    fake.objects["pods", "head"] = head
     _update(olds, **_other(olds))
+    assert asked == []
     assert "Ray's head does not run, so its pods are made anew" in capfd.readouterr().err
+
+
+def test_a_head_that_ends_while_it_is_asked_is_mended(olds, asked, fake, monkeypatch, capfd):
+    def ask(*_):
+        fake.objects["pods", "head"] = _pod(ready=True, deletionTimestamp="now")
+        raise dashboard.AskError("ProtocolError")
+
+    monkeypatch.setattr(dashboard, "ask", ask)
+    _update(olds, **_other(olds))
+    assert "Ray's head ends, so its pods are made anew: ProtocolError" in capfd.readouterr().err
 
 
 def test_pods_of_an_older_form_than_the_state_says_are_guarded_too(olds, asked, fake):

@@ -26,7 +26,7 @@ def declared(run, requests, recorded, monkeypatch):
     """Run the program; what it exports, and its objects by kind and name."""
 
     def program(**changes):
-        monkeypatch.setattr(preflight, "check", lambda _: "cluster-1")
+        monkeypatch.setattr(preflight, "check", lambda *_, **__: "cluster-1")
         exported = run(**SETTINGS | changes)
         objects = {}
         for request in requests:

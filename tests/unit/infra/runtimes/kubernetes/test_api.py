@@ -1,0 +1,58 @@
+"""Events: only what is true of an object now is told of it."""
+
+import pytest
+
+from infra.runtimes.kubernetes import api
+
+QUOTA = "pods is forbidden: exceeded quota"
+
+
+def _event(
+    fake, second, reason, *, kind="Warning", uid="uid-x", message=QUOTA, time="lastTimestamp"
+):
+    number = len(fake.objects)
+    fake.objects["events", f"e{number}"] = {
+        "metadata": {"name": f"e{number}", "resourceVersion": str(number)},
+        "involvedObject": {"uid": uid, "name": "x"},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        time: f"2026-11-25T12:00:{second:02}Z",
+    }
+
+
+@pytest.fixture
+def told(fake, cluster):
+    """What is told of an object that this program changed last in second 10."""
+    fields = [
+        {"manager": api.MANAGER, "time": "2026-11-25T12:00:05Z"},
+        {"manager": api.MANAGER, "time": "2026-11-25T12:00:10Z"},
+        {"manager": "kuberay-operator", "time": "2026-11-25T12:00:50Z"},
+    ]
+    live = {
+        "kind": "RayCluster",
+        "metadata": {"name": "x", "uid": "uid-x", "managedFields": fields},
+    }
+    return lambda: api.open_api(cluster).warning(live)
+
+
+def test_an_event_says_why_an_object_is_not_made(fake, told):
+    assert told() == ""
+    _event(fake, 10, "FailedToCreateHeadPod")
+    _event(fake, 12, "BackOff", message="of a container")
+    assert told() == QUOTA
+
+
+@pytest.mark.parametrize("event", [{"uid": "uid-of-another"}, {"second": 9}, {"reason": "BackOff"}])
+def test_what_is_of_another_object_or_of_before_the_change_is_not_told(fake, told, event):
+    _event(fake, **{"second": 20, "reason": "FailedToCreateHeadPod", **event})
+    assert told() == ""
+
+
+@pytest.mark.parametrize("time", ["lastTimestamp", "eventTime"])
+def test_what_went_well_since_is_not_told(fake, told, time):
+    _event(fake, 20, "FailedToCreateService", message="the old one is still ending")
+    _event(fake, 20, "CreatedService", kind="Normal", time=time)  # of the same second
+    assert told() == ""
+    _event(fake, 21, "FailedToCreateWorkerPod")
+    assert told() == QUOTA
