@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
+from engine.differences import differences, excerpts
 from engine.values import Properties, mask
 
 SYMBOLS = {
@@ -30,6 +31,7 @@ SYMBOLS = {
 STYLES = {"+": "green", "~": "yellow", "-": "red", " ": "dim"}
 LEVELS = {"info": "", "warning": "yellow", "error": "bold red"}
 CHANGES = frozenset(SYMBOLS) - {"same"}
+LONGEST = 200  # characters of a value that changes
 SHORTEST_SECRET = 8  # characters: shorter ones would black out innocent words
 
 
@@ -93,10 +95,14 @@ class Display:
     def changes(self, olds: Properties, news: Properties) -> None:
         """Show which properties differ, when that was asked for."""
         for name in sorted(olds.keys() | news.keys()) if self._diff else ():
-            old, new = mask(olds.get(name)), mask(news.get(name))
-            if not name.startswith("__") and olds.get(name) != news.get(name):
-                text = repr(new) if name not in olds else f"{old!r} => {new!r}"
-                self._print(Text(f"        {name}: {self.clean(text)}", style="dim"))
+            if name.startswith("__"):
+                continue
+            for path, old, new in differences(name, olds.get(name), news.get(name)):
+                before, after = (self.clean(repr(mask(each))) for each in (old, new))
+                if old is not None:
+                    before, after = excerpts(before, after, LONGEST)
+                text = after if old is None else f"{before} => {after}"
+                self._print(Text(f"        {path}: {text}", style="dim"))
 
     def outputs(self, olds: Properties, news: Properties) -> None:
         """Note which outputs of the stack change."""

@@ -17,6 +17,7 @@ import pulumi
 
 from access.state_bucket import BucketError
 from engine.context import PARALLEL, Context, is_managed
+from engine.differences import differences, excerpts
 from engine.display import Display
 from engine.errors import EngineError
 from engine.goal import STACK_TYPE
@@ -27,7 +28,7 @@ from engine.passphrase import passphrase
 from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
 from engine.state import Backend, Entry
-from engine.values import is_secret, mask, reveal
+from engine.values import mask, reveal
 
 # Properties that say how a resource is made, not how it is.
 HIDDEN = "__"
@@ -150,28 +151,15 @@ def _changes(context: Context, entry: Entry, found: Found) -> dict[str, tuple[st
         return {}
 
     def shown(value: Any) -> str:
-        text = "nothing" if value is None else context.display.clean(str(mask(value)))
-        return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+        return "nothing" if value is None else context.display.clean(str(mask(value)))
 
     olds, news = entry.get("inputs", {}) | entry.get("outputs", {}), found.inputs | found.outputs
     return {
-        path: (shown(old), shown(new))
+        path: excerpts(shown(old), shown(new), LONGEST)
         for name in sorted(olds.keys() | news.keys())
         if not name.startswith(HIDDEN)
-        for path, old, new in _different(name, olds.get(name), news.get(name))
+        for path, old, new in differences(name, olds.get(name), news.get(name))
     }
-
-
-def _different(name: str, old: Any, new: Any) -> Iterable[tuple[str, Any, Any]]:
-    """Yield what differs of a property: of a manifest, its fields."""
-    nested = isinstance(old, dict) and isinstance(new, dict)
-    if old == new:
-        return
-    if not nested or is_secret(old) or is_secret(new):
-        yield name, old, new
-        return
-    for key in sorted(old.keys() | new.keys()):
-        yield from _different(f"{name}.{key}", old.get(key), new.get(key))
 
 
 def _going(entry: Entry) -> bool:

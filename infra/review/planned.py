@@ -17,6 +17,7 @@ from engine import plan
 from engine.command.schema import hidden
 from engine.context import is_managed
 from engine.crypto import Crypter
+from engine.differences import differences, excerpts
 from engine.display import Display
 from engine.errors import EngineError
 from engine.goal import changed_keys
@@ -188,12 +189,15 @@ def _resource(urn: str, props: Mapping[str, Any]) -> Resource:
 
 def _differs(olds: dict[str, Any], news: dict[str, Any]) -> dict[str, tuple[str, str]]:
     names = sorted(name for name in changed_keys(olds, news) if not name.startswith(HIDDEN))
-    return {name: (_shown(olds.get(name)), _shown(news.get(name))) for name in names}
+    return {
+        path: excerpts(_shown(old), _shown(new), LONGEST)
+        for name in names
+        for path, old, new in differences(name, olds.get(name), news.get(name))
+    }
 
 
 def _shown(value: Any) -> str:
-    text = "nothing" if value is None else str(mask(value))
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return "nothing" if value is None else str(mask(value))
 
 
 def _token(urn: str) -> str:
