@@ -37,10 +37,8 @@ def _of_lists(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, 
     """The same for lists: what is the same at their ends is paired, so one more item is told."""
     shorter = min(len(old), len(new))
     before = next((i for i in range(shorter) if old[i] != new[i]), shorter)
-    after = 0
-    if len(old) != len(new):
-        after = next((i for i in range(shorter - before) if old[-1 - i] != new[-1 - i]), None)
-        after = shorter - before if after is None else after
+    rest = shorter - before if len(old) != len(new) else 0
+    after = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
     olds, news = old[before : len(old) - after], new[before : len(new) - after]
     for index in range(max(len(olds), len(news))):
         left, right = (each[index] if index < len(each) else None for each in (olds, news))
