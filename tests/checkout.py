@@ -15,7 +15,7 @@ def copy(target: Path) -> Path:
     """Copy the files that git tracks or would, with an environment; the copy.
 
     The environment has its own Python, in which the copy is installed as `pip install -e` does it,
-    and sees the packages and programs of the one that runs the tests.
+    and sees the packages and programs of the one that runs the tests. `train` is the copy's own.
     """
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -36,4 +36,10 @@ def copy(target: Path) -> Path:
     for program in Path(paths["scripts"]).iterdir():
         if not program.name.startswith(OWN):
             (environment / "bin" / program.name).symlink_to(program)
+    train = environment / "bin" / "train"
+    _, _, code = train.read_text().partition("\n")
+    train.unlink()
+    train.write_text(f"#!{environment}/bin/python\n{code}")
+    train.chmod(0o755)
+    (environment / ".ready").touch()  # what `make` looks at
     return target

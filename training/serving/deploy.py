@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from training.objects import StorageError
 from training.run_folder import STORAGE_VARIABLE
-from training.serving import TOKEN_FILE_VARIABLE
+from training.serving import TOKEN_FILE_VARIABLE, check_description
 
 if TYPE_CHECKING:
     from ray.serve.schema import ApplicationStatusOverview
@@ -145,9 +145,12 @@ def _choose(storage: str, run: str, wanted: str | None) -> str:
     for name in [wanted] if wanted else found:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                checkpoints.fetch(files, path, name, Path(folder))
+                manifest = checkpoints.fetch(files, path, name, Path(folder))
+                check_description(manifest["model"])
             except checkpoints.CheckpointError as error:
                 print(f"warning: checkpoint {name} is not served: {error}", flush=True)
+            except ValueError as error:
+                raise DeployError(f"run {run!r} cannot be served: {error}") from None
             else:
                 return name
     raise DeployError(

@@ -10,11 +10,10 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from training import models
+from training import models, serving
 from training.data.transforms import to_tensor
 
 TOP = 5  # classes named for each image
-NEEDED = ("architecture", "classes", "image_side", "mean", "std", "file", "prefix")
 
 
 class Predictor:
@@ -31,11 +30,7 @@ class Predictor:
             ValueError: an unknown architecture, or a manifest that does not describe the model.
             RuntimeError: the weights are not that architecture's.
         """
-        if missing := [name for name in NEEDED if name not in model]:
-            raise ValueError(
-                f"the checkpoint's manifest does not have {', '.join(missing)}: give them to "
-                "session.report, as DESCRIPTION of training/jobs/alexnet.py, and train an epoch"
-            )
+        serving.check_description(model)
         self.classes: list[str] = model["classes"]
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         saved = models.read(folder, model)

@@ -21,7 +21,7 @@ from cluster import object_store, services
 from engine import crypto
 from engine.state import Backend
 from engine.values import mask
-from tests import checkout, quick, stores, waiting, webhook
+from tests import checkout, pages, quick, stores, waiting, webhook
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
 
@@ -108,6 +108,15 @@ class Stack:
     def bench(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """As under the CLI: see tests/fakes/pulumi_cli."""
         return self._run("tests.fakes.pulumi_cli", ROOT, *arguments, check=check)
+
+    def terminal(self, name: str) -> pages.Terminal:
+        """For pages that call the stack so; the project has to be a copy of the checkout."""
+        module = self.project / "engine" / "crypto.py"  # the state's key is derived as in quick.py
+        module.write_text(module.read_text().replace(f"{quick.PULUMIS:_}", f"{quick.ROUNDS:_}"))
+        instead = {f"-s {name}": "-s test", f"STACK={name}": "STACK=test"}
+        user = pages.Terminal(self.project, self.environment, instead)
+        user.run(pages.SOURCED)
+        return user
 
     def drift(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run("infra.drift", self.project, *arguments, check=False)

@@ -5,30 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from client import scripts
-
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
-
-
-def test_tasks_on_the_cores_of_this_machine(tmp_path: Path) -> None:  # B7
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    with tempfile.TemporaryDirectory() as short:  # Ray's sockets are below it
-        done = subprocess.run(
-            [sys.executable, scripts.JOBS / "cpu_example.py", "3"],
-            cwd=tmp_path,
-            env=own | {"RAY_TMPDIR": short},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert {"3 of 3 tasks are done", "[0, 1, 2]"} <= set(done.stdout.splitlines())
 
 
 def test_tasks_and_totals(cluster: Any) -> None:

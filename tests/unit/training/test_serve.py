@@ -96,8 +96,6 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
         Predictor(tmp_path, describe(**PLAIN))
     with pytest.raises(ValueError, match="'vgg' is none of"):
         Predictor(tmp_path, describe(architecture="vgg", **PLAIN))
-    with pytest.raises(ValueError, match="does not have architecture, classes, image_side, mean"):
-        Predictor(tmp_path, {"job": "my_job"})
     torch.save({"optimizer": {}}, tmp_path / "checkpoint.ckpt")
     with pytest.raises(ValueError, match=r"checkpoint.ckpt has none of state_dict, model"):
         Predictor(tmp_path, describe(**PLAIN))
@@ -122,7 +120,7 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
         folder = tmp_path / "run" / name
         folder.mkdir(parents=True)
         (folder / "checkpoint.ckpt").write_bytes(name.encode())
-        checkpoints.write_manifest(folder, describe())
+        checkpoints.write_manifest(folder, describe(**PLAIN))
     storage = tmp_path.as_uri()
     assert deploy._choose(storage, "run", None) == names[2]
     (tmp_path / "run" / names[2] / "checkpoint.ckpt").write_bytes(b"x" * len(names[2]))
@@ -135,6 +133,16 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
     (tmp_path / "none").mkdir()
     with pytest.raises(deploy.DeployError, match="run 'none' has no valid checkpoint"):
         deploy._choose(storage, "none", None)
+
+
+def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "checkpoint_000001-abcd"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.pt").write_bytes(b"weights")
+    checkpoints.write_manifest(folder, {"job": "my_job"})
+    missing = "'run' cannot be served: .* does not have architecture, classes, image_side, mean"
+    with pytest.raises(deploy.DeployError, match=missing):
+        deploy._choose(tmp_path.as_uri(), "run", None)
 
 
 def test_a_node_that_does_not_know_where_to_listen_says_so(

@@ -23,6 +23,7 @@ from client.job_server import JobServer
 from client.tunnel import Tunnel
 from tests.fakes.machines import Machines
 from tests.integration.training import tiny
+from tests.pages import Block, blocks_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 HOSTS = ("stack-a", "stack-b")
@@ -93,6 +94,13 @@ def test_a_second_up_and_a_refresh_change_nothing(on_hosts: Any) -> None:  # F20
     assert (
         " same (" in on_hosts.bench("up", "--yes", "--skip-preview", "--expect-no-changes").stdout
     )
+
+
+@pytest.mark.parametrize(("page", "blocks"), blocks_of("hosts").items())
+def test_the_commands_of_a_page(page: str, blocks: list[Block], on_hosts: Any) -> None:
+    user = on_hosts.terminal("hosts")
+    for block in blocks:
+        user.run(block)
 
 
 def _submit(outputs: contract.StackOutputs, seconds: int) -> tuple[JobSubmissionClient, str]:

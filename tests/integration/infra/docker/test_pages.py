@@ -1,0 +1,16 @@
+"""The commands of the pages for containers, on the lab that tests share."""
+
+from typing import Any
+
+import pytest
+
+from tests.pages import Block, blocks_of
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize(("page", "blocks"), blocks_of("docker").items())
+def test_the_commands_of_a_page(page: str, blocks: list[Block], lab: Any) -> None:
+    user = lab.stack.terminal("lab")
+    for block in blocks:
+        user.run(block)

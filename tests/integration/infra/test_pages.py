@@ -1,0 +1,109 @@
+"""The commands of the pages, in a copy of the checkout with a home of its own, as a user runs them.
+
+The pages come in the order of the README's links, and share the stack dev.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from PIL import Image
+
+from tests import checkout, pages
+from tests.pages import CHECKOUT, Block, Terminal, blocks_of
+from tests.ports import free_ports
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+FOREIGN = ("RAY_", "AWS_", "TRAINYARD_", "PULUMI_", "PYTHON", "VIRTUAL_ENV", "XDG_")
+STACKS = ("dev", "prod")
+# Of commands whose exit code does not tell: curl's is 0 for every answer.
+PRINTED = {"docs/serve.md": '{"predictions":[{"class":'}
+ONE = [
+    "-c",
+    "user.name=A user",
+    "-c",
+    "user.email=user@example.org",
+    "commit",
+    "-qm",
+    "The checkout",
+]
+
+
+def _set_ports(project: Path, base: Path) -> dict[str, str]:
+    """Move the stacks of the checkout to free ports; these, by those of the pages."""
+    moved = {}
+    declared = yaml.safe_load((project / "Pulumi.yaml").read_text())["config"]
+    defaults = {key: entry["default"] for key, entry in declared.items() if key.endswith("Port")}
+    for stack in STACKS:
+        file = project / f"Pulumi.{stack}.yaml"
+        settings = yaml.safe_load(file.read_text())["config"]
+        # The last one's successors are those of the workers' agents.
+        keys = sorted(defaults, key=lambda key: key == "agentPort")
+        for key, port in zip(keys, free_ports(len(keys) + 2), strict=False):
+            if stack == "dev":
+                moved[str(defaults[key])] = str(port)
+            settings[f"trainyard:{key}"] = port
+        settings["trainyard:stateDir"] = str(base / stack)
+        file.write_text(yaml.safe_dump({"config": settings}))
+    return moved
+
+
+@pytest.fixture(scope="module")
+def terminal(
+    store_program: Path, started_below: Callable[[Path], list[psutil.Process]]
+) -> Iterator[Callable[[], Terminal]]:
+    """Open a terminal in the checkout, whose stack is up; nothing of it is left afterwards."""
+    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    project, home = checkout.copy(base / "trainyard"), base / "home"
+    home.mkdir()
+    ports = _set_ports(project, base)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of the store's program
+    environment |= {"HOME": str(home), "XDG_CACHE_HOME": cache, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment |= {"RAY_TMPDIR": str(base / "r")}  # of a Ray that a script starts here
+    for name in ("a.jpg", "b.jpg"):  # "send it images"
+        Image.new("L", (32, 32), 90).save(project / name)
+    for command in (["init", "-q", "-b", "main"], ["add", "-A"], ONE):
+        subprocess.run(["git", *command], cwd=project, env=environment, check=True)
+
+    def opened() -> Terminal:
+        return Terminal(project, environment, ports)
+
+    try:
+        opened().run(Block("README.md", 0, "sh", "make up"))
+        yield opened
+        for stack in STACKS:
+            if (base / stack).exists():
+                opened().run(Block("README.md", 0, "sh", f"make down STACK={stack}"))
+            assert started_below(base / stack) == []
+            assert not (base / stack).exists()
+    finally:
+        for stack in STACKS:
+            for process in started_below(base / stack):
+                process.kill()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.mark.parametrize(("page", "blocks"), blocks_of(CHECKOUT).items())
+def test_the_commands_of_a_page(  # B7
+    page: str, blocks: list[Block], terminal: Callable[[], Terminal]
+) -> None:
+    user = terminal()
+    printed = user.run(pages.SOURCED)
+    settings = user.folder / "Pulumi.dev.yaml"
+    before = settings.read_bytes()
+    for block in blocks:
+        printed += user.run(block)
+    assert PRINTED.get(page, "") in printed
+    if settings.read_bytes() != before:
+        user.run(Block(page, 0, "sh", "make preview"))  # which accepts what the page has set
+        settings.write_bytes(before)

@@ -1,0 +1,213 @@
+"""The blocks of README.md, CONTRIBUTING.md and docs/*.md, and how their commands are run.
+
+A shell block runs in its place: the checkout, unless an HTML comment before it says otherwise:
+
+    <!-- run: docker -->                     another place of PLACES
+    <!-- run until: session ready -->        ends with Ctrl-C, once it has printed these words
+    <!-- not run: needs a GPU -->            why no test runs it
+
+A block of YAML that begins with the name of a file is written there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+# In the order of their links in the README: a page may go on from an earlier one.
+PAGES = [
+    README,
+    *dict.fromkeys(ROOT / name for name in re.findall(r"\((\S+\.md)", README.read_text())),
+]
+CHECKOUT = "checkout"
+# What runs the blocks of each place: a test that calls `blocks_of`, or a script with their lines.
+PLACES = {
+    CHECKOUT: ROOT / "tests/integration/infra/test_pages.py",
+    "docker": ROOT / "tests/integration/infra/docker/test_pages.py",
+    "hosts": ROOT / "tests/integration/infra/hosts/test_stack.py",
+    "fresh": ROOT / ".ci/run",
+}
+LANGUAGES = {"sh", "text", "yaml", "json", "python", "powershell"}
+MARK = re.compile(r"<!-- (run|run until|not run): (\S.*?) -->")
+SEPARATORS = re.compile(r"[;|&()]+")
+LIMIT_SECONDS = 240
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code of a page.
+
+    Attributes:
+        page: its path in the checkout.
+        line: of its first line, from 1.
+        language: the word after the fence; empty for an indented block.
+        kind: "run", "run until" or "not run".
+        about: of these the place, the words, the reason.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    kind: str = "run"
+    about: str = CHECKOUT
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def file(self) -> str:
+        """What the block's first line names as its file; empty for most."""
+        found = re.match(r"# (\S+\.yaml)\n", self.text)
+        return found[1] if found and self.language == "yaml" else ""
+
+    @property
+    def place(self) -> str | None:
+        return {"run": self.about, "run until": CHECKOUT}.get(self.kind)
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The words of each simple command, without what goes before and after it in a shell."""
+        found: list[list[str]] = [[]]
+        for line in self.text.replace("\\\n", " ").splitlines():
+            words = shlex.shlex(line, posix=True, punctuation_chars=True)
+            words.whitespace_split = True
+            for word in words:
+                if SEPARATORS.fullmatch(word):
+                    found.append([])
+                else:
+                    found[-1].append(word)
+            found.append([])
+        return [bare for words in found if (bare := _bare(words))]
+
+
+def _bare(words: list[str]) -> list[str]:
+    """Leave out redirections, what a loop begins with, and variables that a command gets."""
+    words = [*words]
+    while words and (words[0] in {"do", "then", "sudo"} or re.match(r"\w+=", words[0])):
+        del words[0]
+    for index, word in enumerate(words):
+        if set(word) & {"<", ">"} and not set(word) - set("<>&12"):
+            return words[:index]
+    return words
+
+
+SOURCED = Block("README.md", 0, "sh", "source .venv/bin/activate\n")
+
+
+def blocks() -> list[Block]:
+    """All blocks of all pages, in order."""
+    return [block for page in PAGES for block in parse(page.relative_to(ROOT), page.read_text())]
+
+
+def parse(page: Path, text: str) -> Iterator[Block]:
+    """The blocks of a page, also those in lists.
+
+    Raises:
+        ValueError: a comment begins like a mark and is none.
+    """
+    marked: tuple[str, str] | None = None
+    for token in MarkdownIt().parse(text):
+        if token.type in {"fence", "code_block"} and token.map:
+            mark = marked or ("run", CHECKOUT)
+            yield Block(str(page), token.map[0] + 1, token.info, token.content, *mark)
+        comment = token.content.strip()
+        if token.type == "html_block" and re.match(r"<!-- *(not +)?run\b", comment):
+            found = MARK.fullmatch(comment)
+            if found is None or token.map is None:
+                raise ValueError(
+                    f"{page}:{token.map and token.map[0] + 1}: a mark is not {comment}"
+                )
+            marked = (found[1], found[2])
+        elif token.nesting >= 0:
+            marked = None
+
+
+def blocks_of(place: str) -> dict[str, list[Block]]:
+    """The shell blocks of a place by page, with the files that a page has before them."""
+    found: dict[str, list[Block]] = {}
+    for block in blocks():
+        if (block.language == "sh" and block.place == place) or block.file:
+            found.setdefault(block.page, []).append(block)
+    return {page: each for page, each in found.items() if any(not block.file for block in each)}
+
+
+@dataclass
+class Terminal:
+    """Runs blocks one after another, as in one terminal: they share variables and the folder.
+
+    Attributes:
+        folder: where the next block begins.
+        environment: of the next block.
+        instead: the test's own ports and names, by those of the pages.
+    """
+
+    folder: Path
+    environment: dict[str, str]
+    instead: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, block: Block) -> str:
+        """Runs a block to its end; what it printed.
+
+        Raises:
+            AssertionError: a command failed, or the block took longer than four minutes.
+        """
+        text = block.text
+        for name, its_own in self.instead.items():
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", its_own, text)
+        if block.file:
+            (self.folder / block.file).write_text(text)
+            return ""
+        with tempfile.TemporaryDirectory() as kept:
+            after = f'\nenv -0 >"{kept}/environment"\npwd >"{kept}/folder"\n'
+            printed, code = self._bash(f"set -euo pipefail\n{text}{after}", block)
+            until = block.kind == "run until"
+            assert not until or block.about in printed, f"{block} did not print {block.about}"
+            expected = {130, -signal.SIGINT} if until else {0}
+            assert code in expected, f"{block} ended with {code}:\n{text}\n{printed}"
+            if code == 0:
+                variables = (Path(kept) / "environment").read_text().split("\0")
+                self.environment = dict(each.split("=", 1) for each in variables if each)
+                self.folder = Path((Path(kept) / "folder").read_text().strip())
+        return printed
+
+    def _bash(self, script: str, block: Block) -> tuple[str, int]:
+        """Runs a script in a session of its own, of which nothing is left afterwards."""
+        process = subprocess.Popen(
+            # What a shell starts in the background ignores Ctrl-C, and so do its children.
+            ["env", "--default-signal=INT", "bash", "-c", script],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        late = threading.Timer(LIMIT_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+        late.start()
+        printed = ""
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                printed += line
+                if block.kind == "run until" and block.about in line:
+                    os.killpg(process.pid, signal.SIGINT)
+            return printed, process.wait()
+        finally:
+            late.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
