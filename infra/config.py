@@ -28,6 +28,7 @@ from infra import (
     node_settings,
     replica_settings,
     tools,
+    versions,
 )
 from infra.hosts import local, sources
 from infra.hosts.fleet import FleetSettings
@@ -60,6 +61,7 @@ ONLY_FOR = {
         "containerPrefix": "",
         "images": "{}",
         "buildArgs": "{}",
+        "imagePython": versions.IMAGE_PYTHON,
         "requireDigests": "false",
         "containerLimits": "{}",
         "connectionsPerAddress": "100",
@@ -76,7 +78,7 @@ ONLY_FOR = {
     },
 }
 # Those of them that mean something on Kubernetes too.
-ON_KUBERNETES = {"accelerator", "images", "requireDigests", "containerLimits"}
+ON_KUBERNETES = {"accelerator", "images", "imagePython", "requireDigests", "containerLimits"}
 ON_KUBERNETES.add("grafanaAnonymousViewer")
 # Settings of other machines only, and the value of each that means unset.
 ONLY_FOR_HOSTS = {
@@ -116,6 +118,7 @@ class Settings:
     container_prefix: str
     images: Mapping[str, str]
     build_args: Mapping[str, str]
+    image_python: str
     require_digests: bool
     container_limits: Mapping[str, Mapping[str, int]]
     connections_per_address: int
@@ -219,6 +222,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         ),
         "images": container_settings.images(reader),
         "build_args": container_settings.build_args(reader),
+        "image_python": reader.choice("imagePython", versions.IMAGE_PYTHONS),
         "container_limits": container_limits.read(reader),
         "connections_per_address": reader.integer(
             "connectionsPerAddress", MIN_CONNECTIONS, MAX_CONNECTIONS

@@ -11,7 +11,7 @@ from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.kuberay_spec import POD_SECONDS
 from cluster.ray_node import NodeResources
-from infra import container_settings, node_settings, tools
+from infra import build_context, container_settings, node_settings, tools
 from infra.hosts import go_programs
 from infra.hosts.local import LocalHost
 from infra.images import BUILT
@@ -166,8 +166,10 @@ def check(
     others = services.STORES.keys() - {store(values["object_store"])}
     for program in sorted((set(programs) & set(BUILT)) - others - values["images"].keys()):
         bound = f"must be named with runtime = {KEY!r}: nothing is built there"
-        action = f"build docker/{program}, push it to a registry that the cluster pulls from, and "
-        action += f"write its reference as images.{program} (docs/kubernetes.md)"
+        action = f"build and push it: python -m infra.build_images REGISTRY {program} --push, and "
+        action += f"write what that prints as images.{program} (docs/kubernetes.md)"
+        if program == build_context.NOTEBOOK:
+            action += "; or set notebook to false"
         reader.fault(f"images.{program}", "", bound, action)
     where: Kubernetes | None = values[KEY]
     data = values["dataset"]

@@ -320,7 +320,7 @@ def containers(settings: Settings) -> Target:
         runtime=runtime,
         services=running,
         gpus=gpus,
-        python=versions.IMAGE_PYTHON,
+        python=settings.image_python,
         workers=settings.workers,
         data="",
     )
@@ -384,7 +384,7 @@ def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
         runtime=runtime,
         services=[ray if service is services.RAY else service for service in running],
         gpus=((),) * len(settings.workers),
-        python=versions.IMAGE_PYTHON,
+        python=settings.image_python,
         workers=settings.workers,
         data="",
         on_demand=autoscaling.on_demand(settings.workers),

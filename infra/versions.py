@@ -27,8 +27,9 @@ BUILD_ARGUMENTS = {
 # The least Go that builds both (their go.mod).
 GO_FOR_STORES = (1, 25)
 
-# Python of Debian 12, on which docker/ray builds; images of another base may have another.
+# Python of Debian 12, on which docker/ray builds, and those that other bases may have.
 IMAGE_PYTHON = "3.11"
+IMAGE_PYTHONS = (IMAGE_PYTHON, "3.12", "3.13")
 
 # Processes run in this environment, so what is installed here is what they run. "" while it is
 # being installed: Go builds a store beside that.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_docker as docker
 
-from infra import build_context, images
+from infra import build_images
 
 REPOSITORY = "trainyard"
 
@@ -43,26 +43,17 @@ class Images:
             return docker.RemoteImage(
                 name, name=self._named[program], keep_locally=True, opts=self._opts
             )
-        context = build_context.folder(program, images.CONTEXTS)
-        build_args = {
-            name: self._build_args[name]
-            for name, _ in images.ARGUMENT.findall((context / "Dockerfile").read_text())
-            if name in self._build_args
-        }
-        # Those of the Dockerfile itself are no arguments, unless a digest is added to them.
-        bases = images.bases(program, self._build_args)
-        build_args |= {name: base for name, base in bases.items() if "@" in base}
         # The tag follows from what the image is made of, so that it is built anew when that
-        # changes and only then, and stacks with other build arguments do not share a tag.
-        tag = build_context.digest(context, build_args)[: build_context.NAME_LENGTH]
+        # changes and only then.
+        build = build_images.build(program, self._build_args)
         return docker.RemoteImage(
             name,
-            name=f"{REPOSITORY}/{program}:{tag}",
+            name=f"{REPOSITORY}/{program}:{build.tag}",
             build=docker.RemoteImageBuildArgs(
                 # From the folder of the program, as engines take it: the state of one machine is
                 # then good on another.
-                context=os.path.relpath(context),
-                build_args=build_args,
+                context=os.path.relpath(build.context),
+                build_args=build.arguments,
                 force_remove=True,  # also the containers of a build that fails
             ),
             keep_locally=True,

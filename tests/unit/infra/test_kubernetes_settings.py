@@ -35,6 +35,11 @@ def test_what_is_left_out_has_defaults(settings, host):
     assert not found.shared
 
 
+def test_without_a_notebook_none_is_wanted_of_its_images(settings, host):
+    images = {name: IMAGES[name] for name in ("ray", "versitygw")}
+    assert _parse(settings, host, images=images, notebook=False, imagePython="3.12")
+
+
 def test_workers_are_not_sized_by_this_machine(settings):
     sizes = {
         cpus: _parse(settings, LocalHost(cpus=cpus, memory_mib=1024 * cpus)).workers
@@ -68,6 +73,9 @@ def test_groups_may_grow_and_have_several_gpus(settings, host):
         ({"kubernetes": WHERE | {"shared": {"claim": "A B"}}}, "kubernetes.shared.claim"),
         ({"kubernetes": WHERE | {"shared": {"hostPath": "../x"}}}, "kubernetes.shared.hostPath"),
         ({"images": {"ray": "registry.example/ray:1"}}, "images.versitygw"),
+        ({"images": {"ray": "registry.example/ray:1"}}, "build_images REGISTRY jupyter --push"),
+        ({"images": {"ray": "registry.example/ray:1"}}, "or set notebook to false"),
+        ({"imagePython": "3.10"}, "imagePython"),
         ({"dataset": {"generate": True}}, "kubernetes.shared is not set"),
         ({"dataset": {"archive": "/data/food.zip"}}, "use dataset.url"),
         ({"containerLimits": {"grafana": {"processes": 100}}}, "podPidsLimit"),
