@@ -153,7 +153,7 @@ def submit(
     stack_outputs = reach(context, stack_outputs)
     server, job_id = submission.submit(request, stack_outputs, force=force)
     say(f"Job '{job_id}' submitted successfully", rule=True)
-    say(f"run {run_name}; follow: train logs -f {job_id}; stop: train stop {job_id}")
+    say(f"run {run_name}; follow: `train logs -f {job_id}`; stop: `train stop {job_id}`")
     if not no_wait:
         follow_job(server, job_id, stack_outputs)
         from client import results
@@ -206,7 +206,7 @@ def dashboard(
     # The dashboard takes it in a dialog, and no address may hold it: browsers keep those.
     say(f"token    {stack_outputs.ray_token}")
     if stack_outputs.away:
-        say(f"the address is on {stack_outputs.away}: train tunnel -s {stack_outputs.stack}")
+        say(f"the address is on {stack_outputs.away}: `train tunnel`")
     elif not print_only and not webbrowser.open(stack_outputs.dashboard_url):
         warn("no browser is found here: open the address yourself")
 
@@ -225,7 +225,7 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
             idle = f"not known: {error}"
     for title, rows in (
         ("", info_rows.addresses(stack_outputs, idle)),
-        ("next, with .venv/bin on PATH:", info_rows.next_steps(stack_outputs)),
+        ("next:", info_rows.next_steps(stack_outputs)),
     ):
         say(title)
         width = max(len(name) for name, _ in rows)

@@ -64,8 +64,8 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
         job = jobs.follow(server, job_id, writer.write, notice, patience)
     except KeyboardInterrupt:
         writer.close()
-        say(f"\nlet go of job {job_id}, which goes on")
-        say(f"follow it again: train logs -f {job_id}; stop it: train stop {job_id}")
+        say(f"\ndetached; job {job_id} keeps running")
+        say(f"follow it again: `train logs -f {job_id}`; stop it: `train stop {job_id}`")
         raise typer.Exit(INTERRUPTED) from None
     writer.close()
     if job.status == "SUCCEEDED":

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from access import typed
 from training import progress
 
 BAR_CELLS = 24
@@ -27,6 +28,15 @@ UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*
 LONGEST_ESCAPE = 4096  # characters; what has no end by then is no escape sequence
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 PLAIN = "\x1b[0m"
+
+
+_about = typed.DEFAULT_STACK
+
+
+def about(stack: str) -> None:
+    """Says which stack this command is about: commands in its sentences name it."""
+    global _about  # noqa: PLW0603 - a process runs one command
+    _about = stack
 
 
 def clean(text: object) -> str:
@@ -102,14 +112,14 @@ def bar(done: int, total: int, text: str) -> str:
 
 def say(text: str, *, rule: bool = False) -> None:
     """Prints a sentence; with a rule above and below it when it is an announcement."""
-    text = _lines(text)
+    text = typed.commands(_lines(text), _about)
     lines = [line := "-" * len(text), text, line] if rule else [text]
     print("\n".join(lines), flush=True)  # noqa: T201
 
 
 def warn(text: str) -> None:
     """Prints a sentence beside the command's output, which may be a log or JSON."""
-    print(_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+    print(typed.commands(_lines(text), _about), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def print_json(value: Any) -> None:

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from datetime import UTC, datetime, timedelta
 
+from access import typed
 from access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
 from client.outputs import InCluster, Service, StackOutputs
 
@@ -34,7 +35,7 @@ def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
         ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
         ("nodes", nodes),
         ("runs on", f"{away}: the addresses below are there" if (away := outputs.away) else ""),
-        ("to have them here", f"train tunnel -s {outputs.stack}" if away else ""),
+        ("to have them here", typed.command(f"train tunnel -s {outputs.stack}") if away else ""),
         ("head's pod", _head_pod(outputs.cluster) if outputs.cluster else ""),
         ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
         ("ends when idle", idle),
@@ -53,7 +54,7 @@ def _service(service: Service, stack: str) -> list[tuple[str, str]]:
     """Where a service is, and how to get the password or token for it."""
     if not service.url:
         return [(service.title, MISSING.get(service.title, ""))]
-    show = f"python -m engine output {{}} --show-secrets -s {stack}"
+    show = typed.command(f"python -m engine output {{}} --show-secrets -s {stack}")
     url, _, query = service.url.partition("?")
     rows = [(service.title, url + NOTES.get(service.output, ""))]
     if query:  # which holds a token
@@ -62,7 +63,7 @@ def _service(service: Service, stack: str) -> list[tuple[str, str]]:
         what = "its password" if service.user else "its token"
         command = show.format(service.login)
         if service.output == DASHBOARD_URL:
-            command = f"train dashboard --print -s {stack}"
+            command = typed.command(f"train dashboard --print -s {stack}")
         rows.append((what, command))
     return rows
 
@@ -73,7 +74,7 @@ def ends_soon(outputs: StackOutputs) -> str:
         return ""
     return (
         f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: what is on its "
-        f"machines then is lost; train pull RUN -s {outputs.stack} brings a run home"
+        f"machines then is lost; `train pull RUN -s {outputs.stack}` brings a run home"
     )
 
 
@@ -103,15 +104,18 @@ def _head_pod(stack: InCluster) -> str:
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
     """Commands for what a user is likely to want now, each with what it does."""
     stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
-    make = "" if outputs.stack == "dev" else f" STACK={outputs.stack}"
+    train = typed.program("train")
     return [
-        (f"train dashboard{stack}", "open Ray's dashboard, and print its token"),
-        (f"train runs{stack}", "what was trained, with its accuracies"),
-        (f"train show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
-        (f"train pull RUN{stack}", "bring its records and newest checkpoint here"),
-        (f"train submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
-        (f"train list{stack}", "jobs; then train logs, status and stop"),
-        (f"make down{make}", f"end everything; {RESULTS[outputs.ssh is not None]}"),
+        (f"{train} dashboard{stack}", "open Ray's dashboard, and print its token"),
+        (f"{train} runs{stack}", "what was trained, with its accuracies"),
+        (f"{train} show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
+        (f"{train} pull RUN{stack}", "bring its records and newest checkpoint here"),
+        (f"{train} submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
+        (f"{train} list{stack}", "jobs; then train logs, status and stop"),
+        (
+            typed.command("make down", outputs.stack),
+            f"end everything; {RESULTS[outputs.ssh is not None]}",
+        ),
     ]
 
 

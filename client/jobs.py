@@ -227,7 +227,7 @@ async def _follow(
                     raise ClientError(
                         f"lost the job server for {lost_after_s:g} s "
                         f"({str(error) or 'no answer'}); the job goes on "
-                        f"as long as its cluster: train logs -f {job_id}"
+                        f"as long as its cluster: `train logs -f {job_id}`"
                     ) from None
             else:
                 if not noticed and not log.length and answered - started > WAITING_NOTICE_S:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from access import typed
 from access.kubectl import Cluster
 from access.outputs import (
     ACCESS_KEY,
@@ -41,6 +42,7 @@ from access.outputs import (
     STORAGE_URL,
 )
 from access.ssh import Connection
+from client.console import about
 from client.errors import ClientError
 
 TEXTS = (
@@ -52,6 +54,7 @@ DEFAULT_STACK = "dev"
 FILE_VARIABLE = "TRAINYARD_OUTPUTS"
 STACK_VARIABLE = "TRAINYARD_STACK"
 READ_TIMEOUT_S = 60
+NO_STACK = "no stack named"  # what the engine says of a stack without a state
 
 T = TypeVar("T")
 
@@ -193,10 +196,13 @@ def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
     """
     asked = stack or os.environ.get(STACK_VARIABLE)
     path = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
+    about(asked or DEFAULT_STACK)
     if path is None:
         name = asked or DEFAULT_STACK
         return parse(_ask_engines(name), name, f"stack {name!r}")
-    return parse(_read_private(path), asked, f"outputs file {path}")
+    found = parse(_read_private(path), asked, f"outputs file {path}")
+    about(found.stack)
+    return found
 
 
 def parse(text: str, stack: str | None, source: str) -> StackOutputs:
@@ -217,6 +223,8 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
     if not isinstance(values, dict):
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
     missing = [name for name in (*TEXTS, NODES, SSH, KUBERNETES, SERVICES) if name not in values]
+    if not values:
+        raise ClientError(f"stack {stack or DEFAULT_STACK!r} is down: run `make up`")
     if missing:
         whose = stack or values.get(STACK) or "of no name"
         raise ClientError(
@@ -342,7 +350,8 @@ def _node(value: dict[str, Any]) -> Node:
 
 def _how(stack: str | None) -> str:
     name = stack or DEFAULT_STACK
-    return f"(umask 077; python -m engine output --json --show-secrets -s {name} > FILE)"
+    show = typed.command(f"python -m engine output --json --show-secrets -s {name}")
+    return f"(umask 077; {show} > FILE)"
 
 
 def _read_private(path: Path) -> str:
@@ -390,10 +399,13 @@ def _ask_engines(stack: str) -> str:
         said = [line for line in result.stderr.strip().splitlines() if line.strip()]
         program = "pulumi" if command[0] == "pulumi" else "engine"
         reasons.append(f"{program}: {said[-1].strip() if said else 'no reason given'}")
+    if NO_STACK in reasons[0]:
+        found = reasons[0].removeprefix("engine: error: ").partition(";")[0]
+        raise ClientError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
-        f"if it does not exist yet, make it: make up STACK={stack}; "
-        "the stacks there are: python -m engine stack ls"
+        f"if it does not exist yet, run `make up STACK={stack}`; "
+        "`python -m engine stack ls` lists the stacks"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import urllib3
 
+from access import typed
 from client import preflight, submission
 from client.dashboard import Dashboard, DashboardError
 from client.errors import ClientError
@@ -137,7 +138,7 @@ def wait_for_answer(service: str, outputs: StackOutputs) -> dict[str, Any]:
 
 def how_to_ask(service: str, outputs: StackOutputs) -> str:
     """A command line that sends two images; the token goes into no argument of a program."""
-    token = f"python -m engine output serveToken --show-secrets -s {outputs.stack}"
+    token = typed.command(f"python -m engine output serveToken --show-secrets -s {outputs.stack}")
     return (
         f"""curl -H @<(printf 'Authorization: Bearer %s' "$({token})") """
         f"-F images=@a.jpg -F images=@b.jpg {address(service, outputs)}/predict"

@@ -96,7 +96,7 @@ def _never(asked: list[Bundle], job: Job, nodes: Sequence[Node]) -> str | None:
         return None
     return (
         f"it {why}; to run it {feasibility.remedy(asked, nodes)} and run `make up`, "
-        f"or stop it (train stop {job.submission_id}) and ask for less"
+        f"or stop it (`train stop {job.submission_id}`) and ask for less"
     )
 
 

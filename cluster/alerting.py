@@ -209,7 +209,7 @@ DESCRIPTOR = Descriptor(
         WEBHOOK: Text(
             pattern=r"(https?://\S+)?",
             bound="must be an http or https URL",
-            action=f"set it with `pulumi config set --secret {WEBHOOK} URL`, or remove it",
+            action=f"set it with `python -m engine config set --secret {WEBHOOK}`, or remove it",
         )
     },
     wanted=lambda settings: bool(settings.of_services[WEBHOOK]),

@@ -14,6 +14,8 @@ from types import FunctionType, SimpleNamespace
 import pulumi
 from pulumi import dynamic
 
+from access import typed
+
 
 class Provider(dynamic.ResourceProvider):
     """The base of this project's providers; a method `cancel` of theirs is called on Ctrl-C."""
@@ -45,7 +47,7 @@ def message() -> str:
     unforeseen = package in sys.stdlib_module_names and not isinstance(error, OSError)
     if unforeseen and not isinstance(error, pulumi.RunError):
         return traceback.format_exc()
-    return str(error) or repr(error)
+    return typed.commands(str(error)) or repr(error)
 
 
 def _cancel_all(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001

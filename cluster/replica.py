@@ -125,7 +125,7 @@ def _key(setting: str) -> Text:
     return Text(
         pattern=r"\S*",
         bound="must have no blanks",
-        action=f"set it with `pulumi config set --secret {setting} KEY`, or remove it",
+        action=f"set it with `python -m engine config set --secret {setting}`, or remove it",
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from access import typed
 from access.state_bucket import BucketError
 from engine import config, files, history, rotate
 from engine.crypto import Crypter
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except EngineError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
     except BucketError as error:
         print(  # noqa: T201
             f"error: {error.filename}: {error.strerror}; nothing was changed. Look at the address "
@@ -335,7 +336,7 @@ def _unknown_stack(project: Project, stack: str, backend: Backend) -> EngineErro
     known = ", ".join(backend.stacks(project.name)) or "none"
     return EngineError(
         f"no stack named {stack!r} in {backend.url} (there: {known}); to make it, write "
-        f"Pulumi.{stack}.yaml and run up -s {stack}"
+        f"Pulumi.{stack}.yaml and run `python -m engine up -s {stack}`"
     )
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
+from access import typed
 from engine.differences import differences, excerpts
 from engine.values import Properties, mask
 
@@ -42,14 +43,18 @@ class Display:
         dry_run: steps are only planned.
         diff: show which properties change.
         debug: show debug messages and tracebacks of failures.
+        stack: the stack's name, for commands in messages.
     """
 
-    def __init__(self, *, dry_run: bool, diff: bool, debug: bool) -> None:
+    def __init__(
+        self, *, dry_run: bool, diff: bool, debug: bool, stack: str = typed.DEFAULT_STACK
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._console = Console(highlight=False)
         self._dry_run = dry_run
         self._diff = diff
         self._debug = debug
+        self._stack = stack
         self._lock = threading.Lock()
         self._secrets: list[str] = []  # the longest first: one may hold another
         self._started = time.monotonic()
@@ -115,7 +120,8 @@ class Display:
         if level == "debug" and not self._debug:
             return
         name = f"{urn.rpartition('::')[2]}: " if urn else ""
-        self._print(Text(f"{level}: {name}{self.clean(text)}", style=LEVELS.get(level, "dim")))
+        text = typed.commands(self.clean(text), self._stack)
+        self._print(Text(f"{level}: {name}{text}", style=LEVELS.get(level, "dim")))
 
     def trace(self, error: BaseException) -> None:
         """Show where an unexpected error comes from, with --debug only."""

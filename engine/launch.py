@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from access import state_folder
+from access import state_folder, typed
 from engine import policy
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
@@ -43,7 +43,7 @@ def main() -> None:
         if cli and options.policy_pack:
             _check_pack(Path(options.policy_pack), options.policy_pack_config)
     except EngineError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {typed.commands(str(error), options.stack)}")
     arguments = [options.command, "--stack", options.stack]
     if options.command != "preview":
         arguments.append("--yes")

@@ -152,7 +152,7 @@ def refused(verdict: Verdict, who: str, stack: str) -> LockedError:
         return LockedError(f"the stack is locked by {who}; wait for that process to end")
     return LockedError(
         f"the stack is locked by {who}; wait for it to end, or when you are sure that it is dead: "
-        f"python -m engine cancel -s {stack}"
+        f"`python -m engine cancel -s {stack}`"
     )
 
 

@@ -53,7 +53,9 @@ class Operation:
         self._backend = backend
         self._options = options
         self._dry_run = dry_run
-        self._display = Display(dry_run=dry_run, diff=options.diff, debug=options.debug)
+        self._display = Display(
+            dry_run=dry_run, diff=options.diff, debug=options.debug, stack=stack
+        )
         self._context: Context | None = None
         self._stopped = False
 

@@ -87,8 +87,8 @@ def make() -> Path:
                 print(f"made the passphrase of your stacks' secrets: {path}", flush=True)  # noqa: T201
     except OSError as error:
         raise EngineError(
-            f"the passphrase file {path} cannot be made ({error.strerror}); make room for it, or "
-            f"set {PHRASE} or {FILE}"
+            f"the passphrase file {path} cannot be made ({error.strerror}); make its "
+            f"folder writable, with room for it, or set {PHRASE} or {FILE}"
         ) from None
     return path
 

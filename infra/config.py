@@ -15,6 +15,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
+from access import typed
 from cluster import grafana, idle_end, object_store, replica, services
 from cluster.descriptor import Descriptor, Text
 from cluster.ray_node import NodeResources
@@ -174,26 +175,27 @@ def read(host: LocalHost) -> Settings:
         pulumi.RunError: the settings have faults; the message lists all of them.
     """
     config = pulumi.Config()
-    prefix = f"{config.name}:"
+    prefix, stack = f"{config.name}:", pulumi.get_stack()
     given = {**get_config_env(), **CONFIG.get()}
     raw = {key.removeprefix(prefix): str(v) for key, v in given.items() if key.startswith(prefix)}
     for cloud in sources.CLOUDS:
         # Read by the providers that call the API, and by nothing else.
         key = cloud.api_key
         if raw.get(key) and not is_config_secret(prefix + key):
-            raise pulumi.RunError(
-                f"{key} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
+            text = (
+                f"{key} is in Pulumi.{stack}.yaml in the clear: whoever has the file "
                 f"has the account. Make a new key at {cloud.title}, and store it with "
-                f"`pulumi config set --secret {key}`"
+                f"`python -m engine config set --secret {key}`"
             )
+            raise pulumi.RunError(typed.commands(text, stack))
     for key, kind in _of_services(Text).items():
-        # No error: without the CLI nothing encrypts it.
         if kind.secret and raw.get(key) and not is_config_secret(prefix + key):
-            pulumi.log.warn(
-                f"{key} is in Pulumi.{pulumi.get_stack()}.yaml in the clear: whoever has the file "
-                f"can use it. Store it with `pulumi config set --secret {key}`"
+            text = (
+                f"{key} is in Pulumi.{stack}.yaml in the clear: whoever has the file "
+                f"can use it. Store it with `python -m engine config set --secret {key}`"
             )
-    return parse(raw, host, pulumi.get_stack())
+            pulumi.log.warn(typed.commands(text, stack))
+    return parse(raw, host, stack)
 
 
 def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
@@ -302,10 +304,11 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     if reader.faults:
         count_text = f"{len(reader.faults)} fault{'s' if len(reader.faults) > 1 else ''}"
         lines = "\n".join(f"  - {fault}" for fault in reader.faults)
-        raise pulumi.RunError(
+        text = (
             f"The settings of stack {stack} have {count_text} (Pulumi.{stack}.yaml; "
             f"docs/configuration.md explains each key):\n{lines}"
         )
+        raise pulumi.RunError(typed.commands(text, stack))
     devices = 0 if values["accelerator"] == "none" else 1
     if on_kubernetes:
         workers = kubernetes_settings.workers(groups, devices)

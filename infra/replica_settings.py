@@ -24,7 +24,7 @@ def check(reader: Reader, data: Path, state: Path) -> None:
     if place.startswith(replica.BUCKET):
         if missing := [each for each in OF_BUCKET if each not in given]:
             bound = f"lacks {' and '.join(missing)}"
-            action = "set what is missing, keys with `pulumi config set --secret`"
+            action = "set what is missing, keys with `python -m engine config set --secret`"
             reader.fault(key, place, bound, action)
         return
     for each in given:

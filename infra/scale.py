@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from access import outputs
+from access import outputs, typed
 from access.ssh import Connection, SshError
 from cluster.ssh import CommandError, run
 from infra.wishes import AS_IT_IS, VARIABLE
@@ -358,7 +358,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return int(not scaler.meet())
             scaler.run()
     except ScaleError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 

@@ -43,7 +43,7 @@ def main() -> None:
         return
     warn(
         f"warning: these runs were not pulled, and end with the machines of stack {stack!r}: "
-        f"{', '.join(names)}; bring one home with: train pull RUN -s {stack}"
+        f"{', '.join(names)}; bring one home with `train pull RUN -s {stack}`"
     )
     if sys.stderr.isatty():
         warn(f"the stack ends in {PAUSE_S} s; Ctrl-C keeps it")

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pulumi
 
+from access import typed
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         report = examine(folder, options.stack, look(folder, options.stack))
     except LookError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
         return 1
     print(report.json() if options.json else report.text())  # noqa: T201
     return report.code

@@ -101,14 +101,16 @@ def look(folder: Path, stack: str) -> Looked:
         backend = Backend.of(project)
         if not backend.exists(project.name, check_stack_name(stack)):
             known = ", ".join(backend.stacks(project.name)) or "none"
-            raise LookError(f"no stack named {stack!r} in {backend.url} (there: {known})")
+            raise LookError(
+                f"no stack named {stack!r} in {backend.url} (there: {known}); run `make up`"
+            )
         if who := backend.in_use_by(project.name, stack):
             raise LookError(f"the stack is locked by {who}: look again when that has ended")
         state = backend.load(project.name, stack, passphrase())
         settings = read_settings(project, stack, state.salt)
     except (EngineError, BucketError) as error:
         raise LookError(str(error)) from None
-    display = Display(dry_run=True, diff=False, debug=False)
+    display = Display(dry_run=True, diff=False, debug=False, stack=stack)
     display.hide(settings.config[key] for key in settings.secret_keys)
     display.hide(secret_strings(state))
     context = Context(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from access import typed
 from infra import backend, reap, states
 from infra.drift import resources
 from infra.drift.findings import INSTANCES, Finding
@@ -41,7 +42,7 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
             name=f"{each.name} ({each.id})",
             expected="in the state of a stack",
             found=f"{each.type} in {each.region}, {each.price:.2f} $/h, in no state",
-            action=f"python -m infra.reap --end {each.id}",
+            action=typed.command(f"python -m infra.reap --end {each.id}"),
         )
         for each in judged
         if each.kind == INSTANCE and each.verdict == reap.ORPHAN

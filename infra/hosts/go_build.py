@@ -121,9 +121,17 @@ def _make_cache(folder: Path) -> None:
     """Make the folder of programs, which nobody else may write to.
 
     Raises:
-        BuildError: it is somebody else's.
+        BuildError: it cannot be made, or is somebody else's.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        pass  # a link to nowhere, or no folder
+    except OSError as error:
+        raise BuildError(
+            f"the folder of programs {folder} cannot be made ({error.strerror}): make "
+            f"{folder.parent} writable, or set XDG_CACHE_HOME to a folder of yours"
+        ) from None
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise BuildError(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pulumi
 
+from access import typed
 from infra.manifests import files, program
 
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             text = files.stream(options.stack, found)
     except pulumi.RunError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
         return 1
     print(text, end="")  # noqa: T201
     return 0

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from access import typed
 from infra.review import page
 from infra.review.planned import ReviewError, read
 
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.policy_pack_config,
         )
     except ReviewError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
         return 1
     print(page.to_json(planned) if options.json else page.to_markdown(planned), end="")  # noqa: T201
     return int(page.refused(planned))

@@ -31,6 +31,7 @@ STARTS_LIMIT = 3  # a program that ended this often before it was up will not co
 QUIET_SECONDS = 3600  # that a pull, or a program that runs once, may say nothing
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
+CONFIG_SET = "python -m engine config set"
 
 
 T = TypeVar("T")
@@ -199,7 +200,8 @@ def _taken_names(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
         ]
     return [
         f"a {kind} {name} is there already ({_owner(labels)}). Remove it (docker {command} "
-        f"{name}), or set another prefix: pulumi config set containerPrefix {news['stack']}-"
+        f"{name}), or set another prefix: "
+        f"`{CONFIG_SET} containerPrefix {news['stack']}- -s {news['stack']}`"
         for kind, name, labels, command in taken
     ]
 
@@ -226,7 +228,7 @@ def _taken_ports(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> lis
                 faults.append(
                     f"port {number} ({setting}) is published by container {name} "
                     f"({_owner(container['Labels'])}). Stop it (docker stop {name}), or set "
-                    f"another port: pulumi config set {setting} <port>"
+                    f"another port: `{CONFIG_SET} {setting} PORT -s {news['stack']}`"
                 )
     rest = {s: [n for n in numbers if n not in publishers] for s, numbers in wanted.items()}
     try:
@@ -247,7 +249,8 @@ def _foreign_address(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
     if address in ("", olds.get("address"), *own):
         return []
     fault = f"publishAddress = {address!r} is no address of this machine"
-    return [f"{fault}, which has {', '.join(own)}: pulumi config set publishAddress <address>"]
+    action = f"`{CONFIG_SET} publishAddress ADDRESS -s {news['stack']}`"
+    return [f"{fault}, which has {', '.join(own)}: {action}"]
 
 
 def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
@@ -255,8 +258,8 @@ def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> 
     new = news["images"].items() - olds.get("images", {}).items()
     return [
         f"{setting} = {reference!r}: this image is not on this machine and cannot be pulled "
-        f"({reason}). Load it (docker load), or name another one, such as a mirror's: pulumi "
-        f"config set --path {setting} <image>"
+        f"({reason}). Load it (docker load), or name another one, such as a mirror's: "
+        f"`{CONFIG_SET} --path {setting} IMAGE -s {news['stack']}`"
         for setting, reference in sorted(new)
         if (reason := docker_engine.fetch(client, reference)) is not None
     ]

@@ -38,7 +38,7 @@ def refuse_held(ports: Mapping[str, list[int]]) -> None:
                 taken.add(free := _free(number, taken))
                 faults.append(
                     f"port {number} ({setting}) is held by {_holder(holders[number])}. "
-                    f"Stop it, or set another port: pulumi config set {setting} {free}"
+                    f"Stop it, or set another port: `python -m engine config set {setting} {free}`"
                 )
     if faults:
         raise PortsInUseError("\n".join(faults))

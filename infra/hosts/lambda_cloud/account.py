@@ -45,7 +45,7 @@ def _key(config_key: str | None) -> str:
             return key
     raise InvalidApiKeyError(
         f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "
-        f"setting with `pulumi config set --secret {API_KEY}`"
+        f"setting with `python -m engine config set --secret {API_KEY}`"
     )
 
 

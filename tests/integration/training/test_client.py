@@ -184,7 +184,7 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
         process.kill()
     job_id = submitted(out)
     assert process.returncode == 130, rest  # B18 F28
-    assert f"train logs -f {job_id}; stop it: train stop {job_id}" in rest
+    assert re.search(rf"train logs -f {job_id}\b.*; stop it: .*train stop {job_id}\b", rest)
     assert cluster.jobs()[job_id]["status"] == "RUNNING"
 
     again = cluster.popen("logs", "-f", "counting")  # by the run's name
@@ -305,9 +305,10 @@ def test_a_cluster_that_is_not_to_be_used_stops_the_job(
 def test_an_unknown_job(command: str, cluster: Any) -> None:
     result = cluster.train(command, "no-such-job")
     assert result.returncode == 1
-    assert result.stderr == (
-        "error: no job and no run of this cluster is called 'no-such-job': "
-        "`train list` shows the jobs\n"
+    assert re.fullmatch(
+        r"error: no job and no run of this cluster is called 'no-such-job': "
+        r"`\S*train list[^`]*` shows the jobs\n",
+        result.stderr,
     )
 
 

@@ -119,7 +119,7 @@ def test_let_go_and_go_on(cluster: Any, tmp_path: Path) -> None:  # B18 B19
     first.send_signal(signal.SIGINT)
     out, _ = first.communicate()
     assert first.returncode == 130, out
-    let_go = re.findall(r"follow: train logs -f (\w+); stop: train stop \1", out)
+    let_go = re.findall(r"follow: `\S*train logs -f (\w+)[^`]*`; stop: `\S*train stop \1\b", out)
     assert len(let_go) == 3, out
     gate.touch()
     second = sweep(tmp_path, *command)

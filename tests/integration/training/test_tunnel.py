@@ -610,7 +610,7 @@ def test_a_command_takes_its_tunnel_along(away: Any, host: Sshd, counting: str) 
         assert process.wait(DEADLINE_S) == 130
     finally:
         process.kill()
-    job_id = re.findall(r"stop it: train stop (\S+)", rest)[0]
+    job_id = re.findall(r"stop it: `\S*train stop ([^\s`]+)", rest)[0]
     wait_for("the connection's end", lambda: not host.connections(), DEADLINE_S)
     assert f"job {job_id}: STOPPED" in away.train("stop", job_id).stdout
 

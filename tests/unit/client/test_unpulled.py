@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from access import typed
 from client import store
 from client.outputs import StackOutputs
 from client.pull import unpulled
@@ -78,9 +79,10 @@ def test_runs_are_named_where_the_machines_end(
 ) -> None:
     assert warned(values, monkeypatch, outputs_file, capsys) == ""
     said = warned(values | ENDS, monkeypatch, outputs_file, capsys)
+    command = typed.command("train pull RUN -s dev")
     assert said == (
         "warning: these runs were not pulled, and end with the machines of stack 'dev': "
-        "first, second; bring one home with: train pull RUN -s dev\n"
+        f"first, second; bring one home with `{command}`\n"
     )
 
 

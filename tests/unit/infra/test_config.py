@@ -443,7 +443,7 @@ def test_a_webhook_in_the_clear_is_told_and_not_shown(  # F35
 
     parsed = contextvars.copy_context().run(read, [])
     (warning,) = said
-    assert "pulumi config set --secret alertWebhookUrl" in warning
+    assert "python -m engine config set --secret alertWebhookUrl" in warning
     assert "canary" not in warning
     assert contextvars.copy_context().run(read, ["project:alertWebhookUrl"]) == parsed
     assert len(said) == 1

@@ -114,7 +114,7 @@ def test_all_images_that_cannot_be_had_are_told_with_their_settings(  # F31
     assert len(_errors(text)) == 1
     for setting, image in (("images.prometheus", unknown), ("buildArgs.BASE_IMAGE", gone)):
         assert f"{setting} = '{image}': this image is not on this machine and cannot be" in text
-        assert f"pulumi config set --path {setting} <image>" in text
+        assert f"config set --path {setting} IMAGE" in text
         assert ("HEAD", f"/v2/a/b/manifests/{image.rpartition(':')[2]}") in images_of_others.asked
     assert lab.nothing_is_there()
 
@@ -210,7 +210,7 @@ def test_names_and_ports_that_other_containers_have(make_small_lab: Callable[...
     assert f"docker rm -f {other.name}" in text
     assert f"a network {lab.identity} is there already (made by stack gone of " in text
     assert f"docker network rm {lab.identity}" in text
-    assert text.count("pulumi config set containerPrefix test-") == 2
+    assert text.count("config set containerPrefix test-") == 2
     assert f"port {port} (prometheusPort) is published by container {other.name} " in text
     assert set(lab.containers()) == {"versitygw"}
     assert lab.volumes() == []

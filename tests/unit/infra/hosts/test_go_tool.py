@@ -143,6 +143,13 @@ def test_a_cache_of_somebody_elses_is_not_used(props: dict[str, Any], tmp_path: 
     assert list(theirs.iterdir()) == []
 
 
+@pytest.mark.usefixtures("go")
+def test_a_cache_that_cannot_be_made_is_one_message(props: dict[str, Any]) -> None:  # F58
+    Path(props["path"]).parents[1].write_text("a file")
+    with pytest.raises(BuildError, match=r"cannot be made \(Not a directory\): make .* writable"):
+        GoToolProvider().create(props)
+
+
 def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(
     bare: Path, put_program: Put, props: dict[str, Any]
 ) -> None:

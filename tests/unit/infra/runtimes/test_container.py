@@ -198,7 +198,7 @@ def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, A
     assert len(lines) == 5
     assert lines[0].startswith("a container lab-web is there already (not made by Trainyard). ")
     assert "docker rm -f lab-web" in lines[0]
-    assert "pulumi config set containerPrefix dev-" in lines[0]
+    assert "config set containerPrefix dev-" in lines[0]
     assert lines[1].startswith("a network lab-trainyard-dev is there already (made by stack dev of")
     assert "docker network rm lab-trainyard-dev" in lines[1]
     assert lines[2].startswith(
@@ -232,7 +232,7 @@ def test_images_that_cannot_be_had_are_told_with_their_settings(  # F31
     assert len(lines) == 2
     assert lines[0].startswith("images.b = 'r.example:5000/b': this image is not on this machine ")
     assert "cannot be pulled (manifest unknown)" in lines[0]
-    assert "pulumi config set --path images.b <image>" in lines[0]
+    assert "config set --path images.b IMAGE" in lines[0]
 
 
 def test_an_image_that_is_not_here_is_pulled(

@@ -29,7 +29,7 @@ def test_all_held_ports_are_told_at_once(held: socket.socket) -> None:
     ):
         assert f"port {port} ({setting})" in line
         assert f"pid {os.getpid()}" in line
-        proposed = re.search(rf"pulumi config set {setting} (\d+)", line)
+        proposed = re.search(rf"config set {setting} (\d+)", line)
         assert proposed
         assert int(proposed[1]) not in (first, second)
 

@@ -1,0 +1,77 @@
+"""Sums up what uv tells of its downloads, where there is no terminal for its bars.
+
+    uv pip install … 2>&1 | python -m infra.downloads
+
+It runs before anything is installed. Other lines of uv's are passed on, but for its list of all
+packages at the end.
+"""
+
+import os
+import re
+import select
+import sys
+import time
+
+PERIOD_SECONDS = 10.0
+DOWNLOAD = re.compile(r"\s*(Downloading|Downloaded) (\S+)(?: \((\d[\d.]*)\s*([KMG])iB\))?")
+MEBIBYTES = {"K": 1 / 1024, "M": 1, "G": 1024}
+
+
+class Downloads:
+    """The downloads so far."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, float] = {}  # MiB, by package
+        self._done: set[str] = set()
+
+    def take(self, line: str) -> bool:
+        """Note a line of uv's; whether it is one of a download or of the list at the end."""
+        found = DOWNLOAD.match(line)
+        if found is None:
+            return line.startswith(" + ")
+        if found[1] == "Downloaded":
+            self._done.add(found[2])
+        else:
+            size = float(found[3]) * MEBIBYTES[found[4]] if found[3] else 0.0
+            self._sizes[found[2]] = size
+        return True
+
+    def __str__(self) -> str:
+        """How far it is, in packages and MiB; small packages, which uv does not name, left out."""
+        if not self._sizes:
+            return ""
+        done = sum(self._sizes.get(name, 0) for name in self._done)
+        total = sum(self._sizes.values())
+        packages = f"{len(self._done)} of {len(self._sizes)} packages"
+        return f"downloaded {packages}, {done:.0f} of {total:.0f} MiB"
+
+
+def main() -> None:
+    """Read standard input to its end."""
+    downloads, rest, shown = Downloads(), "", ""
+    due = time.monotonic() + PERIOD_SECONDS
+    while True:
+        ready, _, _ = select.select([0], [], [], max(0.0, due - time.monotonic()))
+        data = os.read(0, 65536) if ready else b""
+        *lines, rest = (rest + data.decode(errors="replace")).split("\n")
+        for line in lines:
+            if not downloads.take(line):
+                _print(line)
+        ended = bool(ready) and not data
+        if ended or time.monotonic() >= due:
+            # As long as a large one goes on nothing changes: the line shows that it is not over.
+            if (text := str(downloads)) and not (ended and text == shown):
+                _print(text)
+                shown = text
+            due = time.monotonic() + PERIOD_SECONDS
+        if ended:
+            return
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
