@@ -45,6 +45,7 @@ COSTS := .pytest_cache/costs
 OUTCOMES := .pytest_cache/outcomes
 pytest = $(BIN)/pytest --costs $(COSTS)/$@.tsv --outcome $(OUTCOMES)/$@.json
 PARTS_OF_test := test-unit-whole test-promises
+PARTS_OF_test-skipped := test-skipped
 PARTS_OF_test-rest := $(addprefix test-rest-,docker one two three alone)
 
 define HELP
@@ -65,6 +66,7 @@ make lint       ruff, formatting, mypy --strict
 make test       unit tests, and the README's promises on one real stack: minutes
 make test-all   all tests that this machine can run, containers where a Docker Engine answers
 make test-rest  what test-all has beside test
+make test-skipped  run what was skipped on another machine, FROM=FOLDER of its outcomes
 make retry      run what failed in test-rest once more, with nothing beside it; AFTER=test: in test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
@@ -87,7 +89,7 @@ export HELP
 .DEFAULT_GOAL := help
 .PHONY: help python store setup demo course up down preview review policy refresh drift tunnel scale lint bench lock docs digests audit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
-.PHONY: test test-all test-rest retry test-unit
+.PHONY: test test-all test-rest test-skipped retry test-unit
 
 help:
 	@echo "$$HELP"
@@ -101,8 +103,7 @@ python:
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml).
 # On a terminal uv has bars; elsewhere a line every 10 s takes the place of its hundreds of lines.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
-	$(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --require-hashes -r requirements/setup.txt
+	@$(PYTHON) -m infra.new_environment
 	@echo 'installing the packages of requirements/dev.txt'; \
 	install() { $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt && touch $(INSTALLED); }; \
 	if [ -t 2 ]; then install; else install 2>&1 | $(PYTHON) -m infra.downloads; fi; test -e $(INSTALLED)
@@ -239,12 +240,15 @@ course: python
 # The output of a part that runs beside another comes whole, at its end.
 beside = mkdir -p $(LOGS); status=0; $(pytest) $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
 
+# What this machine lacks shows in what was skipped.
+skips = $(BIN)/python -m tests.skipped $(patsubst %,$(OUTCOMES)/%.json,$(1))
+
 test: setup
-	@$(together) $(PARTS_OF_test)
+	@$(together) $(PARTS_OF_test); status=$$?; $(call skips,$(PARTS_OF_test)); exit $$status
 	@echo 'Not run: jobs in depth, containers, other machines, a fake cloud, faults one by one. make test-all runs all that this machine can.'
 
 test-unit: setup
-	@$(together) test-unit-one test-unit-two
+	@$(together) test-unit-one test-unit-two; status=$$?; $(call skips,test-unit-one test-unit-two); exit $$status
 
 test-all: test test-rest
 
@@ -252,7 +256,12 @@ test-rest: setup
 	@failed=0; \
 	$(MAKE) --no-print-directory --keep-going --jobs 2 $(filter-out %-alone,$(PARTS_OF_test-rest)) || failed=1; \
 	$(MAKE) --no-print-directory test-rest-alone || failed=1; \
-	exit $$failed
+	$(call skips,$(PARTS_OF_test-rest)); exit $$failed
+
+# What is asserted of a stack depends on what runs: its tests are for both machines.
+test-skipped: setup
+	@mkdir -p $(OUTCOMES) && $(BIN)/python -m tests.skipped --list $(wildcard $(FROM)/*.json) >$(OUTCOMES)/skipped.txt
+	@status=0; $(pytest) $(INFRA)/test_stack.py @$(OUTCOMES)/skipped.txt || status=$$?; $(call skips,$@); exit $$status
 
 AFTER ?= test-rest
 retry: setup

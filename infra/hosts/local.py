@@ -20,6 +20,7 @@ GO_SECONDS = 10  # for `go version`
 ELSEWHERE = "203.0.113.1"  # nobody's address, on the internet's side of all routes
 OWNER_LIMIT = 128  # characters, as a cloud's tags have
 RUNTIME_BASE = Path("/var/tmp")  # noqa: S108 (whose a folder is, is looked at: runtimes/folders)
+RUNTIME_NAME = re.compile("trainyard-[0-9a-f]{6}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,11 @@ def runtime_folder(stack: str) -> Path:
 
         project = backend.project_folder()
     return _short_folder(f"{os.getuid()}\0{project}\0{stack}")
+
+
+def is_runtime_folder(folder: Path) -> bool:
+    """Return whether a folder is the default runtime folder of some stack."""
+    return folder.parent == RUNTIME_BASE and bool(RUNTIME_NAME.fullmatch(folder.name))
 
 
 def host_folder(stack: str) -> Path:

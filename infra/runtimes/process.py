@@ -225,6 +225,20 @@ class DaemonProvider(OnHostProvider):
     kind = "daemon"
     replaces = ("folder", "identifier", "mark", "data")
 
+    def check(self, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
+        """Refuse to take a stack that is up away from another checkout: jobs would be lost."""
+        faults = []
+        before, after = Path(olds.get("folder", "")), Path(news["folder"])
+        apart = before != after and all(map(local.is_runtime_folder, (before, after)))
+        if apart and self.act("read", str(before), olds) is not None:
+            text = (
+                f"stack {news['mark']['stack']} is up from another checkout, in {before}, and this "
+                f"one would run in {after}: end it with `make down`, here or there, or bring up a "
+                "stack of another name with other ports"
+            )
+            faults.append(dynamic.CheckFailure("folder", text))
+        return dynamic.CheckResult(news, faults)
+
 
 class ProgramProvider(OnHostProvider):
     """One program of a supervisord: another folder or name is another program."""

@@ -22,7 +22,7 @@ PYTHON = """#!/bin/sh
 {meet}
 echo "$*" >> {folder}/log
 case "$*" in
-*venv*) mkdir -p .venv/bin
+*infra.new_environment*) mkdir -p .venv/bin
   for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
 *go_build*) echo "building the store"; meet store packages; exit {store} ;;
 *infra.downloads*) cd {root} && exec {real} -m infra.downloads ;;

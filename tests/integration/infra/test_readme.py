@@ -29,15 +29,15 @@ WORKER = "ray::RayTrainWorker"  # what Ray calls a process that trains
 
 def test_drift_is_seen_by_refresh_and_mended_by_up(stack: Any) -> None:  # F20
     stack.engine("preview", "--refresh", "--expect-no-changes")
-    settings = stack.folder / "prometheus" / "files" / "prometheus.yml"
-    kept = settings.read_bytes()
-    settings.write_text("scrape_configs: []\n")
+    changed = stack.folder / "ray-worker-0" / "files" / "ray_start.py"
+    kept = changed.read_bytes()
+    changed.write_text("raise SystemExit\n")
     seen = stack.engine("preview", "--refresh", "--expect-no-changes", check=False)
     assert seen.returncode == 1
-    assert "prometheus" in seen.stdout
+    assert "ray-worker-0" in seen.stdout
     stack.engine("refresh", "--yes")
     stack.engine("up", "--yes")
-    assert settings.read_bytes() == kept
+    assert changed.read_bytes() == kept
     stack.engine("preview", "--refresh", "--expect-no-changes")
 
 

@@ -53,6 +53,30 @@ def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
     assert DaemonProvider().diff("x", old, {**old, "folder": "/tmp/tz"}).replaces == ["folder"]
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
+    runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DaemonProvider, "act", lambda *called: called[3] if runs else None)
+    mine, theirs = "/var/tmp/trainyard-00000a", "/var/tmp/trainyard-00000b"
+    news = {"folder": mine, "mark": {"stack": "dev"}}
+
+    def faults(olds: dict[str, Any], news: dict[str, Any] = news) -> list[str]:
+        found = DaemonProvider().check(olds, news)
+        assert found.inputs == news
+        return [fault.reason for fault in found.failures]
+
+    refused = faults({"folder": theirs})
+    assert len(refused) == runs
+    if runs:
+        assert f"stack dev is up from another checkout, in {theirs}" in refused[0]
+        assert "end it with `make down`, here or there" in refused[0]
+    # The first `up`; no change; and what the user has set is a wish.
+    for olds in ({}, {"folder": mine}, {"folder": "/home/ann/state"}):
+        assert faults(olds) == []
+    assert faults({"folder": theirs}, {**news, "folder": "/home/ann/state"}) == []
+
+
 def test_whether_data_is_kept_can_change() -> None:
     result = DataProvider().diff(
         "x", {"folder": "/d", "keep": True}, {"folder": "/d", "keep": False}

@@ -1,0 +1,136 @@
+"""Makes .venv with uv in it, and looks before at what the packages need: `make setup` runs it.
+
+Nothing here is of a package, for there are none yet.
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ENVIRONMENT = Path(".venv")
+UV = Path("requirements/setup.txt")
+NEEDED_BYTES = 6 * 10**9  # of all packages; measured: 5.8 GB
+GB = 10**9
+BROKEN = re.compile(r"connection broken by '(.*)': /")  # pip, of each try
+OBJECT = re.compile(r"<[^>]*>:? *")
+INDEX = re.compile(r"\(default (https?://[^)\s]+)\)")
+
+
+class SetupError(Exception):
+    """The environment cannot be made; the message says what to do."""
+
+
+def main() -> None:
+    """Looks, makes the environment, and installs uv."""
+    try:
+        look(Path.cwd())
+        make()
+    except SetupError as error:
+        sys.exit(f"error: {error}, then run the same command again")
+
+
+def look(checkout: Path) -> None:
+    """Looks at what can be known before anything is downloaded.
+
+    Raises:
+        SetupError: Python cannot make an environment, a folder cannot be written, or there is too
+            little room.
+    """
+    if importlib.util.find_spec("ensurepip") is None:
+        raise SetupError(
+            f"{sys.executable} lacks the module ensurepip, which makes {ENVIRONMENT}: install "
+            "python3-venv (sudo apt-get install python3-venv)"
+        )
+    home = Path.home()
+    cache = _named("UV_CACHE_DIR") or (_named("XDG_CACHE_HOME") or home / ".cache") / "uv"
+    for folder, holds, variable in (
+        (checkout, "packages", "a checkout of yours"),
+        (cache, "downloaded packages", "HOME or XDG_CACHE_HOME"),
+        (_named("XDG_DATA_HOME") or home / ".local/share", "results", "HOME or XDG_DATA_HOME"),
+        (_named("PULUMI_HOME") or home / ".pulumi", "a stack's state", "HOME or PULUMI_HOME"),
+    ):
+        there = _existing(folder)
+        if not os.access(there, os.W_OK | os.X_OK):
+            means = variable if folder == checkout else f"a folder of yours as {variable}"
+            raise SetupError(
+                f"{there} cannot be written by user {os.getuid()}, and {holds} go to {folder}: "
+                f"use {means}"
+            )
+    cached = _used(cache)
+    apart = _existing(cache).stat().st_dev != checkout.stat().st_dev
+    # On one disk the environment is links to the cache.
+    needs = {checkout: NEEDED_BYTES - (0 if apart else cached), cache: NEEDED_BYTES - cached}
+    for folder, needed in needs.items():
+        found = os.statvfs(_existing(folder))
+        free = found.f_bavail * found.f_frsize
+        if free < needed:
+            raise SetupError(
+                f"the disk of {folder} has {free / GB:.1f} GB free, and the packages need "
+                f"{needed / GB:.1f} GB: make room there, or use another disk"
+            )
+
+
+def make() -> None:
+    """Makes the environment, and installs uv, which installs the rest.
+
+    Raises:
+        SetupError: the package index cannot be reached.
+    """
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=False)
+    if made.returncode:
+        sys.exit(made.returncode)  # it has said why
+    pip = ENVIRONMENT / "bin" / "pip"
+    done = subprocess.run(
+        [pip, "install", "--quiet", "--require-hashes", "-r", UV],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    if broken := BROKEN.findall(done.stderr):
+        raise SetupError(
+            f"the package index {_index(pip)} cannot be reached ({OBJECT.sub('', broken[-1])}): "
+            "connect this machine, or name a proxy in HTTPS_PROXY, or a mirror in PIP_INDEX_URL "
+            "and UV_DEFAULT_INDEX"
+        )
+    sys.exit(done.stderr.rstrip())
+
+
+def _index(pip: Path) -> str:
+    """Return where pip looks for packages; its help leaves passwords out."""
+    said = subprocess.run(
+        [pip, "install", "--help"],
+        env={**os.environ, "COLUMNS": "1000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    found = INDEX.search(said)
+    return found[1] if found else "of pip's settings"
+
+
+def _named(variable: str) -> Path | None:
+    value = Path(os.environ.get(variable, ""))
+    return value if value.is_absolute() else None
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _used(folder: Path) -> int:
+    """Return the bytes that all files below a folder take."""
+    return sum(
+        os.lstat(f"{below}/{name}").st_blocks * 512
+        for below, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+if __name__ == "__main__":
+    main()
