@@ -53,6 +53,7 @@ make demo       bring the stack up, train, show the results and the addresses
 make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
                 FORCE=1 starts the head anew though jobs run, after a question; FORCE=yes does not ask
 make down       end everything of the stack; results stay
+make monitoring  build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
 make review     show what PLAN=FILE changes, costs and opens, as a page for a pull request
 make policy     make the environment in which the pulumi CLI runs the rules of policy/
@@ -87,7 +88,7 @@ endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store setup demo course up down preview review policy refresh drift tunnel scale lint bench lock docs digests audit
+.PHONY: help python store monitoring setup demo course up down preview review policy refresh drift tunnel scale lint bench lock docs digests audit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 .PHONY: test test-all test-rest test-skipped retry test-unit
 
@@ -114,6 +115,9 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 # The default object store, which Go builds once: nothing of the environment is needed for it.
 store: python
 	@$(PYTHON) -m infra.hosts.go_build
+
+monitoring: python
+	@$(PYTHON) -m infra.hosts.go_build monitoring
 
 up preview: setup
 	$(if $(FORCE),@$(BIN)/python -m client.forced -s $(STACK) $(if $(filter yes,$(FORCE)),--yes))

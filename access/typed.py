@@ -14,7 +14,7 @@ from pathlib import Path
 
 DEFAULT_STACK = "dev"
 COMMAND = re.compile(
-    r"`(?:(?:train|python -m) [a-z]|make (?:up|down|preview|refresh|drift)\b)[^`]*`"
+    r"`(?:(?:train|python -m) [a-z]|make (?:up|down|preview|refresh|drift|monitoring)\b)[^`]*`"
 )
 OF_NO_STACK = re.compile(r"train (?:new|init|cluster-file)\b|python -m (?!engine|infra)|.*stack ls")
 # What the targets call, for those who have installed the package and have no checkout.
@@ -24,6 +24,7 @@ MODULES = {
     "preview": "engine.launch preview",
     "refresh": "engine.launch refresh",
     "drift": "infra.drift",
+    "monitoring": "infra.hosts.go_build monitoring",
 }
 
 

@@ -11,8 +11,7 @@ from access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
 from client.outputs import InCluster, Service, StackOutputs
 
 SOON = timedelta(hours=1)
-# What to say of a service that does not run; of the others nothing.
-MISSING = {"Prometheus": "none, for it is not on PATH (docs/monitoring.md)"}
+MONITORING = "Prometheus"  # if it does not run, that is told; of other services nothing
 NOTES = {SERVE_URL: " (train serve RUN)"}
 
 
@@ -44,17 +43,17 @@ def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
             row
             for service in outputs.services
             if service.output != IDLE_END_URL
-            for row in _service(service, outputs.stack)
+            for row in _service(service, outputs)
         ),
     ]
     return [row for row in rows if row[1]]
 
 
-def _service(service: Service, stack: str) -> list[tuple[str, str]]:
+def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
     """Where a service is, and how to get the password or token for it."""
     if not service.url:
-        return [(service.title, MISSING.get(service.title, ""))]
-    show = typed.command(f"python -m engine output {{}} --show-secrets -s {stack}")
+        return [(service.title, _unmonitored(outputs) if service.title == MONITORING else "")]
+    show = typed.command(f"python -m engine output {{}} --show-secrets -s {outputs.stack}")
     url, _, query = service.url.partition("?")
     rows = [(service.title, url + NOTES.get(service.output, ""))]
     if query:  # which holds a token
@@ -63,9 +62,16 @@ def _service(service: Service, stack: str) -> list[tuple[str, str]]:
         what = "its password" if service.user else "its token"
         command = show.format(service.login)
         if service.output == DASHBOARD_URL:
-            command = typed.command(f"train dashboard --print -s {stack}")
+            command = typed.command(f"train dashboard --print -s {outputs.stack}")
         rows.append((what, command))
     return rows
+
+
+def _unmonitored(outputs: StackOutputs) -> str:
+    if outputs.away:
+        return "none: it is not on that machine's PATH (docs/monitoring.md)"
+    monitor, up = typed.command("make monitoring"), typed.command("make up", outputs.stack)
+    return f"none: {monitor}, then {up}"
 
 
 def ends_soon(outputs: StackOutputs) -> str:

@@ -19,7 +19,7 @@ class Source(Enum):
     """Where the program of a service comes from when it runs as a process."""
 
     ENVIRONMENT = auto()  # a command of the Python environment
-    MACHINE = auto()  # a program on the machine's PATH; without it the service does not run
+    MACHINE = auto()  # built by `make monitoring`, or on PATH; without it the service does not run
     BUILT = auto()  # built by Go from pinned sources
     MODULE = auto()  # a file of ours for the environment's Python, which has no image
     CHECKOUT = auto()  # a script of this checkout, which other machines do not have

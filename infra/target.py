@@ -105,27 +105,34 @@ def _running(settings: Settings, store: str, *sources: Source) -> list[Descripto
     ]
 
 
-def _warn_of_missing(settings: Settings, running: Sequence[Descriptor]) -> None:
-    """Name programs that a setting asks for and the machine lacks."""
+def _warn_of_missing(settings: Settings, running: Sequence[Descriptor], remedy: str) -> None:
+    """Name programs that a setting asks for and the machine lacks.
+
+    Args:
+        settings: of the stack.
+        running: services that run.
+        remedy: how the machine gets such a program.
+    """
     for service in services.ALL:
         asked = service.source is Source.MACHINE and service.settings and service.wanted(settings)
         if asked and service not in running:
             keys = ", ".join(service.settings)
             pulumi.log.warn(
                 f"{keys} is set, and no {' or '.join(service.names)} is on the machine's PATH: "
-                f"{service.program} does not run. Install it, then run `up` again; or remove {keys}"
+                f"{service.program} does not run. {remedy}, then run `up` again; or remove {keys}"
             )
 
 
 def processes(settings: Settings) -> Target:
     """Declare the process runtime of this machine."""
-    found = tools.find(settings.object_store, settings.data_dir)
+    wanted = [service for service in services.ALL if service.wanted(settings)]
+    found = tools.find(settings.object_store, settings.data_dir, wanted)
     running = [
         service
         for service in _running(settings, found.store.name if found.store else "")
         if service.program in found.paths
     ]
-    _warn_of_missing(settings, running)
+    _warn_of_missing(settings, running, "Run `make monitoring`")
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(
@@ -201,7 +208,7 @@ def hosts(settings: Settings) -> Target:
         for service in _running(settings, store, *ON_HOSTS)
         if service.source is not Source.MACHINE or service.program in head.programs
     ]
-    _warn_of_missing(settings, running)
+    _warn_of_missing(settings, running, "Install it there")
     runtime = HostsRuntime(
         "hosts",
         HostsRuntimeArgs(

@@ -1,18 +1,18 @@
 """The programs that the services of this machine need, and what happens where one is missing."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
 
-from cluster import object_store, services, shipped
-from cluster.descriptor import Source
+from cluster import object_store, shipped
+from cluster.descriptor import Descriptor, Source
 from cluster.store_kind import StoreKind
 from infra import versions
 from infra.hosts import go_tool, local
-from infra.hosts.go_programs import DEFAULT, PROGRAMS
+from infra.hosts.go_programs import DEFAULT, MONITORING, STORES
 from infra.hosts.go_tool import GoTool
 
 DOCKER = shipped.FOLDER / "docker"
@@ -34,12 +34,13 @@ class Tools:
     store: StoreKind | None
 
 
-def find(setting: str, data: Path) -> Tools:
-    """Find the programs; declare the building of the object store where Go has to do that.
+def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
+    """Find the programs; declare the building of those that Go builds.
 
     Args:
         setting: objectStore: auto, the name of a store, or directory.
         data: folder of what outlives the stack.
+        wanted: the services that the settings ask for.
 
     Raises:
         pulumi.RunError: a store is asked for and cannot be had.
@@ -52,14 +53,13 @@ def find(setting: str, data: Path) -> Tools:
                 f"there, and are back with objectStore = {name!r}"
             )
     paths: dict[str, pulumi.Input[str]] = dict(store_paths)
-    for service in services.ALL:
+    for service in wanted:
         match service.source:
             case Source.ENVIRONMENT | Source.MODULE:
                 paths[service.program] = local.environment_program(service.program)
             case Source.MACHINE:
-                for command in service.names:
-                    if found := shutil.which(command):
-                        paths.setdefault(service.program, found)
+                if found := _monitoring(service):
+                    paths[service.program] = found
             case Source.CHECKOUT:
                 paths[service.program] = str(DOCKER / service.program / f"{service.program}.py")
     return Tools(paths=paths, store=store)
@@ -97,13 +97,24 @@ def has_results(data: Path, name: str) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
+def _monitoring(service: Descriptor) -> pulumi.Input[str] | None:
+    """Return what `make monitoring` built, else what is on PATH; None without both.
+
+    In this order: an older Prometheus on PATH need not be able to read what the built one has
+    collected. Where an earlier version was built, the pinned one is built.
+    """
+    program = MONITORING[service.program]
+    if program.was_built and program.obtainable:
+        return GoTool(program.name, go_tool.properties(program)).path
+    return next(filter(None, map(shutil.which, service.names)), None)
+
+
 def _store(setting: str, name: str) -> tuple[StoreKind | None, dict[str, pulumi.Input[str]]]:
     if name == DIRECTORY:
         return None, {}
-    program, kind = PROGRAMS[name], object_store.STORES[name]
-    if program.path.exists() or (local.go_version() or (0,)) >= versions.GO_FOR_STORES:
-        path = GoTool(name, go_tool.properties(program)).path
-        return kind, {name: path}
+    program, kind = STORES[name], object_store.STORES[name]
+    if program.obtainable:
+        return kind, {name: GoTool(name, go_tool.properties(program)).path}
     if setting != AUTO:
         raise pulumi.RunError(
             f"objectStore = {setting!r}, and no Go {GO} or later is on PATH: {HAVE_STORE}; or set "

@@ -27,6 +27,19 @@ BUILD_ARGUMENTS = {
 # The least Go that builds both (their go.mod).
 GO_FOR_STORES = (1, 25)
 
+# 3.16.0: the module's minor version is the program's major and minor in one number.
+# renovate: datasource=go depName=github.com/prometheus/prometheus
+PROMETHEUS = "v0.316.0"
+PROMETHEUS_MODULE = "github.com/prometheus/prometheus"
+PROMETHEUS_SUM = "h1:f1GRFerhTMKQma+awCoC9T820ecWeGSdF+xAlMHzZzM="
+
+# renovate: datasource=go depName=github.com/prometheus/alertmanager
+ALERTMANAGER = "v0.34.2"
+ALERTMANAGER_MODULE = "github.com/prometheus/alertmanager"
+ALERTMANAGER_SUM = "h1:4oOnHs4J41X9n+7MucFjA3I5i5MtasjWTnIY27q5Qkw="
+
+GO_FOR_MONITORING = (1, 26)
+
 # Python of Debian 12, on which docker/ray builds, and those that other bases may have.
 IMAGE_PYTHON = "3.11"
 IMAGE_PYTHONS = (IMAGE_PYTHON, "3.12", "3.13")

@@ -1,9 +1,9 @@
-"""Builds a program with Go once, into a cache that all stacks of this user share.
+"""Builds programs with Go once, into a cache that all stacks of this user share.
 
 Beside the program lies its digest. What does not match it is not run, but built anew.
 
 Nothing here is of a package: `make demo` runs it beside the installation of those, so that the
-default store is built by the time that the stack asks for it.
+default store is built by the time that the stack asks for it. `make monitoring` builds the rest.
 """
 
 import fcntl
@@ -19,16 +19,14 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from infra import versions
 from infra.hosts import local
-from infra.hosts.go_programs import DEFAULT, PROGRAMS, GoProgram
+from infra.hosts.go_programs import DEFAULT, MONITORING, NOTE, STORES, TOOLS, GoProgram
 
 HEARTBEAT_SECONDS = 10.0
 LAST_LINES = 20
-INSTEAD = "Set objectStore to another store, or to directory"
 INTERRUPTED = 130  # what shells report after Ctrl-C
 
 Say = Callable[[str], None]
@@ -38,19 +36,46 @@ class BuildError(Exception):
     """Go could not build the program, or the cache is not ours; the message says what to do."""
 
 
-def main() -> None:
-    """Builds the default store, unless it is there; where Go cannot, `up` says what to do."""
+def main(asked: Sequence[str] = ()) -> None:
+    """Build the default store, or with the argument `monitoring` Prometheus and Alertmanager.
+
+    Where Go cannot build the store, `up` says what to do.
+    """
     # As Ctrl-C does: Go is ended and its folder removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    program = PROGRAMS[DEFAULT]
-    if not program.path.exists() and (local.go_version() or (0,)) < versions.GO_FOR_STORES:
-        return
     try:
-        obtain(program, program.path, lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+        if "monitoring" in asked:
+            _monitoring()
+        elif STORES[DEFAULT].obtainable:
+            obtain(STORES[DEFAULT], STORES[DEFAULT].path, _tell)
     except BuildError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _monitoring() -> None:
+    """Build what monitors a stack, and its tools.
+
+    Raises:
+        BuildError: Go is missing, too old, or cannot build one of them.
+    """
+    for program in (MONITORING | TOOLS).values():
+        if not program.obtainable:
+            found = local.go_version()
+            has = f"Go {found[0]}.{found[1]}" if found else "no Go"
+            least = ".".join(map(str, program.go))
+            raise BuildError(
+                f"{has} is on PATH, and {program.name} {program.version} needs Go {least} or "
+                f"later: install it (go.dev/dl). Or: {program.instead}"
+            )
+        obtain(program, program.path, _tell)
+        _tell(f"{program.name}: {program.path}")
+    _tell("The next `make up` of a stack of processes has monitoring (docs/monitoring.md)")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def obtain(program: GoProgram, path: Path, say: Say) -> None:
@@ -109,7 +134,7 @@ def _put(built: Path, path: Path) -> None:
 
 
 def _note(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")
+    return path.with_name(f"{path.name}{NOTE}")
 
 
 def _digest(path: Path) -> str:
@@ -142,13 +167,13 @@ def _make_cache(folder: Path) -> None:
 
 
 def _build(program: GoProgram, path: Path, say: Say) -> None:
-    """Run `go build` on the module's sources and our file, telling what it does.
+    """Run `go build` on the module's sources and our files, telling what it does.
 
     Raises:
         BuildError: it failed.
     """
     started = time.monotonic()
-    package = f"{program.module}@{program.version}"
+    package = f"{program.name} of {program.module}@{program.version}"
     say(f"building {package} (once; takes some minutes)")
     done = threading.Event()
     beat = threading.Thread(target=_heartbeat, args=(package, started, done, say), daemon=True)
@@ -164,11 +189,12 @@ def _build(program: GoProgram, path: Path, say: Say) -> None:
                     "-trimpath",
                     "-buildvcs=false",
                     "-ldflags=-s -w",
+                    *program.flags,
                     f"-o={built}",
                     program.package,
                 ],
                 sources,
-                package,
+                program,
             )
             _put(built, path)
     finally:
@@ -178,27 +204,31 @@ def _build(program: GoProgram, path: Path, say: Say) -> None:
 
 
 def _copy_sources(program: GoProgram, folder: Path) -> None:
-    """Download the module, and copy it with our file.
+    """Download the module, and copy it with our files.
 
     Raises:
         BuildError: it cannot be had, or has another digest.
     """
     package = f"{program.module}@{program.version}"
     folder.mkdir()
-    found = json.loads(_go(["mod", "download", "-json", package], folder, package))
+    found = json.loads(_go(["mod", "download", "-json", package], folder, program))
     if found["Sum"] != program.sum:
         raise BuildError(
             f"{package} has the sum {found['Sum']}, and infra/versions.py says {program.sum}: what "
-            f"GOPROXY serves is something else. Set GOPROXY to one that you trust. {INSTEAD}"
+            f"GOPROXY serves is something else. Set GOPROXY to one that you trust. Or: "
+            f"{program.instead}"
         )
     shutil.copytree(found["Dir"], folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
     for path in (folder, *folder.rglob("*")):
         if path.is_dir():
             path.chmod(0o700)  # as Go keeps it, nobody could remove it
-    shutil.copyfile(program.added, folder / program.into / program.added.name)
+    for name, path in program.added.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
 
 
-def _go(arguments: list[str], folder: Path, package: str) -> str:
+def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
     """Run Go; what it printed.
 
     Raises:
@@ -230,8 +260,8 @@ def _go(arguments: list[str], folder: Path, package: str) -> str:
     if code:
         log = "\n".join(f"  {line}" for line in [*last, *printed.splitlines()][-LAST_LINES:])
         raise BuildError(
-            f"go {arguments[0]} of {package} failed with exit code {code}. {INSTEAD}. Go's last "
-            f"lines:\n{log}"
+            f"go {arguments[0]} of {program.module}@{program.version} failed with exit code "
+            f"{code}. {program.instead}. Go's last lines:\n{log}"
         )
     return printed
 
@@ -242,4 +272,4 @@ def _heartbeat(package: str, started: float, done: threading.Event, say: Say) ->
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

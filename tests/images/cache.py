@@ -9,12 +9,12 @@ import tempfile
 from pathlib import Path
 
 from infra.hosts import go_build
-from infra.hosts.go_programs import PROGRAMS
+from infra.hosts.go_programs import STORES
 
 
 def main() -> int:
     """Copy each program out of its image."""
-    for name, program in PROGRAMS.items():
+    for name, program in STORES.items():
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / name
             container = _docker("create", f"trainyard-test/{name}")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import tools, versions
-from infra.hosts import go_tool, local
-from infra.hosts.go_programs import PROGRAMS
+from infra import tools
+from infra.hosts import go_tool
+from infra.hosts.go_programs import STORES
 from tests import go_tools
 from tests.integration.engine import forked
 
@@ -21,8 +21,8 @@ def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
     """Return the program of an object store as a stack would build it, from its cache."""
 
     def build(name: str) -> Path:
-        program = PROGRAMS[name]
-        if not program.path.exists() and (local.go_version() or (0,)) < versions.GO_FOR_STORES:
+        program = STORES[name]
+        if not program.obtainable:
             pytest.skip(f"no Go {tools.GO} or later is on PATH")
         # The build takes minutes: whoever waits sees it go on.
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")

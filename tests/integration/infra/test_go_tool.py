@@ -30,8 +30,9 @@ def test_a_published_program_is_built_with_a_file_of_ours_and_runs(
         version="v1.2.0",
         sum="h1:of-something-else",
         package=".",
-        added=added,
-        into=".",
+        added={"added.go": added},
+        go=(1, 25),
+        instead="",
     )
     props = {"module": program.module, "version": program.version, "path": str(path)}
     monkeypatch.setattr(go_tool, "PROGRAMS", {"2fa": program})

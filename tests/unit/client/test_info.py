@@ -85,6 +85,11 @@ def test_what_a_stack_has_is_named_without_its_secrets(values: dict[str, Any]) -
 def test_what_is_not_monitored_is_told_here_and_not_with_each_command(
     stack: outputs.StackOutputs,
 ) -> None:
-    assert dict(info.addresses(stack))["Prometheus"].startswith("none")
+    def said(of: outputs.StackOutputs) -> str:
+        return dict(info.addresses(of))["Prometheus"]
+
+    assert said(replace(stack, stack="dev")) == "none: make monitoring, then make up"
+    assert said(replace(stack, stack="lab")) == "none: make monitoring, then make up STACK=lab"
+    assert said(ending(stack)) == "none: it is not on that machine's PATH (docs/monitoring.md)"
     url = "http://127.0.0.1:9090"
     assert dict(info.addresses(stack.at({"prometheusUrl": url})))["Prometheus"] == url

@@ -1,6 +1,5 @@
 """When an alert fires, and what Alertmanager is told."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import yaml
 
 from cluster import alerting
 from cluster.alerting import Alerting, AlertingArgs
+from tests import promtools
 
 HOOK = "https://chat.example/hooks/canary"
 WELL = {f'ray_node_cpu_utilization{{instance="{node}"}}': "5x120" for node in "abc"}
@@ -32,23 +32,20 @@ def test_the_webhook_is_a_secret(runtime: Any, deploy: Callable[..., Any]) -> No
     assert "--cluster.listen-address=" in service.arguments
 
 
-@pytest.mark.skipif(
-    shutil.which("amtool") is None,
-    reason="amtool is not on PATH; Debian's package prometheus-alertmanager has it",
-)
+@promtools.needs("amtool")
 def test_alertmanager_accepts_its_configuration(tmp_path: Path) -> None:
     config = tmp_path / "alertmanager.yml"
     config.write_text(alerting.configuration(HOOK))
     done = subprocess.run(
-        ["amtool", "check-config", str(config)], capture_output=True, text=True, check=False
+        [promtools.find("amtool"), "check-config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None,
-    reason="promtool is not on PATH; Debian's package prometheus has it",
-)
+@promtools.needs("promtool")
 @pytest.mark.parametrize(
     ("series", "minute", "names"),
     [
@@ -119,7 +116,7 @@ def test_an_alert_fires_when_it_should(
     }
     (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
     done = subprocess.run(
-        ["promtool", "test", "rules", "test.yml"],
+        [promtools.find("promtool"), "test", "rules", "test.yml"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

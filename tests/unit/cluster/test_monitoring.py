@@ -1,7 +1,6 @@
 """What Prometheus is told to scrape, and with which tokens."""
 
 import dataclasses
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 from cluster import alerting, minio_store, monitoring, versitygw_store
 from cluster.monitoring import Monitoring, MonitoringArgs
 from cluster.storage import Storage
+from tests import promtools
 
 Deploy = Callable[[Callable[[], Any]], Any]
 FOLDER = Storage(url="file:///srv/results")
@@ -94,10 +94,7 @@ def test_what_could_change_or_end_prometheus_stays_off(runtime: Any, deploy: Dep
     ]
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None,
-    reason="promtool is not on PATH; Debian's package prometheus has it",
-)
+@promtools.needs("promtool")
 @pytest.mark.parametrize("storage", [FOLDER, STORE])
 def test_prometheus_accepts_its_configuration(
     runtime: Any, tmp_path: Path, storage: Storage
@@ -115,6 +112,9 @@ def test_prometheus_accepts_its_configuration(
     )
     (tmp_path / monitoring.RULES_FILE).write_text(alerting.rules(3))
     done = subprocess.run(
-        ["promtool", "check", "config", str(config)], capture_output=True, text=True, check=False
+        [promtools.find("promtool"), "check", "config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

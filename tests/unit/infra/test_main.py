@@ -65,6 +65,7 @@ def test_alerts_that_nothing_can_send_are_told(
     run(alertWebhookUrl="https://chat.example/canary")
     in_the_clear, absent = said
     assert "no alertmanager or prometheus-alertmanager is on the machine's PATH" in absent
+    assert "Run `make monitoring`, then run `up` again" in absent
     assert "canary" not in in_the_clear + absent
     put_program(bare, "prometheus-alertmanager", "exit 0")
     said.clear()

@@ -7,11 +7,13 @@ from typing import Any
 import pulumi
 import pytest
 
+from cluster import services
 from infra import tools
-from infra.hosts.go_programs import DEFAULT, PROGRAMS
+from infra.hosts import go_programs
+from infra.hosts.go_programs import DEFAULT, MONITORING
 
 Put = Callable[[Path, str, str], Path]
-STORES = sorted(PROGRAMS)
+STORES = sorted(go_programs.STORES)
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def find(data: Path, recorded: Any) -> Callable[[str], tools.Tools]:
 
     def inside(setting: str) -> tools.Tools:
         found: list[tools.Tools] = []
-        pulumi.runtime.test(lambda: found.append(tools.find(setting, data)))()
+        pulumi.runtime.test(lambda: found.append(tools.find(setting, data, services.ALL)))()
         return found[0]
 
     return inside
@@ -86,7 +88,7 @@ def test_a_store_on_path_is_not_taken(  # F41: it has no guard
 
 @pytest.mark.usefixtures("bare")
 def test_what_was_built_needs_no_go(find: Any) -> None:
-    path = PROGRAMS["minio"].path
+    path = go_programs.STORES["minio"].path
     path.parent.mkdir(parents=True)
     path.touch()
     assert find("minio").store.name == "minio"
@@ -127,6 +129,43 @@ def test_without_prometheus_there_is_no_monitoring_and_no_warning_each_time(
     assert told == []  # `train info` says it
 
 
+def _built(name: str, version: str = "") -> Path:
+    """A program as `make monitoring` leaves it, of this version or another."""
+    program = MONITORING[name]
+    path = program.path
+    if version:
+        path = path.with_name(path.name.replace(program.version, version))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    path.with_name(f"{path.name}{go_programs.NOTE}").touch()
+    return path
+
+
+def test_what_make_monitoring_built_is_used_and_not_an_older_one_on_path(
+    bare: Path, put_program: Put, find: Any, recorded: Any
+) -> None:
+    for name in ("prometheus", "prometheus-alertmanager"):
+        put_program(bare, name, "exit 0")
+    path = _built("prometheus")
+    found = find("directory").paths
+    # The resource checks its digest, and has it built again where that is another.
+    (built,) = recorded.of_type(":GoTool").values()
+    assert built.inputs["path"] == str(path)
+    assert found["alertmanager"] == str(bare / "prometheus-alertmanager")
+
+
+def test_what_was_built_for_an_earlier_version_is_built_again(
+    bare: Path, put_program: Put, find: Any, recorded: Any
+) -> None:
+    _built("prometheus", version="v0.300.1")
+    prometheus = put_program(bare, "prometheus", "exit 0")
+    assert find("directory").paths["prometheus"] == str(prometheus)  # no Go
+    put_program(bare, "go", "echo go version go1.26.8 linux/amd64")
+    find("directory")
+    (built,) = recorded.of_type(":GoTool").values()
+    assert built.inputs["version"] == MONITORING["prometheus"].version
+
+
 @pytest.mark.usefixtures("go")
 @pytest.mark.parametrize("store", STORES)
 def test_go_builds_the_store_as_a_resource(
@@ -134,5 +173,5 @@ def test_go_builds_the_store_as_a_resource(
 ) -> None:
     find(store)
     (built,) = recorded.of_type(":GoTool").values()
-    assert built.inputs["version"] == PROGRAMS[store].version
+    assert built.inputs["version"] == go_programs.STORES[store].version
     assert built.inputs["path"].startswith(str(bare.parent / "cache"))

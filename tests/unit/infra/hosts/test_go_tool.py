@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ version) echo go version go1.26.8 linux/amd64 ;;
 mod) echo "go: downloading x" >&2; echo '{module}' ;;
 build)
   /bin/sleep 0.2; echo run >> {log}
-  for word; do case "$word" in -o=*) out="${{word#-o=}}" ;; esac; done
+  for word; do
+    case "$word" in -o=*) out="${{word#-o=}}" ;; -tags=*) echo "$word" >> {log} ;; esac
+  done
   read -r ours < cmd/ours.go; read -r theirs < main.go
   echo "$ours $theirs" > "$out" ;;
 esac
 """
+RUN = "run\n-tags=few\n"
 GO_VERSION = '[ "$1" = version ] && echo go version go1.26.8 linux/amd64'
 
 
@@ -56,8 +60,10 @@ def props(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         version="v1",
         sum="h1:right",
         package=".",
-        added=added,
-        into="cmd",
+        added={"cmd/ours.go": added},
+        flags=("-tags=few",),
+        go=(1, 25),
+        instead="Set objectStore to directory",
     )
     monkeypatch.setattr(go_tool, "PROGRAMS", {"tool": tool})
     path = tmp_path / "cache" / "bin" / "tool-v1"
@@ -90,11 +96,11 @@ def test_it_is_built_once_for_all_who_ask(
     path = Path(props["path"])
     assert path.read_text() == "ours theirs\n"
     assert os.access(path, os.X_OK)
-    assert (tmp_path / "log").read_text() == "run\n"
+    assert (tmp_path / "log").read_text() == RUN
     said = capsys.readouterr().err
-    assert "building example.com/tool@v1 (once" in said
-    assert "building example.com/tool@v1: 0 s" in said
-    assert "built example.com/tool@v1 in" in said
+    assert "building tool of example.com/tool@v1 (once" in said
+    assert "building tool of example.com/tool@v1: 0 s" in said
+    assert "built tool of example.com/tool@v1 in" in said
     assert sorted(p.name for p in path.parent.iterdir()) == [
         "tool-v1",
         "tool-v1.lock",
@@ -118,7 +124,7 @@ def test_what_is_not_as_it_was_built_is_built_anew(  # F41
     GoToolProvider().create(props)
     assert f"{path} is not as it was built: it is built anew" in capsys.readouterr().err
     assert path.read_text() == "ours theirs\n"
-    assert (tmp_path / "log").read_text() == "run\nrun\n"
+    assert (tmp_path / "log").read_text() == RUN * 2
     assert GoToolProvider().read(props["path"], props).id == props["path"]
 
 
@@ -155,7 +161,7 @@ def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(
 ) -> None:
     put_program(bare, "go", 'echo "no such module" >&2; exit 1')
     before = threading.active_count()
-    with pytest.raises(BuildError, match="or to directory") as raised:
+    with pytest.raises(BuildError, match="Set objectStore to directory") as raised:
         GoToolProvider().create(props)
     assert "no such module" in str(raised.value)
     assert sorted(p.name for p in Path(props["path"]).parent.iterdir()) == ["tool-v1.lock"]
@@ -182,14 +188,19 @@ def test_another_file_of_ours_is_another_program(  # a mended guard is built
 ) -> None:
     (tool,) = go_tool.PROGRAMS.values()
     before = tool.path
-    tool.added.write_text("mended\n")
+    tool.added["cmd/ours.go"].write_text("mended\n")
     assert tool.path != before
+    assert replace(tool, flags=()).path != tool.path
 
 
 def test_what_the_programs_are_made_of_is_here() -> None:
-    for program in go_programs.PROGRAMS.values():
-        assert program.added.is_file()
+    for program in (go_programs.PROGRAMS | go_programs.TOOLS).values():
+        assert all(path.is_file() for path in program.added.values())
         assert program.sum.startswith("h1:")
+
+
+def test_prometheus_tells_its_release_and_not_its_module_s() -> None:
+    assert any(flag.endswith("Version=3.16.0") for flag in go_programs.PROMETHEUS.flags)
 
 
 def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
@@ -209,7 +220,7 @@ def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
 def default(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The default store, as `python -m infra.hosts.go_build` builds it."""
     (tool,) = go_tool.PROGRAMS.values()
-    monkeypatch.setattr(go_build, "PROGRAMS", {"tool": tool})
+    monkeypatch.setattr(go_build, "STORES", {"tool": tool})
     monkeypatch.setattr(go_build, "DEFAULT", "tool")
     return tool.path
 
@@ -219,7 +230,7 @@ def test_beside_the_installation_the_store_is_built_once(default: Path, tmp_path
     for _ in range(2):
         go_build.main()
         assert default.read_text() == "ours theirs\n"
-    assert (tmp_path / "log").read_text() == "run\n"
+    assert (tmp_path / "log").read_text() == RUN
 
 
 @pytest.mark.parametrize("go", ["", "echo go version go1.24.9 linux/amd64"])
@@ -261,3 +272,43 @@ def test_an_interrupted_build_ends_go_and_leaves_nothing(
     assert ended.value.code == 130
     assert not Path(f"/proc/{note.read_text().strip()}").exists()
     assert [path.suffix for path in default.parent.iterdir()] == [".lock"]
+
+
+@pytest.fixture
+def monitoring(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What `make monitoring` builds: a program of stacks, and a tool."""
+    (tool,) = go_tool.PROGRAMS.values()
+    other = replace(tool, name="other", added={})
+    monkeypatch.setattr(go_build, "MONITORING", {"tool": tool})
+    monkeypatch.setattr(go_build, "TOOLS", {"other": other})
+    return [tool.path, other.path]
+
+
+@pytest.mark.usefixtures("go")
+def test_monitoring_is_built_once_and_says_what_is_next(
+    monitoring: list[Path], sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sources / "cmd").chmod(0o755)
+    (sources / "cmd" / "ours.go").write_text("theirs as well\n")  # a file of ours may replace it
+    for _ in range(2):
+        go_build.main(["monitoring"])
+        said = capsys.readouterr().err.splitlines()
+        places = [line for line in said if line.startswith(("tool: ", "other: "))]
+        assert places == [f"tool: {monitoring[0]}", f"other: {monitoring[1]}"]
+        assert said[-1].startswith("The next `make up` of a stack of processes has monitoring")
+    assert [path.read_text() for path in monitoring] == ["ours theirs\n", "theirs as well theirs\n"]
+    assert (tmp_path / "log").read_text() == RUN * 2
+
+
+@pytest.mark.parametrize(
+    ("go", "has"), [("", "no Go"), ("echo go version go1.24.9 linux/amd64", r"Go 1\.24")]
+)
+def test_monitoring_without_a_go_that_can_is_an_error(
+    go: str, has: str, bare: Path, put_program: Put, monitoring: list[Path]
+) -> None:
+    if go:
+        put_program(bare, "go", go)
+    said = rf"^error: {has} is on PATH, and tool v1 needs Go 1\.25 or later: install it"
+    with pytest.raises(SystemExit, match=said):
+        go_build.main(["monitoring"])
+    assert not monitoring[0].parent.exists()

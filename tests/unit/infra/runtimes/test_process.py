@@ -72,9 +72,9 @@ def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
         assert f"stack dev is up from another checkout, in {theirs}" in refused[0]
         assert "end it with `make down`, here or there" in refused[0]
     # The first `up`; no change; and what the user has set is a wish.
-    for olds in ({}, {"folder": mine}, {"folder": "/home/ann/state"}):
+    for olds in ({}, {"folder": mine}, {"folder": "/srv/state"}):
         assert faults(olds) == []
-    assert faults({"folder": theirs}, {**news, "folder": "/home/ann/state"}) == []
+    assert faults({"folder": theirs}, {**news, "folder": "/srv/state"}) == []
 
 
 def test_whether_data_is_kept_can_change() -> None:
