@@ -332,6 +332,8 @@ class Scaler:
                 found: dict[str, Any] = json.loads(done.stdout)
                 return found
             said = said or done.stderr.strip()
+        if "no stack named" in said:
+            return {}
         raise UnreadableError(f"the outputs of stack {self._stack!r} cannot be read: {said}")
 
     def _say(self, text: str) -> None:

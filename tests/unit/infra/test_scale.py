@@ -247,6 +247,16 @@ def test_a_stack_that_cannot_grow_ends_it(
     assert stack.ups == []
 
 
+def test_a_stack_that_never_was_up_ends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without the CLI
+    assert scale.main(["-C", str(tmp_path), "-s", "test"]) == 1
+    assert "stack 'test' is not up: run `make up STACK=test` first" in capsys.readouterr().err
+
+
 ENGINE = """\
 import os, signal, sys, time
 begun = []
