@@ -108,12 +108,12 @@ def _folder() -> Iterator[Path]:
         with contextlib.suppress(BlockingIOError), _locked(left):
             shutil.rmtree(left)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=PARENT))
-    try:
-        with _locked(folder):
+    with _locked(folder):
+        try:
             folder.chmod(0o755)
             yield folder
-    finally:
-        shutil.rmtree(folder)
+        finally:
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
