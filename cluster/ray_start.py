@@ -67,13 +67,13 @@ def begin(parameters: Any, _head: bool) -> None:
         os.environ.pop(name, None)
     if sys.prefix != sys.base_prefix:  # else Ray makes a job's environment on top of the system's
         _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
+    joined = None
     if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
         joined = Path(parameters.temp_dir, JOINED)
         while joined.exists() and joined.read_text() == _session(sys.argv):
             sys.stderr.write("The head has let this node go: it waits for its machine to end.\n")
             time.sleep(AGAIN_SECONDS)
-        threading.Thread(target=_note, args=[joined], name="ray-joined", daemon=True).start()
-    threading.Thread(target=_follow, name="ray-watch", daemon=True).start()
+    threading.Thread(target=_follow, args=[joined], name="ray-watch", daemon=True).start()
 
 
 def _use_empty_environment(folder: Path) -> None:
@@ -107,15 +107,11 @@ def _session(words: list[str]) -> str:
     return (name or b"").decode()
 
 
-def _note(joined: Path) -> None:
-    while _raylet() is None:
-        time.sleep(POLL_SECONDS)
-    joined.write_text(joined.with_name(LATEST).resolve().name)
-
-
-def _follow() -> None:
+def _follow(joined: Path | None) -> None:
     while (raylet := _raylet()) is None:
         time.sleep(POLL_SECONDS)
+    if joined is not None:
+        joined.write_text(joined.with_name(LATEST).resolve().name)
     while _runs(raylet):
         time.sleep(POLL_SECONDS)
     time.sleep(GRACE_SECONDS)
