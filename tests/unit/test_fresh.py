@@ -1,4 +1,4 @@
-"""What a fresh machine is made of, and what is left of one; CI runs them whole."""  # F47
+"""What a fresh machine is made of, and what is left of one; CI runs them whole."""
 
 from pathlib import Path
 
