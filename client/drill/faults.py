@@ -136,7 +136,7 @@ def _kill(outputs: StackOutputs, *arguments: str) -> tuple[float, int]:
     server.stop(job_id)
     raise ClientError(
         f"the drill's own job {job_id} did not start within {STARTED_S} s: the cluster is busy or "
-        "half down; see train list"
+        "half down; see `train list`"
     )
 
 
@@ -150,6 +150,6 @@ def _announced(line: str, job_id: str) -> tuple[float, int]:
     if not abs(at - time.time()) < STARTED_S + CLOCKS_S:
         raise ClientError(
             f"the drill's own job {job_id} says {line[:80]!r}: the machines' clocks differ, or it "
-            "is not this client's; see train logs, then set the clocks and drill again"
+            "is not this client's; see `train logs`, then set the clocks and drill again"
         )
     return min(at, time.time() + agent.NOTICE_S), pid

@@ -77,7 +77,7 @@ def check(drill: Drill, run: str, server: JobServer, outputs: StackOutputs) -> J
     if job.status.ended or not job.run:
         raise ClientError(
             f"no job trains run {run!r} now ({job.submission_id} is {job.status}): start one with "
-            f"train submit ... --name {run} --no-wait, then drill while it trains"
+            f"`train submit ... --name {run} --no-wait`, then drill while it trains"
         )
     try:
         run_folder.check_name(job.run)

@@ -109,7 +109,7 @@ class Watch:
             elif self.answers and self.job.status.ended:
                 raise ClientError(
                     f"job {self.job.submission_id} has ended ({self.job.status}) before {what}: "
-                    f"train logs {self.job.submission_id}"
+                    f"`train logs {self.job.submission_id}`"
                 )
             elif time.monotonic() - self._answered > LOST_AFTER_S:
                 raise ClientError(

@@ -171,9 +171,9 @@ def _reach(held: ExitStack, outputs: StackOutputs) -> StackOutputs:
 
 
 def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:
-    say(f"\nlet go of {len(let_go.jobs)} jobs, which go on")
+    say(f"\ndetached; {len(let_go.jobs)} jobs keep running")
     for job_id in let_go.jobs:
-        say(f"  follow: train logs -f {job_id}; stop: train stop {job_id}")
+        say(f"  follow: `train logs -f {job_id}`; stop: `train stop {job_id}`")
     if let_go.waiting:
         say(f"{let_go.waiting} points were in the queue and are not sent")
     say(f"go on: the same command again, with hydra.sweep.dir={config.hydra.sweep.dir}")
