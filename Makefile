@@ -102,13 +102,14 @@ python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
 
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml).
-# On a terminal uv has bars; elsewhere a line every 10 s takes the place of its hundreds of lines.
+# uv leaves locks in TMPDIR. On a terminal it has bars; elsewhere a line every 10 s takes the place of its hundreds of lines.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@$(PYTHON) -m infra.new_environment
 	@echo 'installing the packages of requirements/dev.txt'; \
+	export TMPDIR='$(CURDIR)/.venv'; \
 	install() { $(BIN)/uv pip install --require-hashes --python .venv -r requirements/dev.txt && touch $(INSTALLED); }; \
 	if [ -t 2 ]; then install; else install 2>&1 | $(PYTHON) -m infra.downloads; fi; test -e $(INSTALLED)
-	$(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
+	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.checkout
 	@touch $(READY)
 

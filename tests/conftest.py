@@ -1,9 +1,13 @@
 """What all tests have in common."""
 
 import atexit
+import contextlib
 import gc
+import getpass
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +27,12 @@ settings.load_profile("busy")
 # What imports make stays: to look through it again and again costs seconds of processor time.
 gc.disable()
 atexit.register(gc.unfreeze)  # else libraries report it as leaked
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing where all tests passed: pytest keeps the folder around those that it removes."""
+    with contextlib.suppress(OSError):  # it holds what failed, or is another part's
+        Path(tempfile.gettempdir(), f"pytest-of-{getpass.getuser()}").rmdir()
 
 
 def pytest_collection_finish() -> None:
