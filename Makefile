@@ -102,7 +102,8 @@ python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
 
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml).
-# uv leaves locks in TMPDIR. On a terminal it has bars; elsewhere a line every 10 s takes the place of its hundreds of lines.
+# On a terminal uv has bars; elsewhere a line every 10 s takes the place of its hundreds of lines. Its
+# locks stay in TMPDIR.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@$(PYTHON) -m infra.new_environment
 	@echo 'installing the packages of requirements/dev.txt'; \

@@ -30,7 +30,7 @@ atexit.register(gc.unfreeze)  # else libraries report it as leaked
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing where all tests passed: pytest keeps the folder around those that it removes."""
+    """Leave nothing where all tests passed: pytest keeps the folder of those that it removes."""
     with contextlib.suppress(OSError):  # it holds what failed, or is another part's
         Path(tempfile.gettempdir(), f"pytest-of-{getpass.getuser()}").rmdir()
 
