@@ -6,26 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 
 CHECKOUT = Path(__file__).parents[1]
-# KubeRay's own is not part of this project; some machines have it.
+# KubeRay's own (1.7) is not part of this project; some machines have it. The tests with a node have
+# that of 1.6 from its module.
 PUBLISHED = Path(
     os.environ.get("TRAINYARD_RAYCLUSTER_CRD")
     or CHECKOUT.parent / "shared" / "kubernetes" / "ray.io_rayclusters.yaml"
 )
-OURS = CHECKOUT / "tests" / "fakes" / "kubernetes" / "crd.yaml"
 
 
-def validate(manifest: Any, definition: Path) -> None:
+def validate(manifest: Any) -> None:
     """Fail where the definition lacks a field, or has another type for it.
 
     Args:
         manifest: a RayCluster.
-        definition: file of the CustomResourceDefinition.
     """
+    if not PUBLISHED.exists():
+        pytest.skip(f"there is no {PUBLISHED.name}; TRAINYARD_RAYCLUSTER_CRD may name KubeRay's")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 900 KB
-    found = yaml.load(definition.read_text(), Loader=loader)  # noqa: S506 (a safe one)
+    found = yaml.load(PUBLISHED.read_text(), Loader=loader)  # noqa: S506 (a safe one)
     version = next(each for each in found["spec"]["versions"] if each["name"] == "v1")
     schema = _closed(version["schema"]["openAPIV3Schema"])
     schema["properties"]["metadata"] = {"type": "object"}

@@ -1,7 +1,7 @@
 """`python -m tests.fakes.kubernetes` makes what clusters are made from: then no test waits for it.
 
 `python -m tests.fakes.kubernetes up` brings one up, prints where its kubeconfig is, and ends it
-with Ctrl-C. `up kuberay gpu_node` adds the stand-in for KubeRay's operator and a fake GPU node.
+with Ctrl-C. `up kuberay gpu_node` adds KubeRay's operator and a fake GPU node.
 """
 
 import contextlib
@@ -9,10 +9,10 @@ import signal
 import sys
 
 from tests import go_tools
-from tests.fakes.kubernetes import Node, NoKubernetesError
-from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
+from tests.fakes.kubernetes import Node, NoKubernetesError, gpu_node, kuberay
 
-USAGE = f"up [{OPERATOR}] [{GPU_NODE}]"
+BESIDE = {"kuberay": kuberay.operator, "gpu_node": gpu_node.process}
+USAGE = f"up [{'] ['.join(BESIDE)}]"
 
 
 def main(arguments: list[str]) -> int:
@@ -21,7 +21,8 @@ def main(arguments: list[str]) -> int:
     try:
         if not arguments:
             go_tools.obtain("hk")
-        elif arguments[0] == "up" and set(arguments[1:]) <= {OPERATOR, GPU_NODE}:
+            go_tools.obtain(kuberay.PROGRAM)
+        elif arguments[0] == "up" and set(arguments[1:]) <= BESIDE.keys():
             _up(arguments[1:])
         else:
             sys.stderr.write(f"error: {' '.join(arguments)}: it is nothing, or {USAGE}\n")
@@ -35,9 +36,8 @@ def main(arguments: list[str]) -> int:
 def _up(beside: list[str]) -> None:
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(Node())
-        for module in beside:
-            log = node.folder / "log" / module
-            stack.enter_context(Process(module, node.kubeconfig, log))
+        for name in beside:
+            stack.enter_context(BESIDE[name](node))
         sys.stdout.write(
             f"export KUBECONFIG={node.kubeconfig} PATH={node.programs}:$PATH\nCtrl-C ends it\n"
         )

@@ -16,6 +16,9 @@ from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 
+from tests.fakes import kubernetes
+from tests.fakes.kubernetes.process import Process
+
 NAME = "gpu1"
 GPUS = 8
 AMOUNTS = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
@@ -26,6 +29,11 @@ POLL_SECONDS = 0.5
 TIMEOUT_SECONDS = 60.0
 ADDRESSES = "10.245.0"  # of pods that nobody reaches
 CONFLICT, NOT_FOUND = 409, 404
+
+
+def process(node: kubernetes.Node) -> Process:
+    """Return the loop of a cluster's GPU node; it is not started yet."""
+    return Process([sys.executable, "-m", __name__, node.kubeconfig], node.folder / "log" / NAME)
 
 
 def main(kubeconfig: str) -> None:

@@ -28,6 +28,7 @@ FOLDERS = Path("/var/tmp")
 LOCK = Path("/run/lock/trainyard-kubernetes")
 COUNT = 256
 LINKS = Path("/sys/class/net")
+GROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 NEEDED = {  # a program, and Debian's package that has it
     "unshare": "util-linux",
@@ -179,8 +180,7 @@ class Node:
             self._process.stdin.write(json.dumps(told) + "\n")
             self._process.stdin.flush()
             self._expect(answer, b"2")
-            for manifest in (HERE / "storage.yaml", HERE / "crd.yaml"):
-                self.kubectl("apply", "--server-side", f"--filename={manifest}")
+            self.kubectl("apply", "--server-side", f"--filename={HERE / 'storage.yaml'}")
             self._expect(answer, b"3")
         self._until_ready()
 
@@ -230,23 +230,36 @@ def _check_this_machine() -> None:
 
 
 def _hierarchies() -> list[tuple[str, str, Path]]:
-    """Return kind, place and our own group of each hierarchy of control groups."""
+    """Return kind, place and our own group of each hierarchy of control groups here."""
+    return hierarchies(*(Path("/proc/self", name).read_text() for name in ("cgroup", "mountinfo")))
+
+
+def hierarchies(groups: str, mounts: str) -> list[tuple[str, str, Path]]:
+    """Return kind, place and our own group of each hierarchy of control groups of version 1.
+
+    One may be mounted at several places, and a part of it anywhere, as programs that run containers
+    do: the place below GROUPS counts at which our group is seen.
+
+    Args:
+        groups: what /proc/self/cgroup says.
+        mounts: what /proc/self/mountinfo says.
+    """
     own = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in groups.splitlines():
         _, kind, path = line.split(":", 2)
         own[kind] = path
-    found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    found = {}
+    for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
-        if kind != "cgroup":
-            continue
         _, _, _, root, place, _ = before.split(" ", 5)
+        if kind != "cgroup" or Path(place).parent != GROUPS:
+            continue
         for name, path in own.items():
-            if name and set(name.split(",")) <= set(options.split(",")):
-                group = Path(place) / Path(path).relative_to(root)
-                found.append((name, place, group))
-    return found
+            controllers = set(name.split(",")) <= set(options.split(","))
+            if name and controllers and Path(path).is_relative_to(root):
+                found[name] = (name, place, Path(place) / Path(path).relative_to(root))
+    return [*found.values()]
 
 
 def _make_groups(number: int) -> list[tuple[str, str, str]]:

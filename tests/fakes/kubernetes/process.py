@@ -1,27 +1,25 @@
 """What runs beside the node, in a process that tests can end and start again."""
 
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).parents[3]
 STOP_SECONDS = 30.0
-OPERATOR, GPU_NODE = "kuberay", "gpu_node"
 
 
 class Process:
-    """A module of this package as a process, which ends with this one.
+    """A program as a process, which ends with this one.
 
     Args:
-        module: OPERATOR or GPU_NODE.
-        kubeconfig: of the cluster.
+        command: the program and its arguments.
         log: file for what it prints.
     """
 
-    def __init__(self, module: str, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, command: Sequence[str | Path], log: Path) -> None:
         self.log = log
-        self._command = [sys.executable, "-m", f"{__package__}.{module}", str(kubeconfig)]
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Process":

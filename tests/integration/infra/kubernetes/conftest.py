@@ -14,8 +14,10 @@ import yaml
 
 from cluster import services
 from tests.fakes.kubernetes import Node, NoKubernetesError
+from tests.fakes.kubernetes import gpu_node as gpu_nodes
+from tests.fakes.kubernetes import kuberay as operators
 from tests.fakes.kubernetes.gpu_node import PRODUCT
-from tests.fakes.kubernetes.process import GPU_NODE, OPERATOR, Process
+from tests.fakes.kubernetes.process import Process
 
 IMAGES = ("dataset", "grafana", "jupyter", "mlflow", "prometheus", "ray", "versitygw")
 # A worker of the group that grows: two of them, and the head, fit into 8 GiB.
@@ -39,18 +41,22 @@ def kubernetes(pytestconfig: pytest.Config) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="package")
-def kuberay(kubernetes: Node) -> Iterator[Process]:
-    """The stand-in for KubeRay's operator; who stops it starts it again."""
-    log = kubernetes.folder / "log" / OPERATOR
-    with Process(OPERATOR, kubernetes.kubeconfig, log) as operator:
+def kuberay(pytestconfig: pytest.Config, kubernetes: Node) -> Iterator[Process]:
+    """KubeRay's operator and its definitions; a test that stops it starts it again."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            operator = operators.operator(kubernetes)
+    except NoKubernetesError as error:
+        pytest.skip(str(error))
+    with operator:
         yield operator
 
 
 @pytest.fixture(scope="package")
 def gpu_node(kubernetes: Node) -> Iterator[None]:
     """A node with GPUs that is not there: pods on it do nothing."""
-    log = kubernetes.folder / "log" / GPU_NODE
-    with Process(GPU_NODE, kubernetes.kubeconfig, log):
+    with gpu_nodes.process(kubernetes):
         yield
 
 
@@ -116,7 +122,9 @@ class Lab:
 
 
 @pytest.fixture(scope="package")
-def make_lab(declare: Callable[..., Any], kubernetes: Node) -> Iterator[Callable[..., Lab]]:
+def make_lab(
+    declare: Callable[..., Any], kubernetes: Node, kuberay: Process
+) -> Iterator[Callable[..., Lab]]:
     """Declare a stack in a namespace that is there; its folder is removed at the end."""
     folders: list[Path] = []
 
@@ -129,6 +137,7 @@ def make_lab(declare: Callable[..., Any], kubernetes: Node) -> Iterator[Callable
             "namespace": namespace,
             # Tests share the processors of one machine: pods promise more than it has.
             "cpuShare": 0.1,
+            "podTimeoutSeconds": 60,
             **changes.pop("kubernetes", {}),
         }
         settings: dict[str, Any] = {

@@ -58,9 +58,7 @@ def test_a_quota_that_is_full(namespace: str, make_lab: Callable[..., Lab]) -> N
     lab.stack.engine("destroy", "--yes")
 
 
-def test_an_image_that_is_not_there(
-    kuberay: Process, namespace: str, make_lab: Callable[..., Lab]
-) -> None:
+def test_an_image_that_is_not_there(namespace: str, make_lab: Callable[..., Lab]) -> None:
     images = {name: f"trainyard-test/{name}:latest" for name in IMAGES}
     images["prometheus"] = "trainyard-test/none:1"
     lab = make_lab(namespace, images=images, startTimeoutSeconds=SOON)
@@ -70,7 +68,7 @@ def test_an_image_that_is_not_there(
 
 
 def test_an_admission_that_refuses_pods_of_ray(
-    kuberay: Process, kubernetes: Node, namespace: str, make_lab: Callable[..., Lab]
+    kubernetes: Node, namespace: str, make_lab: Callable[..., Lab]
 ) -> None:
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
     policy = {

@@ -9,7 +9,7 @@ from pulumi.runtime import settings as pulumi_settings
 from infra.manifests import files, program
 from tests.fakes.kubernetes import Node
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kuberay")]
 ROOT = Path(__file__).parents[4]
 
 
@@ -19,9 +19,24 @@ def test_a_cluster_takes_each_file(  # E3
     names = ("ray", "versitygw", "grafana", "jupyter", "prometheus", "alertmanager")
     config = {
         "runtime": "kubernetes",
-        "kubernetes": {"context": "none", "kubeconfig": "/none", "namespace": namespace},
+        "kubernetes": {
+            "context": "none",
+            "kubeconfig": "/none",
+            "namespace": namespace,
+            "shared": {"hostPath": "/srv/shared"},
+            "pullSecrets": ["registry"],
+        },
         "images": {name: f"registry.example/{name}:1" for name in names},
-        "nodeGroups": [{"name": "gpu", "min": 0, "max": 2, "gpus": 1}],
+        "nodeGroups": [
+            {
+                "name": "gpu",
+                "min": 0,
+                "max": 2,
+                "gpus": 1,
+                "nodeSelector": {"kind": "h100"},
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            }
+        ],
         "accelerator": "nvidia",
         "alertWebhookUrl": "https://chat.example/key",
     }

@@ -1,4 +1,4 @@
-"""A stack on Kubernetes: real pods and real Ray, with a stand-in for KubeRay's operator."""
+"""A stack on Kubernetes: real pods, real Ray, and KubeRay's own operator."""
 
 import json
 import os
@@ -16,9 +16,9 @@ import requests
 
 from access.kubectl import Cluster, forwarded
 from access.outputs import SERVE_URL
+from cluster import kuberay
 from tests.fakes.kubernetes import Node
 from tests.fakes.kubernetes.gpu_node import NAME
-from tests.fakes.kubernetes.process import Process
 from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -50,7 +50,6 @@ print(json.dumps([len(images) > 100, sorted(groups), os.getuid() != 0]))
 @pytest.fixture(scope="module")
 def lab(
     kubernetes: Node,
-    kuberay: Process,
     make_lab: Callable[..., Lab],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
@@ -111,6 +110,18 @@ def _try_another_head(lab: Lab) -> str:
     return str(done.stdout + done.stderr)
 
 
+def _is_ready(pod: dict[str, Any]) -> bool:
+    ready = {"type": "Ready", "status": "True"}
+    return any(ready.items() <= each.items() for each in pod["status"].get("conditions", ()))
+
+
+def _gpu_pods(lab: Lab) -> list[dict[str, Any]]:
+    """Pods of the group with GPUs."""
+    of_group = f"--selector=ray.io/group={GPU_GROUP['name']}"
+    found: list[dict[str, Any]] = lab.get("pods", of_group)["items"]
+    return found
+
+
 def test_a_second_up_with_a_refresh_changes_nothing(lab: Lab) -> None:
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
@@ -121,6 +132,25 @@ def test_the_cli_takes_over_and_changes_nothing(lab: Lab, pulumi_cli: Callable[.
     run("preview", "--expect-no-changes", "--diff")
     run("refresh", "--yes", "--expect-no-changes")
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
+
+
+def test_the_operator_says_what_a_stack_relies_on(lab: Lab) -> None:
+    (cluster,) = lab.get("raycluster")["items"]
+    name, status = cluster["metadata"]["name"], cluster["status"]
+    assert status["state"] == "ready"
+    assert status["head"]["serviceName"] == kuberay.head_service(name)
+    assert [status["head"]["podName"]] == [*lab.pods("head")]
+    told = {each["type"]: each["status"] for each in status["conditions"]}
+    assert told == {
+        "HeadPodReady": "True",
+        "RayClusterProvisioned": "True",
+        "RayClusterSuspended": "False",
+        "RayClusterSuspending": "False",
+    }
+    # It writes no count of zero, but amounts: there are no workers yet.
+    assert not {"readyWorkerReplicas", "desiredWorkerReplicas"} & status.keys()
+    assert (status["desiredGPU"], status["desiredTPU"]) == ("0", "0")
+    assert {"endpoints", "stateTransitionTimes"} <= status.keys()
 
 
 def test_info_names_the_heads_pod(lab: Lab, outputs: Path) -> None:  # E4
@@ -193,6 +223,16 @@ def test_what_was_changed_by_hand_is_seen_and_set_right(lab: Lab) -> None:
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+def test_up_waits_for_a_raycluster_that_somebody_deleted(lab: Lab) -> None:
+    (deleted,) = lab.pods("head")
+    # Its pods stay for seconds: the operator makes no head while it finds one, also a dying one.
+    lab.kubectl("delete", "raycluster", "--all")
+    lab.stack.engine("up", "--yes")
+    ((name, head),) = lab.pods("head").items()
+    assert name != deleted
+    assert _is_ready(head)
+
+
 def test_a_change_that_makes_no_pod_anew_is_there_at_once(lab: Lab) -> None:
     (before,) = lab.pods("head").values()
     tolerated = {"key": "nvidia.com/gpu", "operator": "Exists"}
@@ -208,28 +248,25 @@ def test_a_head_that_is_killed_comes_back(lab: Lab, wait_for: Callable[..., Any]
     lab.kubectl("delete", "pod", killed, "--grace-period=0", "--force")
 
     def is_another() -> bool:
-        ready = {"type": "Ready", "status": "True"}
-        return any(
-            name != killed
-            and any(ready.items() <= each.items() for each in head["status"].get("conditions", ()))
-            for name, head in lab.pods("head").items()
-        )
+        return any(name != killed and _is_ready(head) for name, head in lab.pods("head").items())
 
     wait_for(is_another, GROW_SECONDS)
     lab.stack.engine("up", "--yes", "--expect-no-changes")
 
 
-@pytest.mark.usefixtures("gpu_node")
-def test_a_job_with_a_gpu_starts_a_pod_on_a_node_that_has_one(
+def test_a_job_with_a_gpu_that_no_node_has_holds_no_other_job(
     lab: Lab, outputs: Path, wait_for: Callable[..., Any]
 ) -> None:
     arguments = ("--no-wait", "--entrypoint-num-gpus", "1", "--", "2")
     assert GPU_GROUP["name"] in _run(lab, outputs, "submit", "cpu_example", *arguments)
+    wait_for(lambda: _gpu_pods(lab), GROW_SECONDS)
+    assert "2 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "2")
 
+
+@pytest.mark.usefixtures("gpu_node")
+def test_it_starts_a_pod_on_a_node_that_has_one(lab: Lab, wait_for: Callable[..., Any]) -> None:
     def placed() -> Any:
-        of_group = f"ray.io/group={GPU_GROUP['name']}"
-        pods = lab.get("pods", "--selector", of_group)["items"]
-        return [pod for pod in pods if pod["spec"].get("nodeName")]
+        return [pod for pod in _gpu_pods(lab) if pod["spec"].get("nodeName")]
 
     (pod,) = wait_for(placed, GROW_SECONDS)
     assert pod["spec"]["nodeName"] == NAME
