@@ -43,8 +43,9 @@ def read(
         "parent": request.parent,
         "external": True,  # nobody's to delete
         "provider": context.provider_reference(request.type, ""),
-        "created": old["created"] if old else now(),
-        "modified": old["modified"] if old else now(),
+        # The CLI records no times of what it reads.
+        "created": (old or {}).get("created", now()),
+        "modified": (old or {}).get("modified", now()),
     }
     context.journal.record(entry, old, changed=False)
     return resource_pb2.ReadResourceResponse(urn=urn, properties=to_struct(seen))

@@ -24,7 +24,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trai
 # Where this names a folder, NAME.xz there is unpacked if it is what is in PACKED.
 PACKED_FOLDER = "TRAINYARD_KUBERNETES"
 PACKED = {"hk": "b326f17df1245363209bf3e8700a3e93a87f76b430acde2943c4711dfc45251d"}  # SHA-256
-OPTIMIZED = {"hk"}  # works for minutes; the others cost less to run than to optimize
+# Most cost less to run than to optimize. Of the CLI, only the keys of its states take long.
+OPTIMIZED = {"hk": ["all"], "pulumi": ["crypto/...", "golang.org/x/crypto/..."]}  # packages
 # The CLI tells plugins its version, which its release build sets.
 VERSIONS = {"pulumi": "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"}
 CHUNK = 1 << 20  # bytes
@@ -80,8 +81,10 @@ def _flags(name: str) -> list[str]:
         required = re.findall(r"^\s*(\S+) (v\S+)", module, re.MULTILINE)
         _, version = max(each for each in required if package.startswith(f"{each[0]}/"))
         link += f" -X {variable}={version}"
-    unoptimized = [] if name in OPTIMIZED else ["-gcflags=all=-N -l"]
-    return ["-trimpath", "-buildvcs=false", *unoptimized, f"-ldflags={link}", package]
+    optimized = OPTIMIZED.get(name, [])
+    compile_ = [] if optimized == ["all"] else ["-gcflags=all=-N -l"]
+    compile_ += [f"-gcflags={each}=" for each in optimized if each != "all"]
+    return ["-trimpath", "-buildvcs=false", *compile_, f"-ldflags={link}", package]
 
 
 def _unpack(program: Path) -> bool:

@@ -1,7 +1,6 @@
 """What tests with real services need: an object store to start, engines, and the pulumi CLI."""
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from infra import tools
 from infra.hosts import go_tool
 from infra.hosts.go_programs import STORES
 from tests import go_tools
+from tests.cli import Cli, install
 from tests.integration.engine import forked
-
-CLI_SECONDS = 280
 
 
 @pytest.fixture(scope="session")
@@ -63,24 +61,19 @@ def engines() -> Iterator[forked.Server]:
 
 
 @pytest.fixture(scope="session")
-def pulumi_cli() -> Callable[..., str]:
-    """Run the pulumi CLI in a project; what it printed."""
-    if not shutil.which("pulumi"):
-        pytest.skip("the pulumi CLI is not on PATH")
-
-    def run(
-        project: Path, environment: dict[str, str], stack: str, command: str, *arguments: str
-    ) -> str:
-        done = subprocess.run(
-            ["pulumi", *command.split(), "-s", stack, "--non-interactive", *arguments],
-            cwd=project,
-            env={**environment, "PULUMI_SKIP_UPDATE_CHECK": "1"},
-            capture_output=True,
-            text=True,
-            timeout=CLI_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
+def pulumi_cli(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cli]:
+    """The pulumi CLI of PATH, else one that Go builds."""
+    if shutil.which("pulumi"):
+        yield Cli()
+        return
+    folder = tmp_path_factory.mktemp("pulumi")
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            cli = install(folder)
+    except go_tools.NoGoError as error:
+        pytest.skip(f"the pulumi CLI is not on PATH, and {error}")
+    yield cli
+    shutil.rmtree(folder)

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from docker.errors import DockerException, ImageNotFound
 
+from tests import quick
+
 PROGRAMS = Path(__file__).parents[2] / "projects"
 BASE_IMAGE = "debian:bookworm-slim"
 
@@ -276,10 +278,14 @@ def engine(tmp_path, environment, engines):
 
 @pytest.fixture
 def pulumi(engine, pulumi_cli):
-    """Runs a command of the pulumi CLI on the engine's stack."""
-    engine.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(engine.project)}
+    """Runs a command of the pulumi CLI on the engine's stack, which has to succeed."""
+    engine.environment |= {
+        **quick.AS_THE_CLI,
+        "PULUMI_PYTHON_CMD": sys.executable,
+        "PYTHONPATH": str(engine.project),
+    }
     engine.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli, engine.project, engine.environment, "dev")
+    return partial(pulumi_cli.done, engine.project, engine.environment, "dev")
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ class Server:
                 stdout=subprocess.DEVNULL,
             )
 
-    def start(self, argv, folder, environment, *, rounds=quick.ROUNDS, moment=0):
+    def start(self, argv, folder, environment, *, moment=0):
         """Start a command of the engine; it leads a process group."""
         told, tell = os.pipe()
         printed, output = os.pipe()
@@ -94,7 +94,7 @@ class Server:
             "argv": argv,
             "folder": str(folder),
             "environment": environment,
-            "rounds": rounds,
+            "rounds": quick.rounds(environment),
             "moment": moment,
         }
         socket.send_fds(self._socket, [json.dumps(request).encode()], [tell, output])

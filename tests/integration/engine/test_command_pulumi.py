@@ -8,6 +8,7 @@ import pytest
 
 from engine.state import Backend
 from engine.values import reveal
+from tests import quick
 
 MISSING = [name for name in ("pulumi", "pulumi-resource-command") if shutil.which(name) is None]
 pytestmark = [
@@ -22,11 +23,12 @@ RECORDED = ("type", "inputs", "outputs", "additionalSecretOutputs", "propertyDep
 @pytest.fixture
 def pulumi(commands, pulumi_cli):
     commands.environment |= {
+        **quick.AS_THE_CLI,
         "PULUMI_PYTHON_CMD": sys.executable,
         "PYTHONPATH": str(commands.project),
     }
     commands.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli, commands.project, commands.environment, "dev")
+    return partial(pulumi_cli.done, commands.project, commands.environment, "dev")
 
 
 def _shape(commands, trigger, word):

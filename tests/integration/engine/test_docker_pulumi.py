@@ -6,6 +6,8 @@ from functools import partial
 
 import pytest
 
+from tests import quick
+
 MISSING = [name for name in ("pulumi", "pulumi-resource-docker") if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.integration,
@@ -17,9 +19,13 @@ pytestmark = [
 
 @pytest.fixture
 def pulumi(stack, pulumi_cli):
-    stack.environment |= {"PULUMI_PYTHON_CMD": sys.executable, "PYTHONPATH": str(stack.project)}
+    stack.environment |= {
+        **quick.AS_THE_CLI,
+        "PULUMI_PYTHON_CMD": sys.executable,
+        "PYTHONPATH": str(stack.project),
+    }
     stack.backend.parent.mkdir(exist_ok=True)
-    return partial(pulumi_cli, stack.project, stack.environment, "dev")
+    return partial(pulumi_cli.done, stack.project, stack.environment, "dev")
 
 
 def _unchanged(stack, pulumi):

@@ -1,22 +1,28 @@
-"""The pulumi CLI and the engine take over each other's stacks."""
+"""The pulumi CLI and the engine take over each other's stacks, whole or cut off in the middle."""
 
-import shutil
+import contextlib
+import signal
+import subprocess
+import sys
+from functools import partial
 
+import psutil
 import pytest
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.pulumi,
-    pytest.mark.skipif(shutil.which("pulumi") is None, reason="the pulumi CLI is not on PATH"),
-    pytest.mark.timeout(240),
-]
+from infra import states
+from tests.secret_hunt import finds
+from tests.waiting import wait_for
 
+pytestmark = [pytest.mark.integration, pytest.mark.pulumi, pytest.mark.timeout(240)]
+
+SECRETS = {"input": "canary-token", "output": "canary-made-secret"}
 SHAPE = {
-    "a": {"text": "1", "token": "canary-token"},
+    "a": {"text": "1", "token": SECRETS["input"]},
     "b": {"text_of": "a"},
     "c": {"after": "b", "ignore_changes": ["kind"]},
     "g": {"group": True, "text": "x"},
 }
+CUT = {"a": {"text": "1"}, "b": {"text": "2", "after": "a"}}
 
 
 def _engine(engine, command, *arguments):
@@ -25,28 +31,123 @@ def _engine(engine, command, *arguments):
     return output
 
 
-def test_the_cli_sees_no_change_after_the_engine(engine, pulumi):
+def test_the_cli_sees_no_change_after_the_engine(engine, pulumi, tmp_path):
     engine.declare(**SHAPE)
     _engine(engine, "up", "--yes")
-    pulumi("preview", "--expect-no-changes")
     pulumi("refresh", "--yes", "--expect-no-changes")
     engine.declare(**SHAPE | {"a": {"text": "2", "kind": "other"}})
     _engine(engine, "up", "--yes")
     pulumi("preview", "--expect-no-changes")
-    assert "canary-made-secret" in pulumi("stack output", "--json", "--show-secrets")
+    assert SECRETS["output"] in pulumi("stack output", "--json", "--show-secrets")
+    # As a user edits a state by hand.
+    file = tmp_path / "state.json"
+    pulumi("stack export", f"--file={file}")
+    assert finds(SECRETS, [(file.name, file.read_bytes())]) == []
+    pulumi("stack import", f"--file={file}")
+    _engine(engine, "preview", "--expect-no-changes")
     pulumi("destroy", "--yes")
     assert engine.files() == {}
 
 
 def test_the_engine_sees_no_change_after_the_cli(engine, pulumi):
     engine.declare(**SHAPE)
-    pulumi("stack init")
-    pulumi("up", "--yes")
-    _engine(engine, "up", "--yes", "--expect-no-changes")
+    said = [pulumi("stack init"), pulumi("up", "--yes", "--diff")]
     _engine(engine, "up", "--yes", "--refresh", "--expect-no-changes")
-    engine.declare(**SHAPE | {"a": {"text": "2"}})
-    pulumi("up", "--yes")
+    engine.declare(**SHAPE | {"a": {"text": "2", "token": SECRETS["input"]}})
+    said += [
+        pulumi("up", "--yes", "--diff"),
+        pulumi("stack", "--show-urns"),
+        pulumi("stack output"),
+    ]
+    assert finds(SECRETS, enumerate(map(str.encode, said))) == []
     _engine(engine, "preview", "--expect-no-changes")
     _engine(engine, "destroy", "--yes")
     assert engine.files() == {}
-    pulumi("preview")
+    pulumi("stack rm", "--yes")
+    assert engine.run("stack", "ls") == (0, "")
+
+
+def test_make_runs_the_cli(engine, pulumi, pulumi_cli, tmp_path, monkeypatch):
+    """As a target of the Makefile does, from nothing, with a plan."""
+    for name, value in pulumi_cli.environment(engine.environment).items():
+        monkeypatch.setenv(name, value)
+
+    def launch(*arguments):
+        command = [sys.executable, "-m", "engine.launch", *arguments, "-s", "dev"]
+        done = subprocess.run(
+            command, cwd=engine.project, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    engine.declare(**CUT)
+    plan = tmp_path / "plan.json"
+    code, output = launch("preview", "--plan", str(plan))
+    assert code == 0, output
+    assert "running the pulumi CLI" in output
+    engine.declare(**CUT | {"c": {"text": "3"}})
+    code, output = launch("up", "--plan", str(plan))
+    assert code != 0
+    assert "violates plan" in output
+    engine.declare(**CUT)
+    code, output = launch("up", "--plan", str(plan))
+    assert code == 0, output
+    # What ends machines that no stack knows reads states of other backends by the CLI.
+    found = [*states._exports(engine.project, "gs://states")]
+    assert [(project, stack, organization) for project, stack, _, organization in found] == [
+        ("files", "dev", "organization")
+    ]
+    _engine(engine, "preview", "--expect-no-changes")
+    code, output = launch("destroy")
+    assert code == 0, output
+    assert engine.files() == {}
+
+
+@pytest.fixture
+def cut_off(engine, pulumi, pulumi_cli):
+    """Bring a stack up by the CLI, which gets a signal once the first file is there."""
+
+    def cut(number):
+        engine.declare(**CUT)
+        pulumi("stack init")
+        slow = engine.environment | {"FILES_DELAY": "3"}
+        up = ("up", "--yes", "--skip-preview")
+        process = pulumi_cli.start(engine.project, slow, "dev", *up)
+        with process:
+            wait_for("a file, whose create has not returned", engine.files, 60)
+            below = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(number)
+            if number == signal.SIGKILL:  # as the loss of the machine
+                for child in below:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
+            text, _ = process.communicate(timeout=60)
+        assert process.returncode != 0
+        return text
+
+    return cut
+
+
+@pytest.fixture(params=["engine", "cli"])
+def settle(request, engine, pulumi):
+    """Bring up what was cut off, with either."""
+    return partial(_engine, engine) if request.param == "engine" else pulumi
+
+
+def test_either_goes_on_where_ctrl_c_ended_the_cli(engine, pulumi, cut_off, settle):
+    cut_off(signal.SIGINT)
+    assert engine.files() == {"a": "1"}
+    settle("up", "--yes")
+    assert engine.files() == {"a": "1", "b": "2"}
+    _engine(engine, "preview", "--refresh", "--expect-no-changes")
+    pulumi("preview", "--expect-no-changes")
+
+
+def test_the_engine_finds_what_a_killed_cli_had_made(engine, pulumi, cut_off):
+    """Which the CLI does not: docs/engine.md."""
+    cut_off(signal.SIGKILL)
+    (pending,) = engine.latest()["pending_operations"]
+    assert pending["type"] == "creating"
+    output = _engine(engine, "up", "--yes")
+    assert "was removed: that process is dead" in output
+    assert engine.files() == {"a": "1", "b": "2"}
+    pulumi("preview", "--expect-no-changes")

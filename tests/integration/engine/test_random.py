@@ -143,11 +143,9 @@ class Engine(RuleBasedStateMachine):
     def run(self, command, *arguments, moment=0):
         """True when the command came to its end, which it does unless it is killed."""
         arguments = [*arguments, *["--yes"] * (command != "preview")]
-        environment = os.environ | self.environment
-        # Every stack has a key of its own, also where the pulumi CLI is: it reads none of these.
-        process = self.server.start(
-            [command, *arguments], self.project, environment, rounds=quick.FEW, moment=moment
-        )
+        # Few also where the pulumi CLI is: it reads none of these.
+        environment = os.environ | self.environment | {quick.VARIABLE: str(quick.FEW)}
+        process = self.server.start([command, *arguments], self.project, environment, moment=moment)
         output, _ = process.communicate(COMMAND_SECONDS)
         process.close()
         if moment and process.returncode == -signal.SIGKILL:

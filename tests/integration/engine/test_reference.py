@@ -1,6 +1,7 @@
 """References to other stacks, under the embedded engine."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -38,6 +39,25 @@ def test_a_stack_reads_the_outputs_of_another(engine):
     code, output = engine.run("destroy", "--yes", "-s", "prod")
     assert code == 0, output
     assert list(engine.files()) == ["a"]
+
+
+@pytest.mark.pulumi
+@pytest.mark.timeout(240)
+def test_the_cli_and_the_engine_read_each_others_outputs(engine, pulumi, pulumi_cli):
+    declare(engine, "dev", a={"text": "1", "token": "canary-token"})
+    assert engine.run("up", "--yes", "-s", "dev")[0] == 0
+    declare(engine, "prod", b={"text_from": [DEV, "aPath"]})
+    prod = partial(pulumi_cli.done, engine.project, engine.environment, "prod")
+    prod("stack init")
+    prod("up", "--yes")
+    assert engine.files()["b"] == str(next(engine.folder.glob("a.*.json")))
+    code, output = engine.run("up", "--yes", "--refresh", "--expect-no-changes", "-s", "prod")
+    assert code == 0, output
+    prod("preview", "--expect-no-changes")
+    # Of a stack that the CLI wrote.
+    pulumi("refresh", "--yes")
+    code, output = engine.run("preview", "--expect-no-changes", "-s", "prod")
+    assert code == 0, output
 
 
 def test_what_cannot_be_read_is_told(engine):

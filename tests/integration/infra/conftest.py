@@ -19,10 +19,11 @@ import pytest
 from client.outputs import StackOutputs
 from cluster import object_store, services
 from engine import crypto
-from engine.state import Backend
+from engine.state import Backend, State
 from engine.values import mask
 from infra import tools
 from tests import checkout, pages, quick, stores, waiting, webhook
+from tests.cli import Cli
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
 
@@ -93,6 +94,7 @@ class Stack:
 
     Attributes:
         python: what the engine runs with: of the project, where that is a copy of the checkout.
+        cli: the pulumi CLI, where it works on the stack too.
     """
 
     project: Path
@@ -102,13 +104,20 @@ class Stack:
     environment: dict[str, str]
     settings: dict[str, Any]
     said: list[str]
+    cli: Cli | None
 
     def engine(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self._run("engine", self.project, *arguments, check=check)
 
-    def bench(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """As under the CLI: see tests/fakes/pulumi_cli."""
-        return self._run("tests.fakes.pulumi_cli", ROOT, *arguments, check=check)
+    def pulumi(self, command: str, *arguments: str, check: bool = True) -> str:
+        """Run a command of the pulumi CLI, which makes the stack first; what it printed."""
+        assert self.cli is not None
+        if command != "stack init" and not self.backend.exists(PROJECT, "test"):
+            self.pulumi("stack init")
+        code, text = self.cli.run(self.project, self.environment, "test", command, *arguments)
+        self.said.append(text)
+        assert (code == 0) == check, text
+        return text
 
     def terminal(self, name: str) -> pages.Terminal:
         """For pages that call the stack so; the project has to be a copy of the checkout."""
@@ -147,10 +156,14 @@ class Stack:
     def backend(self) -> Backend:
         return Backend(self.environment["PULUMI_BACKEND_URL"], self.project)
 
+    def state(self) -> State:
+        phrase = self.environment["PULUMI_CONFIG_PASSPHRASE"]
+        with quick.counting(self.environment):
+            return self.backend.load(PROJECT, "test", phrase)
+
     def resources(self) -> dict[str, Any]:
         """What the state holds of each resource, without what differs each time and in secrets."""
-        phrase = self.environment["PULUMI_CONFIG_PASSPHRASE"]
-        state = self.backend.load(PROJECT, "test", phrase)
+        state = self.state()
         found = {
             entry["urn"]: {name: mask(entry.get(name)) for name in COMPARED}
             for entry in state.resources
@@ -183,7 +196,7 @@ class Stack:
             process.kill()
 
 
-def _declare(base: Path, *, copied: bool = False, **changes: Any) -> Stack:
+def _declare(base: Path, *, copied: bool = False, cli: Cli | None = None, **changes: Any) -> Stack:
     project = base / "project"
     if copied:
         checkout.copy(project)
@@ -208,6 +221,7 @@ def _declare(base: Path, *, copied: bool = False, **changes: Any) -> Stack:
         "PULUMI_BACKEND_URL": f"file://{base}/backend",
         "PULUMI_CONFIG_PASSPHRASE": "canary-passphrase",
         "RAY_USAGE_STATS_ENABLED": "0",
+        **(quick.AS_THE_CLI if cli else {}),
     }
     return Stack(
         project=project,
@@ -217,6 +231,7 @@ def _declare(base: Path, *, copied: bool = False, **changes: Any) -> Stack:
         environment=environment,
         settings=values,
         said=[],
+        cli=cli,
     )
 
 
@@ -316,22 +331,6 @@ def stack_with_minio(
 def outputs_file(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The outputs of the shared stack; tests of another stack have a fixture of that name."""
     return stack.write_outputs(tmp_path_factory.mktemp("outputs"))
-
-
-@pytest.fixture(params=["bench", pytest.param("cli", marks=pytest.mark.pulumi)])
-def either(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Run a command of the CLI on a stack: with the bench, and with the CLI itself where it is."""
-    if request.param == "bench":
-        return Stack.bench
-    cli = request.getfixturevalue("pulumi_cli")
-
-    def run(stack: Stack, *command: str) -> None:
-        place = (stack.project, stack.environment, "test")
-        if not stack.backend.exists(PROJECT, "test"):
-            cli(*place, "stack init")
-        cli(*place, *command)
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,24 @@
-"""The real program as the pulumi CLI runs it, from nothing and in turn with the embedded engine."""
+"""The real program under the pulumi CLI, from nothing and in turn with the embedded engine."""
 
+import contextlib
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+from engine.values import secret_strings
+from tests.cli import Cli
+from tests.secret_hunt import finds
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.pulumi, pytest.mark.timeout(400)]
+SHORTEST = 12  # characters of what can be told from other texts
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +29,22 @@ def stack(stack_with_minio: Any) -> Any:
 def test_a_stack_from_nothing_changes_hands_without_a_change(
     declare_stack: Callable[..., Any],
     started_below: Callable[[Path], list[Any]],
-    either: Callable[..., Any],
+    pulumi_cli: Cli,
     stack: Any,
     settled: Callable[..., Any],
 ) -> None:
-    other = declare_stack(copied=True, objectStore="directory")
-    pulumi = partial(either, other)
-
-    pulumi("up", "--yes")
-    theirs = other.resources()
+    other = declare_stack(copied=True, objectStore="directory", cli=pulumi_cli)
+    assert "to create" in other.pulumi("preview")
+    _kill_in_the_middle(other, started_below)
+    locked = other.pulumi("up", "--yes", "--skip-preview", check=False)
+    assert "the stack is currently locked" in locked
+    other.pulumi("cancel", "--yes")
+    other.pulumi("up", "--yes")
     other.engine("preview", "--refresh", "--expect-no-changes")
-    pulumi("up", "--yes", "--expect-no-changes")
+    other.pulumi("config set", "trainyard:keepData", "false")
+    assert "1 updated" in other.pulumi("up", "--yes", "--skip-preview")
+    other.engine("up", "--yes", "--expect-no-changes")
+    theirs, secrets = other.resources(), _secrets(other)
     other.engine("destroy", "--yes")
     assert started_below(other.folder) == []
 
@@ -41,12 +54,42 @@ def test_a_stack_from_nothing_changes_hands_without_a_change(
     assert outputs["storageUrl"] == f"file://{other.data}/storage"
     assert outputs["objectStoreEndpoint"] == ""
     _run_side_by_side(stack.outputs(), outputs, settled)
-    pulumi("refresh", "--yes", "--expect-no-changes")
-    pulumi("destroy", "--yes")
+    other.pulumi("preview", "--expect-no-changes")
+    other.pulumi("refresh", "--yes", "--expect-no-changes")
+    other.pulumi("stack output")
+    secrets |= _secrets(other)
+    assert outputs["rayToken"] in secrets.values()
+    assert finds(secrets, [("what either said", "".join(other.said).encode())]) == []
+    other.pulumi("destroy", "--yes")
     assert started_below(other.folder) == []
     assert not other.folder.exists()
     assert other.resources() == {}
+    other.pulumi("stack rm", "--yes")
+    assert other.engine("stack", "ls", check=False).stdout == ""
     _nodes(settled, stack.outputs())
+
+
+def _kill_in_the_middle(stack: Any, started_below: Callable[[Path], list[Any]]) -> None:
+    """Lose an `up` of the CLI, and all that it works with, once the first services run."""
+    arguments = (stack.project, stack.environment, "test", "up", "--yes", "--skip-preview")
+    with stack.cli.start(*arguments) as process:
+        wait_for("a service", lambda: started_below(stack.folder))
+        services = {each.pid for each in started_below(stack.folder)}
+        for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+            if each.pid not in services:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+def _secrets(stack: Any) -> dict[str, str]:
+    """Texts that the state holds as secrets, by the resource."""
+    return {
+        f"{entry['urn']} {number}": text
+        for entry in stack.state().resources
+        for number, text in enumerate(secret_strings(entry))
+        if len(text) >= SHORTEST
+    }
 
 
 def _run_side_by_side(
@@ -69,12 +112,11 @@ def _nodes(settled: Callable[..., Any], outputs: dict[str, Any]) -> None:
 
 
 def test_a_module_in_the_working_folder_hides_pythons_own(
-    declare_stack: Callable[..., Any],
+    declare_stack: Callable[..., Any], pulumi_cli: Cli
 ) -> None:
-    # What the bench is for: infra/resource.py broke every `pulumi up` from nothing, unseen.
-    stack = declare_stack(copied=True, objectStore="directory")
+    # infra/resource.py broke every `pulumi up` from nothing once, unseen.
+    stack = declare_stack(copied=True, objectStore="directory", cli=pulumi_cli)
     (stack.project / "infra" / "resource.py").touch()
-    done = stack.bench("up", "--yes", "--skip-preview", check=False)
-    assert done.returncode == 1
-    assert "local-supervisor" in done.stdout
-    assert "module 'resource' has no attribute 'getrlimit'" in done.stdout
+    said = stack.pulumi("up", "--yes", "--skip-preview", check=False)
+    assert "local-supervisor" in said
+    assert "module 'resource' has no attribute 'getrlimit'" in said

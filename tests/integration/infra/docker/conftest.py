@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from infra.hosts import docker_engine
+from tests.cli import Cli
 
 ROOT = Path(__file__).resolve().parents[4]
 TEST_IMAGES = {
@@ -156,21 +157,22 @@ def make_small_lab(make_lab: Callable[..., Lab]) -> Iterator[Callable[..., Lab]]
 
 
 @pytest.fixture(scope="session")
-def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
+def lab(make_lab: Callable[..., Lab], pulumi_cli: Cli) -> Iterator[Lab]:
     """A lab that all tests of the session share; it must leave nothing behind.
 
-    With MinIO, as the course has it; smaller labs have the default store. It comes up and ends as
-    under the pulumi CLI (tests/fakes/pulumi_cli).
+    With MinIO, as the course has it; smaller labs have the default store. It comes up and ends
+    under the pulumi CLI.
     """
     lab = make_lab(
         keepData=False,
         copied=True,
+        cli=pulumi_cli,
         objectStore="minio",
         containerLimits={"grafana": {"processes": 128}},
     )
-    lab.stack.bench("up", "--yes")
+    lab.stack.pulumi("up", "--yes")
     yield lab
-    lab.stack.bench("destroy", "--yes")
+    lab.stack.pulumi("destroy", "--yes")
     assert lab.containers() == {}  # D56
     assert lab.networks() == []
     assert lab.volumes() == []

@@ -34,7 +34,7 @@ def test_the_lab_changes_hands_without_a_change(
         copied=True,
     )
     stack = other.stack
-    pulumi = partial(pulumi_cli, stack.project, stack.environment, "test")
+    pulumi = partial(pulumi_cli.done, stack.project, stack.environment, "test")
     stack.engine("up", "--yes")
     pulumi("preview", "--expect-no-changes", "--diff")
     pulumi("refresh", "--yes", "--expect-no-changes")

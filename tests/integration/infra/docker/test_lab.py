@@ -105,8 +105,9 @@ def test_a_second_up_changes_nothing(lab: Any) -> None:
     theirs = lab.stack.resources()
     lab.stack.engine("up", "--yes", "--expect-no-changes")
     assert lab.stack.resources() == theirs
-    lab.stack.bench("refresh", "--yes", "--expect-no-changes")
-    lab.stack.bench("up", "--yes", "--skip-preview", "--expect-no-changes")
+    lab.stack.pulumi("preview", "--expect-no-changes")
+    lab.stack.pulumi("refresh", "--yes", "--expect-no-changes")
+    lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 
 def test_the_nodes_run_what_the_outputs_say(lab: Any, outputs: dict[str, Any]) -> None:

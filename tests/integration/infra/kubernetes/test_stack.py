@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ import requests
 from access.kubectl import Cluster, forwarded
 from access.outputs import SERVE_URL
 from cluster import kuberay
+from tests.cli import Cli
 from tests.fakes.kubernetes import Node
 from tests.fakes.kubernetes.gpu_node import NAME
 from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
@@ -52,8 +52,9 @@ def lab(
     kubernetes: Node,
     make_lab: Callable[..., Lab],
     tmp_path_factory: pytest.TempPathFactory,
+    pulumi_cli: Cli,
 ) -> Iterator[Lab]:
-    """All that a stack can have."""
+    """All that a stack can have; the pulumi CLI brings it up."""
     shared = tmp_path_factory.mktemp("shared")
     os.chown(shared, -1, GROUP_OF_FILES)
     shared.chmod(0o2775)
@@ -61,13 +62,14 @@ def lab(
         lab = make_lab(
             namespace,
             copied=True,
+            cli=pulumi_cli,
             kubernetes={"shared": {"hostPath": str(shared)}},
             dataset={"generate": True},
             grafana=True,
             notebook=True,
             tracking="mlflow",
         )
-        lab.stack.engine("up", "--yes")
+        lab.stack.pulumi("up", "--yes", "--skip-preview")
         yield lab
 
 
@@ -127,10 +129,9 @@ def test_a_second_up_with_a_refresh_changes_nothing(lab: Lab) -> None:
 
 
 @pytest.mark.pulumi
-def test_the_cli_takes_over_and_changes_nothing(lab: Lab, pulumi_cli: Callable[..., str]) -> None:
-    run = partial(pulumi_cli, lab.stack.project, lab.stack.environment, "test")
-    run("preview", "--expect-no-changes", "--diff")
-    run("refresh", "--yes", "--expect-no-changes")
+def test_the_cli_takes_over_and_changes_nothing(lab: Lab) -> None:
+    lab.stack.pulumi("preview", "--expect-no-changes", "--diff")
+    lab.stack.pulumi("refresh", "--yes", "--expect-no-changes")
     lab.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
 
 

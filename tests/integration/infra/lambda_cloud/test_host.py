@@ -7,51 +7,37 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
+from engine import crypto
 from tests import quick
 from tests.fakes.lambda_cloud import Boot
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-ROOT = Path(__file__).resolve().parents[4]
 
 
-@pytest.fixture(params=["bench", pytest.param("cli", marks=pytest.mark.pulumi)])
-def start(request, rented):
-    """Start a command on the stack as under the CLI, or with the CLI itself."""
-    bench = quick.module("tests.fakes.pulumi_cli")
-    command, options = [sys.executable, *bench, "-C", rented.project], []
-    if request.param == "cli":
-        cli = request.getfixturevalue("pulumi_cli")
-        (rented.root / "backend").mkdir()
-        cli(rented.project, os.environ, "dev", "stack init")
-        command, options = ["pulumi", "-C", rented.project], ["--non-interactive"]
-    environment = {"PULUMI_PYTHON_CMD": sys.executable, "PULUMI_SKIP_UPDATE_CHECK": "1"}
+@pytest.fixture
+def start(rented, pulumi_cli, monkeypatch):
+    """Start a command of the pulumi CLI on the stack."""
+    monkeypatch.setenv("PULUMI_PYTHON_CMD", sys.executable)
+    monkeypatch.setattr(crypto, "ROUNDS", quick.PULUMIS)  # of the engine, which works here too
+    (rented.root / "backend").mkdir()
+    pulumi_cli.done(rented.project, os.environ, "dev", "stack init")
     started = []
 
-    def run(*arguments):
-        process = subprocess.Popen(
-            [*command, *arguments, "--yes", "-s", "dev", *options],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+    def run(command, *arguments):
+        process = pulumi_cli.start(rented.project, os.environ, "dev", command, *arguments, "--yes")
         started.append(process)
         return process
 
     yield run
     for process in started:
         below = []
-        if process.poll() is None:  # the host is in a process group of its own
+        if process.poll() is None:  # its plugins are in process groups of their own
             below = psutil.Process(process.pid).children(recursive=True)
         rented.kill(process)
         for child in below:

@@ -1,7 +1,7 @@
 """The whole way on two rented machines: key, launch, SSH, Ray, a job, loss of one, the end.
 
 The cloud is the fake one; its instances are machines with their own cloud-init and sshd. The stack
-comes up and ends as under the pulumi CLI (tests/fakes/pulumi_cli); the rest is the engine's.
+comes up and ends under the pulumi CLI; the rest is the engine's.
 """
 
 import json
@@ -24,6 +24,7 @@ import client.idle
 from client import outputs as contract
 from client.tunnel import Tunnel
 from cluster import idle_watch
+from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.waiting import wait_for
@@ -73,7 +74,9 @@ class Rented:
 
 
 @pytest.fixture(scope="module")
-def lambda_stack(guests: Machines, declare: Callable[..., Any]) -> Iterator[Rented]:
+def lambda_stack(
+    guests: Machines, declare: Callable[..., Any], pulumi_cli: Cli
+) -> Iterator[Rented]:
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     key_file = base / "keys" / "course.pem"
     with FakeCloud(machines=guests) as cloud:
@@ -81,6 +84,7 @@ def lambda_stack(guests: Machines, declare: Callable[..., Any]) -> Iterator[Rent
         stack = declare(
             base,
             copied=True,
+            cli=pulumi_cli,
             stateDir="",
             dataDir="",
             workers=2,
@@ -104,14 +108,14 @@ def lambda_stack(guests: Machines, declare: Callable[..., Any]) -> Iterator[Rent
         stack.environment.update(cloud.environment() | {"TRAINYARD_LAMBDA_PACE": "0.05"})
         rented = Rented(stack, cloud, guests, key_file)
         try:
-            preview = stack.bench("preview").stdout
+            preview = stack.pulumi("preview")
             assert not cloud.journal.of("launch")
             assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in preview
-            stack.bench("up", "--yes", "--skip-preview")
+            stack.pulumi("up", "--yes", "--skip-preview")
             yield rented
             # Also when nothing is left to terminate, since the machines have ended themselves.
-            left = stack.bench("destroy", "--yes")
-            assert "the account holds nothing of stack test" in left.stdout + left.stderr  # A43
+            left = stack.pulumi("destroy", "--yes")
+            assert "the account holds nothing of stack test" in left  # A43
             assert [i.name for i in rented.instances()] == ["of-somebody-else"]
             assert not cloud.account.ssh_keys
             assert not cloud.account.rulesets
@@ -166,8 +170,9 @@ def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:
     theirs = lambda_stack.stack.resources()
     lambda_stack.stack.engine("up", "--yes", "--expect-no-changes")
     assert lambda_stack.stack.resources() == theirs
-    lambda_stack.stack.bench("refresh", "--yes", "--expect-no-changes")
-    lambda_stack.stack.bench("up", "--yes", "--skip-preview", "--expect-no-changes")
+    lambda_stack.stack.pulumi("preview", "--expect-no-changes")
+    lambda_stack.stack.pulumi("refresh", "--yes", "--expect-no-changes")
+    lambda_stack.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     assert len(lambda_stack.cloud.journal.of("launch")) == launches
 
 
