@@ -34,10 +34,10 @@ FORBIDDEN = {
 }
 # Not of the program: they look at states, plans and what is there, as the embedded engine does.
 ASK_THE_ENGINE = [ROOT / "infra/drift/look.py", ROOT / "infra/review/planned.py"]
+# Names of Go's modules have a host's form: golang.org/x/sys.
 PACKAGE_INDEXES = re.compile(
-    r"(pypi|pythonhosted|npmjs|golang|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
+    r"(pypi|pythonhosted|npmjs|golang(?!\.org/x/)|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
 )
-# Names of modules there have a host's form: golang.org/x/sys.
 GO_MODULES = {"go.mod", "go.sum"}
 # Nothing is started in this folder and no script lies in it: its modules are found as
 # infra.runtimes.NAME and engine.NAME only.
