@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ GO_VERSION = '[ "$1" = version ] && echo go version go1.26.8 linux/amd64'
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Path:
+def sources(tmp_path: Path) -> Iterator[Path]:
     """A module as Go keeps it: nobody may write there."""
     folder = tmp_path / "module"
     (folder / "cmd").mkdir(parents=True)
@@ -47,7 +47,9 @@ def sources(tmp_path: Path) -> Path:
     (folder / "main.go").chmod(0o444)
     (folder / "cmd").chmod(0o555)
     folder.chmod(0o555)
-    return folder
+    yield folder
+    for path in (folder, folder / "cmd"):
+        path.chmod(0o755)  # else pytest cannot remove it
 
 
 @pytest.fixture
