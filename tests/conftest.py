@@ -16,6 +16,9 @@ pytest_plugins = ["tests.again", "tests.cost"]
 # Before PyTorch is loaded. Its threads wait by spinning: two of them beside other work on two
 # cores cost ten times of what one does. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Else PyTorch makes a folder of the user's in /tmp, and leaves it there.
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "torchinductor"
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE))
 
 # `timeout` and CI end tests with SIGTERM: like Ctrl-C it lets fixtures end what they started.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
