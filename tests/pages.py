@@ -37,6 +37,7 @@ PLACES = {
     CHECKOUT: ROOT / "tests/integration/infra/test_pages.py",
     "docker": ROOT / "tests/integration/infra/docker/test_pages.py",
     "hosts": ROOT / "tests/integration/infra/hosts/test_stack.py",
+    "lambda": ROOT / "tests/integration/infra/lambda_cloud/test_stack.py",
     "fresh": ROOT / ".ci/run",
 }
 LANGUAGES = {"sh", "text", "yaml", "json", "python", "powershell"}

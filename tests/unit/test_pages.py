@@ -27,6 +27,11 @@ PARSERS = {
     "infra.reap": infra.reap._parser,
     "infra.review": infra.review.__main__._parser,
 }
+# Their first block lists commands with their options.
+USAGES = {"docs/train.md", "docs/engine.md"}
+COMMAND = re.compile(
+    r"\$ |(sudo|make|train|python|docker|kubectl|git|ssh|curl|pip|export|source)\b "
+)
 MAKEFILE = (pages.ROOT / "Makefile").read_text()
 
 
@@ -37,6 +42,13 @@ def test_a_block_says_what_it_is_and_a_shell_block_where_it_runs(block: pages.Bl
         assert block.place in pages.PLACES, "no test runs blocks of this place"
     if block.language != "sh":
         assert block.place == pages.CHECKOUT, "only shell blocks have marks"
+
+
+def test_text_is_what_a_program_prints_or_how_it_is_used() -> None:
+    for block in BLOCKS:
+        if block.language == "text" and block.page not in USAGES:
+            for line in block.text.splitlines():
+                assert not COMMAND.match(line), f"{block}: make it a block of sh"
 
 
 def test_the_readme_links_to_all_pages() -> None:
@@ -114,6 +126,14 @@ def _check_module(name: str, words: list[str]) -> None:
     assert path.is_dir() or path.with_suffix(".py").is_file(), f"python -m {name} does not exist"
     if name in PARSERS:
         PARSERS[name]().parse_args(words)
+
+
+def test_each_command_of_the_engine_is_in_its_list() -> None:
+    usage = next(block for block in BLOCKS if block.page == "docs/engine.md")
+    lines = [line.split()[3:] for line in usage.text.splitlines() if line.startswith("python")]
+    named = {name for words in lines for name in words[0].split("|")}
+    (commands,) = engine.cli._parser()._subparsers._group_actions  # type: ignore[union-attr]
+    assert named == set(commands.choices)
 
 
 def test_each_command_of_train_is_in_its_list() -> None:

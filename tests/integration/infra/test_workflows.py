@@ -193,11 +193,6 @@ class Forge:
         crypto = project / "engine" / "crypto.py"
         text, rounds = crypto.read_text(), f"ROUNDS = {quick.ROUNDS}\n"
         crypto.write_text(re.sub(r"^ROUNDS = .*\n", rounds, text, flags=re.MULTILINE))
-        # As `make setup` leaves it: the environment's own program, which is ready.
-        train = project / ".venv" / "bin" / "train"
-        train.unlink()
-        train.write_text(f"#!{stack.python}\nfrom client.cli import main\n\nmain()\n")
-        train.chmod(0o755)
         bare = base / "origin.git"
         git("init", "--quiet", "--initial-branch", "main", at=project)
         git("add", "--all", at=project)
@@ -205,7 +200,6 @@ class Forge:
         git("clone", "--quiet", "--bare", str(project), str(bare), at=base)
         git("remote", "add", "origin", str(bare), at=project)
         git("clone", "--quiet", str(bare), str(self.team), at=base)
-        (project / ".venv" / ".ready").touch()
         self.runner = Runner(act, base, github, events=self.team, folder=project)
 
     @property

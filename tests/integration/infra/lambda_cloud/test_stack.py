@@ -27,6 +27,7 @@ from cluster import idle_watch
 from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
+from tests.pages import Block, blocks_of
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -174,6 +175,13 @@ def test_a_second_up_and_a_refresh_change_nothing(lambda_stack: Rented) -> None:
     lambda_stack.stack.pulumi("refresh", "--yes", "--expect-no-changes")
     lambda_stack.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     assert len(lambda_stack.cloud.journal.of("launch")) == launches
+
+
+@pytest.mark.parametrize(("page", "blocks"), blocks_of("lambda").items())
+def test_the_commands_of_a_page(page: str, blocks: list[Block], lambda_stack: Rented) -> None:
+    user = lambda_stack.stack.terminal("lambda")
+    for block in blocks:
+        user.run(block)
 
 
 def submit(rented: Rented, script: Path) -> str:
