@@ -32,7 +32,12 @@ PROVIDERS: dict[str, Callable[[str, Say], Provider]] = {
     "docker": DockerProvider,
     "command": CommandProvider,
 }
-LEVELS = {"info": engine_pb2.INFO, "warning": engine_pb2.WARNING, "error": engine_pb2.ERROR}
+LEVELS = {
+    "debug": engine_pb2.DEBUG,
+    "info": engine_pb2.INFO,
+    "warning": engine_pb2.WARNING,
+    "error": engine_pb2.ERROR,
+}
 CALLS = 50
 MESSAGE_BYTES = 400 << 20
 
