@@ -122,7 +122,8 @@ class Stack:
     def terminal(self, name: str) -> pages.Terminal:
         """For pages that call the stack so; the project has to be a copy of the checkout."""
         module = self.project / "engine" / "crypto.py"  # the state's key is derived as in quick.py
-        module.write_text(module.read_text().replace(f"{quick.PULUMIS:_}", f"{quick.ROUNDS:_}"))
+        rounds = quick.rounds(self.environment)
+        module.write_text(module.read_text().replace(f"{quick.PULUMIS:_}", f"{rounds:_}"))
         instead = {f"-s {name}": "-s test", f"STACK={name}": "STACK=test"}
         user = pages.Terminal(self.project, self.environment, instead)
         user.run(pages.SOURCED)
