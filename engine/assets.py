@@ -22,12 +22,14 @@ def is_asset(value: Any) -> bool:
 
 
 def with_hash(value: dict[str, Any]) -> dict[str, Any]:
-    """The asset with its hash.
+    """The asset with its hash. One that has it comes from the CLI, which may leave out the path.
 
     Raises:
         EngineError: the file cannot be read.
-        UnsupportedError: it is no file.
+        UnsupportedError: it is not a file.
     """
+    if value.get("hash"):
+        return value
     path = value.get("path")
     if value[SIGNATURE] != ASSET or not isinstance(path, str):
         raise UnsupportedError("assets other than a FileAsset")

@@ -181,8 +181,10 @@ class Backend:
         """
 
         def sealed(entry: Entry) -> Entry:
-            parts = {name: entry[name] for name in PROPERTY_FIELDS if name in entry}
-            return {**entry, **encrypt(parts, crypter.encrypt)}
+            parts = {name: entry[name] for name in PROPERTY_FIELDS if entry.get(name)}
+            # As the CLI: a field without properties is left out.
+            rest = {name: value for name, value in entry.items() if name not in PROPERTY_FIELDS}
+            return rest | encrypt(parts, crypter.encrypt)
 
         latest: dict[str, Any] = {
             "manifest": {"time": now(), "magic": "", "version": ""},
