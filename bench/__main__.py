@@ -1,23 +1,24 @@
-"""`python -m bench [P1 P5 …]`: a table on the terminal, all figures as JSON in bench/results/."""
+"""Measure the ratios of docs/benchmarks.md: a table here, all figures in bench/results/."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
-import statistics
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
+import time
+import traceback
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
-from bench.measure import Ratio, SkippedError, Usage, machine
+from bench import results, table
+from bench.form import Form
+from bench.measure import FailedError, Skipped, SkippedError, machine
+from bench.results import Record
 
 MODULES = (
     "p1_p3_cold_up_and_destroy",
-    "p1_p3_docker",
+    "p1_p3_p14_docker",
     "p2_no_op_up",
     "p4_p12_lambda",
     "p5_submit",
@@ -29,76 +30,87 @@ MODULES = (
     "p11_data_feeding",
     "p16_autoscaling",
     "p17_dev",
+    "p18_client",
     "p19_pull",
     "p20_chargpt",
     "p21_sweep",
 )
-RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> int:
-    """Run the chosen benchmarks; 1 when a goal is missed."""
+    """Run the chosen benchmarks; 1 when one fails or, in full form, misses its goal."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="P1", help="only these (all)")
-    names = {name.lower() for name in parser.parse_args().names}
-    chosen = [m for m in MODULES if not names or names & set(m.split("_"))]
-    line = machine()
-    console = Console()
-    console.print(line)
-    found: list[Ratio | Usage] = []
-    skipped: dict[str, str] = {}
-    for module in chosen:
-        with console.status(f"{module} ..."):
-            try:
-                found += importlib.import_module(f"bench.{module}").run()
-            except SkippedError as error:
-                skipped[module] = str(error)
-                console.print(f"{module} skipped: {error}")
-    ratios = [each for each in found if isinstance(each, Ratio)]
-    usages = [each for each in found if isinstance(each, Usage)]
+    parser.add_argument("names", nargs="*", metavar="P1", help="only these (default: all)")
+    parser.add_argument(
+        "--smallest",
+        action="store_true",
+        help="Show that each works: once, with little data; figures are not kept.",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="Measure nothing; write the newest commit's figures into docs/benchmarks.md.",
+    )
+    args = parser.parse_args()
+    if args.write:
+        try:
+            results.write(results.newest(MODULES))
+        except FailedError as error:
+            sys.exit(f"error: {error}")
+        return 0
+    names = {name.lower() for name in args.names}
+    chosen = [module for module in MODULES if not names or names & set(module.split("_"))]
+    if not chosen:
+        parser.error(f"no benchmark is called {' '.join(args.names)}: {' '.join(MODULES)}")
+    return _measure(chosen, smallest=args.smallest)
+
+
+def _measure(modules: Sequence[str], *, smallest: bool) -> int:
+    console = Console(width=table.COLUMNS, soft_wrap=True)
+    commit, line = results.commit(), machine()
+    console.print(f"{results.now():%Y-%m-%d %H:%M} UTC, commit {commit}\n{line}")
+    records: list[Record] = []
+    failures: dict[str, str] = {}
+    with Form(smallest=smallest) as form:
+        for module in modules:
+            begun = time.monotonic()
+            with console.status(f"{module} ..."):
+                try:
+                    found = importlib.import_module(f"bench.{module}").run(form)
+                except SkippedError as error:
+                    found = [Skipped(module, str(error))]
+                except FailedError as error:
+                    failures[module] = str(error)
+                except Exception:  # the others are measured all the same
+                    failures[module] = traceback.format_exc()
+            took = time.monotonic() - begun
+            if module in failures:
+                console.print(f"{module} failed after {took:.0f} s", markup=False)
+                continue
+            console.print(f"{module} took {took:.0f} s", markup=False)
+            records.append(
+                Record(
+                    module=module,
+                    commit=commit,
+                    time=results.now(),
+                    machine=line,
+                    seconds=took,
+                    results=found,
+                )
+            )
+            if not smallest:
+                results.keep(records[-1])
+    ratios, usages, skipped = results.sorted_by_kind(records)
     if ratios:
-        console.print(_table(ratios))
+        console.print(table.of_ratios(ratios))
     if usages:
-        console.print(_usage_table(usages))
-    now = datetime.now(UTC)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{now:%Y%m%dT%H%M%S}.json"
-    record = {
-        "machine": line,
-        "time": now.isoformat(),
-        "ratios": [ratio.record() for ratio in ratios],
-        "usages": [usage.record() for usage in usages],
-        "skipped": skipped,
-    }
-    path.write_text(json.dumps(record, indent=2))
-    console.print(f"all figures: bench/results/{path.name}")
-    return 0 if all(ratio.met for ratio in ratios) else 1
-
-
-def _table(ratios: list[Ratio]) -> Table:
-    table = Table("", "ours", "plain", "ratio", "goal", "met", "min-max of ours", "n", "note")
-    for ratio in ratios:
-        bound = "<=" if ratio.at_most else ">="
-        table.add_row(
-            ratio.name,
-            f"{statistics.median(ratio.ours):.2f} {ratio.unit}",
-            f"{statistics.median(ratio.plain):.2f} {ratio.unit}",
-            f"{ratio.value:.2f}",
-            f"{bound} {ratio.goal}",
-            "yes" if ratio.met else "no",
-            f"{min(ratio.ours):.2f}-{max(ratio.ours):.2f}",
-            str(len(ratio.ours)),
-            ratio.note,
-        )
-    return table
-
-
-def _usage_table(usages: list[Usage]) -> Table:
-    table = Table("", "CPU, % of one core", "memory", "note")
-    for usage in usages:
-        cpu, memory = f"{usage.cpu_percent:.1f}", f"{usage.memory_mb:.0f} MB"
-        table.add_row(usage.name, cpu, memory, usage.note)
-    return table
+        console.print(table.of_usages(usages))
+    for each in skipped:
+        console.print(f"skipped: {each.name}: {each.reason}", markup=False)
+    for module, why in failures.items():
+        console.print(f"\nfailed: {module}: {why}", markup=False, highlight=False)
+    missed = not smallest and any(ratio.verdict == "missed" for ratio in ratios)
+    return 1 if failures or missed else 0
 
 
 if __name__ == "__main__":

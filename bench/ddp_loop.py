@@ -17,16 +17,16 @@ from typing import Any
 
 THREADS = 2  # of all processes together
 BATCH_SIZE = 64  # of all processes together
-IMAGES = 768
 SIDE = 64  # pixels
 EPOCHS = 4
 STEPS = 3  # whose losses are compared: rounding errors grow tenfold with each
 
 
-def measure(prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
+def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
     """Trains, and prints the figures in the first process.
 
     Args:
+        image_count: of an epoch, at least those of STEPS.
         prepare_model: makes DDP's model of it.
     """
     import torch
@@ -39,7 +39,7 @@ def measure(prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
     torch.manual_seed(1)
     # Norms of one image each: those of a batch would make half a batch another training.
     network = resnet18(num_classes=10, norm_layer=partial(nn.GroupNorm, 32))
-    images, labels = torch.rand(IMAGES, 3, SIDE, SIDE), torch.randint(10, (IMAGES,))
+    images, labels = torch.rand(image_count, 3, SIDE, SIDE), torch.randint(10, (image_count,))
     model = prepare_model(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 
@@ -57,15 +57,15 @@ def measure(prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
     figures = []
     for _ in range(EPOCHS):
         begun = time.perf_counter()
-        for first in range(0, IMAGES, BATCH_SIZE):
+        for first in range(0, image_count, BATCH_SIZE):
             step(first)
-        figures.append(IMAGES / (time.perf_counter() - begun))
+        figures.append(image_count / (time.perf_counter() - begun))
     if rank == 0:
         losses /= world
         print(json.dumps({"figures": figures, "losses": losses.tolist()}), flush=True)
 
 
-def under_ray_train() -> None:
+def under_ray_train(images: int) -> None:
     """In two workers of Ray Train."""
     from ray import train
     from ray.train import RunConfig, ScalingConfig
@@ -74,7 +74,7 @@ def under_ray_train() -> None:
     from training import ray_train
 
     def worker() -> None:
-        measure(prepare_model)
+        measure(images, prepare_model)
         train.report({})
 
     ray_train.connect()
@@ -86,22 +86,24 @@ def under_ray_train() -> None:
     ).fit()
 
 
-def under_torchrun() -> None:
+def under_torchrun(images: int) -> None:
     """In one of torchrun's processes."""
     from torch import distributed
     from torch.nn.parallel import DistributedDataParallel
 
     distributed.init_process_group("gloo")
-    measure(DistributedDataParallel)
+    measure(images, DistributedDataParallel)
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--ray", action="store_true")
-    if parser.parse_args().ray:
-        under_ray_train()
+    parser.add_argument("--images", type=int, required=True)
+    args = parser.parse_args()
+    if args.ray:
+        under_ray_train(args.images)
     elif "TORCHELASTIC_RUN_ID" in os.environ:
-        under_torchrun()
+        under_torchrun(args.images)
     else:
-        measure()
+        measure(args.images)

@@ -28,9 +28,9 @@ import numpy as np
 from training.data import streaming, synthetic_images
 
 SIDE = streaming.SIDE
-RECIPE = synthetic_images.Recipe(images=6000, side=SIDE, per_shard=128)  # shards of 4.4 MB
+SHARD_IMAGES = 128  # of 4.4 MB together
 READS = 4
-IN_RAM = 2000  # images; all of them would be 0.9 GB
+IN_RAM = 2000  # images at most; all of them would be 0.9 GB
 BATCH_SIZE = 64
 PROCESSES = 2
 PASSES = 2
@@ -71,8 +71,12 @@ def rates(images: int, begin: Callable[[], Iterable[Any]]) -> list[float]:
     return figures[1:]
 
 
-def stream(storage: str) -> dict[str, Any]:
+def stream(storage: str, count: int) -> dict[str, Any]:
     """Through Ray Data, twice over, to an actor that has a CPU of its own, as training has.
+
+    Args:
+        storage: where the shards are, or will be.
+        count: of the images.
 
     Returns:
         figures: as `rates`; largest_mb, object_store_mb: the most that one process, the reader
@@ -90,10 +94,11 @@ def stream(storage: str) -> dict[str, Any]:
 
         def rates(self) -> list[float]:
             batches = partial(self._data.iter_torch_batches, batch_size=BATCH_SIZE)
-            return rates(RECIPE.images * READS, batches)
+            return rates(count * READS, batches)
 
     ray_train.connect()
-    images = synthetic_images.ensure(storage, RECIPE)
+    recipe = synthetic_images.Recipe(images=count, side=SIDE, per_shard=SHARD_IMAGES)
+    images = synthetic_images.ensure(storage, recipe)
     reader: Any = ray.remote(num_cpus=1)(Reader).remote(images.url, images.shards)
     figures, peaks = [], []
     for _ in range(2):
@@ -137,9 +142,10 @@ def ram(folder: Path) -> list[float]:
     import torch
 
     files = Files(folder)
-    images = torch.from_numpy(np.stack([files[index]["image"] for index in range(IN_RAM)]))
+    count = min(IN_RAM, len(files))
+    images = torch.from_numpy(np.stack([files[index]["image"] for index in range(count)]))
     return rates(
-        IN_RAM,
+        count,
         lambda: (
             {"image": part.clone(), "label": range(len(part))}
             for part in torch.split(images, BATCH_SIZE)
@@ -156,9 +162,10 @@ if __name__ == "__main__":
     parser.add_argument("--ray", action="store_true")
     for way in (load, decode, ram):
         parser.add_argument(f"--{way.__name__}", type=Path)
+    parser.add_argument("--images", type=int, required=True)
     args = parser.parse_args()
     if args.ray:
-        found = stream(os.environ["TRAINYARD_STORAGE_URL"])
+        found = stream(os.environ["TRAINYARD_STORAGE_URL"], args.images)
     else:
         ways = ((way, getattr(args, way.__name__)) for way in (load, decode, ram))
         found = {"figures": next(way(folder) for way, folder in ways if folder)}

@@ -12,14 +12,12 @@ import psutil
 from bench.measure import Usage
 from infra.hosts import docker_engine
 
-SETTLE_SECONDS = 30  # what starts is not idle yet, however well it answers
-SECONDS = 30
 # Of Docker itself, the first two serve all containers of the machine.
 FOR_ALL = ("dockerd", "containerd")
 FOR_ONE = ("containerd-shim", "docker-proxy")
 
 
-def idle(names: Sequence[str], prefix: str) -> list[Usage]:
+def idle(names: Sequence[str], prefix: str, seconds: float) -> list[Usage]:
     """What each container takes, all together, and what Docker takes for them.
 
     Memory of a container is its working set: what the kernel cannot take back by itself.
@@ -27,20 +25,21 @@ def idle(names: Sequence[str], prefix: str) -> list[Usage]:
     Args:
         names: of the containers.
         prefix: left out of the names that are shown.
+        seconds: to watch them, and to wait before: what starts is not idle yet.
     """
     containers = [docker_engine.client().containers.get(name) for name in sorted(names)]
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(seconds)
     docker = _docker_processes(containers)
     begun = time.perf_counter()
     before = [_stats(container) for container in containers]
     docker_before = _seconds_of_cpu(docker)
-    time.sleep(SECONDS)
+    time.sleep(seconds)
     after = [_stats(container) for container in containers]
     docker_after = _seconds_of_cpu(docker)
     took = time.perf_counter() - begun
     found = [
         Usage(
-            name=f"idle {name.removeprefix(prefix)}",
+            name=name.removeprefix(prefix),
             cpu_percent=(new[0] - old[0]) / took * 100,
             memory_mb=new[1] / 1e6,
         )
@@ -49,16 +48,14 @@ def idle(names: Sequence[str], prefix: str) -> list[Usage]:
     return [
         *found,
         Usage(
-            name="idle, all containers",
+            name="all containers",
             cpu_percent=sum(usage.cpu_percent for usage in found),
             memory_mb=sum(usage.memory_mb for usage in found),
-            note="health checks of Docker included",
         ),
         Usage(
-            name="idle, Docker itself",
+            name="Docker itself",
             cpu_percent=(docker_after - docker_before) / took * 100,
             memory_mb=sum(process.memory_info().rss for process in docker) / 1e6,
-            note="dockerd, containerd, and a shim and docker-proxies a container",
         ),
     ]
 

@@ -1,18 +1,36 @@
-"""Times two ways of doing the same, in turn, and keeps what is needed to judge the ratio."""
+"""Ratios, and the children whose figures they are made of."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
+import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT_SECONDS = 900.0  # after which a child is killed; the longest takes a third of it
+LAST_LINES = 15  # of each stream of a child that failed
+
+
+class SkippedError(Exception):
+    """A benchmark cannot run on this machine; the message says why."""
+
+
+class FailedError(Exception):
+    """A benchmark gave no figures; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +42,7 @@ class Ratio:
         ours: figures of ours, in `unit`.
         plain: figures of the plain way, in the same run.
         unit: what the figures are.
-        goal: bound of the ratio of the medians.
+        goal: bound of the ratio of the medians; None where it is only reported.
         at_most: True when smaller is better, False when the goal is a lower bound.
         note: what the reader has to know.
     """
@@ -33,7 +51,7 @@ class Ratio:
     ours: list[float]
     plain: list[float]
     unit: str
-    goal: float
+    goal: float | None
     at_most: bool = True
     note: str = ""
 
@@ -43,13 +61,12 @@ class Ratio:
         return statistics.median(self.ours) / statistics.median(self.plain)
 
     @property
-    def met(self) -> bool:
-        """True when the goal is met."""
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
-
-    def record(self) -> dict[str, Any]:
-        """Everything as JSON."""
-        return asdict(self) | {"ratio": self.value, "met": self.met}
+    def verdict(self) -> str:
+        """Return met or missed, as the whole figures say, or "no goal"."""
+        if self.goal is None:
+            return "no goal"
+        met = self.value <= self.goal if self.at_most else self.value >= self.goal
+        return "met" if met else "missed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,57 +77,110 @@ class Usage:
         name: of the part.
         cpu_percent: of one core.
         memory_mb: in MB (10^6 bytes).
-        note: what the reader has to know.
     """
 
     name: str
     cpu_percent: float
     memory_mb: float
-    note: str = ""
-
-    def record(self) -> dict[str, Any]:
-        """Everything as JSON."""
-        return asdict(self)
 
 
-class SkippedError(Exception):
-    """A benchmark cannot run on this machine; the message says why."""
+@dataclass(frozen=True)
+class Skipped:
+    """What cannot be measured on this machine.
+
+    Attributes:
+        name: of the benchmark.
+        reason: why not, and what would help.
+    """
+
+    name: str
+    reason: str
 
 
-def in_turn(
-    rounds: int, ours: Callable[[], float], plain: Callable[[], float]
-) -> tuple[list[float], list[float]]:
-    """Figures of both ways, A B A B, after one round that is not counted."""
-    ours()
-    plain()
-    pairs = [(ours(), plain()) for _ in range(rounds)]
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+Result = Ratio | Usage | Skipped
 
 
-def seconds(command: Sequence[str], **options: Any) -> float:
-    """Wall time of a command.
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A child that ended well.
+
+    Attributes:
+        stdout: what it printed.
+        seconds: from its start to its end.
+        peak_mb: its largest resident set, in MB (10^6 bytes).
+    """
+
+    stdout: str
+    seconds: float
+    peak_mb: float
+
+
+def in_turn(rounds: int, *ways: Callable[[], float]) -> list[list[float]]:
+    """Figures of each way, A B A B, after a round that only counts where there is no other."""
+    taken = [[way() for way in ways] for _ in range(rounds + 1)]
+    return [list(figures) for figures in zip(*(taken[1:] or taken), strict=True)]
+
+
+def run(command: Sequence[str | Path], **options: Any) -> Done:
+    """Run a child to its end.
+
+    Args:
+        command: its command line.
+        options: of Popen, such as env and cwd.
 
     Raises:
-        RuntimeError: it failed; a fast failure is no result.
+        FailedError: it failed, with its last lines; a fast failure is not a result.
     """
-    begun = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    took = time.perf_counter() - begun
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return took
-
-
-def peak_memory_mb(command: Sequence[str], **options: Any) -> float:
-    """Largest resident set of a command, in MB (10^6 bytes)."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, **options
+        )
+        timer = threading.Timer(TIMEOUT_SECONDS, process.kill)
+        timer.start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+        took = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        said = (out.read(), err.read())
     if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed")
-    return usage.ru_maxrss * 1024 / 1e6
+        late = f" after {TIMEOUT_SECONDS:.0f} s" if took >= TIMEOUT_SECONDS else ""
+        raise failed(command, f"ended with {process.returncode}{late}", *said)
+    return Done(stdout=said[0], seconds=took, peak_mb=usage.ru_maxrss * 1024 / 1e6)
+
+
+def failed(command: Sequence[str | Path], what: str, *said: str) -> FailedError:
+    """Return the error of a child: its command, what went wrong, and its last lines."""
+    lines = [line for text in said for line in text.rstrip().splitlines()[-LAST_LINES:]]
+    return FailedError("\n  ".join([f"{' '.join(map(str, command))} {what}", *lines]))
+
+
+def record(command: Sequence[str | Path], **options: Any) -> dict[str, Any]:
+    """Run a child that prints figures as one JSON object, and return the object.
+
+    Raises:
+        FailedError: it failed, or printed no figures or more than once.
+    """
+    done = run(command, **options)
+    # Under Ray the line begins with the name of the worker.
+    found = re.findall(r'\{"figures": .*\}', done.stdout)
+    if len(found) != 1:
+        raise failed(command, f"printed {len(found)} lines of figures, not one", done.stdout)
+    figures: dict[str, Any] = json.loads(found[0])
+    return figures
+
+
+def python(*arguments: str | Path, **variables: str) -> dict[str, Any]:
+    """Run a loop of this folder in a plain process of one thread, and return its figures."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | variables
+    return record([sys.executable, *arguments], env=environment, cwd=ROOT)
 
 
 def machine() -> str:
@@ -118,6 +188,6 @@ def machine() -> str:
     memory = psutil.virtual_memory().total / 2**30
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
-        f"{os.cpu_count()} CPUs, {memory:.0f} GiB, {platform.platform(terse=True)}, "
+        f"{os.cpu_count()} CPUs, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}, {limit} files"
     )

@@ -7,21 +7,21 @@ loses more than one interval of checkpoints ends the benchmark.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import boto3
-
-from bench.measure import Ratio
+from bench import measure
+from bench.form import Form
+from bench.measure import ROOT, Ratio, in_turn
 from bench.resume_loop import FILE, INTERVAL
-from bench.scratch import ROOT, ScratchStack, scratch_stack
+from bench.scratch import ScratchStack
 from training.ray_train import SETTINGS
 
 ROUNDS = 5
@@ -30,37 +30,38 @@ POLL_VARIABLE = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 RAY_POLL_S = 2.0
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """The two ratios, whose goals are 1.5 times the limit and one poll."""
-    poll = float(SETTINGS[POLL_VARIABLE])
-    ours: list[float] = []
-    default: list[float] = []
-    limit: list[float] = []
-    with scratch_stack() as stack, tempfile.TemporaryDirectory() as scratch:
-        stack.engine("up", "--yes")
-        folder = Path(scratch)
+    with form.stack() as stack, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         (folder / "job").mkdir()
         script = folder / "job" / LOOP.name
         script.write_text(LOOP.read_text())
         plain = folder / "env.json"
         plain.write_text(json.dumps({"env_vars": {POLL_VARIABLE: str(RAY_POLL_S)}}))
-        for index in range(ROUNDS + 1):  # the first round is not counted
-            name = f"resume-{index}"
-            ours.append(_resume(stack, script, name))
-            default.append(_resume(stack, script, f"{name}-ray", "--runtime-env", str(plain)))
-            limit.append(_limit(_url(stack, name), folder))
-    least = statistics.median(limit[1:])
+        count = itertools.count(1)
+
+        def resume(*options: str) -> float:
+            return _resume(stack, script, f"p10-{next(count)}", *options)
+
+        ours, limit, default = in_turn(
+            form.rounds(ROUNDS),
+            resume,
+            lambda: _limit(_url(stack), folder),
+            lambda: resume("--runtime-env", str(plain)),
+        )
+    least = statistics.median(limit)
     return [
         Ratio(
             name=name,
-            ours=figures[1:],
-            plain=limit[1:],
+            ours=figures,
+            plain=limit,
             unit="s",
             goal=round(1.5 + wait / least, 2),
-            note=f"1.5 times the limit and a poll of {wait:g} s",
+            note=f"goal: 1.5 times the limit and a poll of {wait:g} s",
         )
         for name, figures, wait in (
-            ("P10 resume", ours, poll),
+            ("P10 resume", ours, float(SETTINGS[POLL_VARIABLE])),
             ("P10 resume, Ray's own poll", default, RAY_POLL_S),
         )
     ]
@@ -68,56 +69,37 @@ def run() -> list[Ratio]:
 
 def _resume(stack: ScratchStack, script: Path, name: str, *options: str) -> float:
     """Seconds from the kill to the first step of the next worker."""
-    train = str(ROOT / ".venv" / "bin" / "train")
-    done = subprocess.run(
-        [train, "submit", str(script), "-s", stack.name, "--name", name, *options],
-        env=stack.environment,
-        cwd=stack.project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = stack.train("submit", script, "--name", name, *options)
+    said = measure.run(command, env=stack.environment, cwd=stack.project).stdout
     # Under Ray the line begins with the name of the worker.
-    found = [json.loads(line) for line in re.findall(r'\{"event": .*\}', done.stdout)]
-    if done.returncode != 0 or [each["event"] for each in found] != ["killed", "resumed"]:
-        raise RuntimeError(f"{name} did not go on after a kill:\n{done.stdout}{done.stderr}")
+    found = [json.loads(line) for line in re.findall(r'\{"event": .*\}', said)]
+    if [each["event"] for each in found] != ["killed", "resumed"]:
+        raise measure.failed(command, "did not go on after a kill", said)
     killed, resumed = found
     lost = killed["step"] - resumed["step"]
     if not 0 < lost <= INTERVAL:
-        raise RuntimeError(f"{name} lost {lost} steps, of {INTERVAL} at most")
+        raise measure.failed(command, f"lost {lost} steps, of {INTERVAL} at most", said)
     return float(resumed["at"] - killed["at"])
 
 
 def _limit(url: str, folder: Path) -> float:
     """Seconds from the start of a process to its first step."""
     begun = time.time()
-    done = subprocess.run(
-        [sys.executable, str(LOOP), "--url", url],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = measure.run(
+        [sys.executable, LOOP, "--url", url], env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=folder
     )
     return float(json.loads(done.stdout)["at"]) - begun
 
 
-def _url(stack: ScratchStack, run: str) -> str:
-    """Address of a run's newest checkpoint, which needs no credentials."""
-    command = stack.command("output", "--json", "--show-secrets")
-    done = subprocess.run(command, env=stack.environment, capture_output=True, check=True)
-    outputs = json.loads(done.stdout)
-    s3 = boto3.client(
-        "s3",
-        endpoint_url=outputs["objectStoreEndpoint"],
-        aws_access_key_id=outputs["accessKey"],
-        aws_secret_access_key=outputs["secretKey"],
-        region_name="us-east-1",
-    )
-    listed = s3.list_objects_v2(Bucket=outputs["bucket"], Prefix=f"{run}/checkpoint_")["Contents"]
-    key = max(entry["Key"] for entry in listed if entry["Key"].endswith(FILE))
+def _url(stack: ScratchStack) -> str:
+    """Address of the newest checkpoint of this benchmark, which needs no credentials."""
+    s3, bucket = stack.s3()
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="p10-")
+    entries = [entry for page in pages for entry in page.get("Contents", ())]
+    files = [entry for entry in entries if entry["Key"].endswith(FILE)]
+    key = max(files, key=lambda entry: entry["LastModified"])["Key"]
     return str(
         s3.generate_presigned_url(
-            "get_object", Params={"Bucket": outputs["bucket"], "Key": key}, ExpiresIn=600
+            "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=600
         )
     )

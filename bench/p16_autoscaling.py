@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.measure import Ratio
-from bench.scratch import ScratchStack, scratch_stack
+from bench.form import Form
+from bench.measure import FailedError, Ratio
+from bench.scratch import ScratchStack
 
 ROUNDS = 5
 IDLE_SECONDS = 6.0
@@ -23,9 +24,11 @@ GROUP = {"name": "cpu", "max": 1, "cpus": 1, "idleMinutes": IDLE_SECONDS / 60}
 DEADLINE_SECONDS = 300
 KNOWN_TO_THE_AUTOSCALER = ("RAY_CLOUD_INSTANCE_ID", "RAY_NODE_TYPE_NAME")
 
-JOB = f"""
+JOB = """
 import json, os, signal, subprocess, time
 import ray
+
+IDLE, ROUNDS = %r, %r
 
 ray.init(log_to_driver=False)
 
@@ -33,7 +36,7 @@ ray.init(log_to_driver=False)
 def demanded():
     return time.time()
 
-@ray.remote(num_cpus=0, resources={{"plain": 1}})
+@ray.remote(num_cpus=0, resources={"plain": 1})
 def plain():
     return time.time()
 
@@ -44,10 +47,10 @@ def until_alone():
     return time.time() - begun
 
 took, by_hand, gone = [], [], []
-for counted in [False] + [True] * {ROUNDS}:
+for _ in range(ROUNDS + 1):
     begun = time.time()
     started = ray.get(demanded.remote()) - begun
-    idle = until_alone() - {IDLE_SECONDS}
+    idle = until_alone() - IDLE
     begun = time.time()
     waits = plain.remote()
     node = subprocess.Popen(["/bin/sh", "node"], stdout=subprocess.DEVNULL,
@@ -56,19 +59,18 @@ for counted in [False] + [True] * {ROUNDS}:
     os.killpg(node.pid, signal.SIGKILL)
     node.wait()
     until_alone()
-    if counted:
-        took.append(started)
-        by_hand.append(plainly)
-        gone.append(idle)
-print("figures", json.dumps([took, by_hand, gone]), flush=True)
+    took.append(started)
+    by_hand.append(plainly)
+    gone.append(idle)
+counted = [each[1:] or each for each in (took, by_hand, gone)]
+print("figures", json.dumps(counted), flush=True)
 """
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """Both ratios."""
-    with scratch_stack(nodeGroups=[GROUP]) as stack, tempfile.TemporaryDirectory() as name:
-        stack.engine("up", "--yes")
-        took, by_hand, gone = _figures(stack, Path(name))
+    with form.stack(nodeGroups=[GROUP]) as stack, tempfile.TemporaryDirectory() as name:
+        took, by_hand, gone = _figures(stack, Path(name), form.rounds(ROUNDS))
     return [
         Ratio(
             name="P16 demand to node",
@@ -89,7 +91,7 @@ def run() -> list[Ratio]:
     ]
 
 
-def _figures(stack: ScratchStack, folder: Path) -> list[list[float]]:
+def _figures(stack: ScratchStack, folder: Path, rounds: int) -> list[list[float]]:
     """Seconds from demand to node, by the autoscaler and by hand, and from idle to gone."""
     from ray.job_submission import JobSubmissionClient
 
@@ -103,7 +105,7 @@ def _figures(stack: ScratchStack, folder: Path) -> list[list[float]]:
         for line in command.splitlines(keepends=True)
     )
     (folder / "node").write_text(command.replace("--resources={}", '--resources={"plain": 1}'))
-    (folder / "job.py").write_text(JOB)
+    (folder / "job.py").write_text(JOB % (IDLE_SECONDS, rounds))
     headers = {"Authorization": f"Bearer {outputs['rayToken']}"}
     jobs = JobSubmissionClient(outputs["dashboardUrl"], headers=headers)
     environment = {"working_dir": str(folder)}
@@ -116,4 +118,4 @@ def _figures(stack: ScratchStack, folder: Path) -> list[list[float]]:
         if line.startswith("figures "):
             figures: list[list[float]] = json.loads(line.removeprefix("figures "))
             return figures
-    raise RuntimeError(f"the job gave no figures:\n{log}")
+    raise FailedError(f"the job gave no figures:\n{log}")

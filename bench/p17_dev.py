@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.measure import Ratio, in_turn
-from bench.scratch import ROOT, scratch_stack
+from bench.form import Form
+from bench.measure import FailedError, Ratio, in_turn
 
 ROUNDS = 10
 TREE_BYTES = 90_000_000
@@ -26,12 +26,11 @@ print("first line", pathlib.Path("data").read_bytes()[:8].hex(), flush=True)
 """
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """The ratios."""
-    with scratch_stack() as stack, tempfile.TemporaryDirectory() as name:
-        stack.engine("up", "--yes")
+    with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / each for each in ("session", "submissions")]
-        content = random.Random(1).randbytes(TREE_BYTES)  # noqa: S311 - no secret
+        content = random.Random(1).randbytes(form.pick(TREE_BYTES, 1_000_000))  # noqa: S311 - no secret
         for folder in folders:
             folder.mkdir()
             (folder / "job.py").write_text(SCRIPT)
@@ -39,11 +38,9 @@ def run() -> list[Ratio]:
         plain, environment = stack.plain_submit(
             Path(name), "--working-dir", str(folders[1]), "--", "python", "job.py"
         )
-        train = str(ROOT / ".venv/bin/train")
-        command = [train, "dev", str(folders[0] / "job.py"), "-s", stack.name]
         sent: list[float] = []
         session = subprocess.Popen(
-            command,
+            stack.train("dev", folders[0] / "job.py"),
             env=stack.environment | {"PYTHONUNBUFFERED": "1"},
             cwd=stack.project,
             stdout=subprocess.PIPE,
@@ -75,7 +72,7 @@ def run() -> list[Ratio]:
                 process.wait()
                 return took
 
-            ours, theirs = in_turn(ROUNDS, save, submit)
+            ours, theirs = in_turn(form.rounds(ROUNDS), save, submit)
         finally:
             session.send_signal(signal.SIGINT)
             session.communicate(timeout=60)
@@ -107,4 +104,4 @@ def _read(process: subprocess.Popen[str], text: str) -> str:
         said += line
         if text in line:
             return said
-    raise RuntimeError(f"{text!r} was not said: {said}")
+    raise FailedError(f"{text!r} was not said:\n{said}")

@@ -6,26 +6,34 @@ same checks, and the slowest of those programs' own exit.
 
 from __future__ import annotations
 
+from bench.form import Form
 from bench.measure import Ratio
 from bench.plain import PlainServices
-from bench.rounds import up_and_destroy
-from bench.scratch import ScratchStack, scratch_stack
+from bench.rounds import ROUNDS, up_and_destroy
+from bench.scratch import scratch_stack
+from engine.state import State
 from engine.values import reveal
 
+LIMIT_MB = 300.0
 
-def run() -> list[Ratio]:
-    """Both ratios, from the same rounds."""
+
+def run(form: Form) -> list[Ratio]:
+    """Both ratios, and the engine's memory, from the same rounds."""
     with scratch_stack() as stack:
-        stack.engine("up", "--yes")  # builds what has to be built once
-        services = PlainServices(_programs(stack))
-        stack.engine("destroy", "--yes")
-        return up_and_destroy(stack, services)
-
-
-def _programs(stack: ScratchStack) -> list[dict[str, object]]:
-
+        rounds = up_and_destroy(form.rounds(ROUNDS), stack, _plain)
     return [
-        reveal(entry["inputs"])
-        for entry in stack.state().resources
-        if entry["type"].endswith(":Program")
+        rounds.ratio("P1 cold up", 1.3),
+        rounds.ratio_of_end("P3 destroy", 1.3),
+        Ratio(
+            name="engine memory",
+            ours=[up.peak_mb for up in rounds.up],
+            plain=[LIMIT_MB],
+            unit="MB",
+            goal=1.0,
+        ),
     ]
+
+
+def _plain(state: State) -> list[PlainServices]:
+    programs = [entry for entry in state.resources if entry["type"].endswith(":Program")]
+    return [PlainServices([reveal(entry["inputs"]) for entry in programs])]

@@ -6,19 +6,20 @@ The limit is 6 s and the start of one job, which is measured in the same run: fr
 
 from __future__ import annotations
 
+import functools
 import itertools
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-from bench.measure import Ratio, in_turn, seconds
+from bench import measure
+from bench.form import Form
+from bench.measure import Ratio, in_turn
 from bench.p5_submit import LINE, until_line
-from bench.scratch import scratch_stack
 
 ROUNDS = 3
-POINTS, SLOTS = 12, 2
+POINTS, SLOTS = 12, 2  # a point takes a second
 SCRIPT = """import time
 
 import hydra
@@ -36,11 +37,11 @@ if __name__ == "__main__":
 GOALS = {"job": 1.5, "task": 1.2}
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """Both ratios."""
-    slots = scratch_stack(workers=SLOTS, worker={"cpus": 1})
+    points = form.pick(POINTS, SLOTS)
+    slots = form.stack(workers=SLOTS, worker={"cpus": 1})
     with slots as stack, tempfile.TemporaryDirectory() as name:
-        stack.engine("up", "--yes")
         folder = Path(name)
         private, jobs = folder / "private", folder / "jobs"
         private.mkdir(mode=0o700)
@@ -50,31 +51,27 @@ def run() -> list[Ratio]:
         plain, ray = stack.plain_submit(
             private, "--working-dir", str(jobs), "--", "python", "hello.py"
         )
-        (private / "outputs").touch(mode=0o600)
-        (private / "outputs").write_text(json.dumps(stack.outputs()))
-        ours = os.environ | {"TRAINYARD_OUTPUTS": str(private / "outputs")}
-        return [_ratio(unit, jobs, ours, ray, plain) for unit in GOALS]
+        ours = os.environ | {"TRAINYARD_OUTPUTS": str(stack.outputs_file(private))}
+        count = itertools.count()
 
+        def sweep(unit: str) -> float:
+            command = [sys.executable, "sleep.py", "--multirun", "hydra/launcher=ray"]
+            command += [f"hydra.launcher.unit={unit}", f"+x=range({points})"]
+            where = f"hydra.sweep.dir={folder / f'sweep{next(count)}'}"
+            return measure.run([*command, where], cwd=jobs, env=ours).seconds
 
-def _ratio(
-    unit: str, folder: Path, ours: dict[str, str], ray: dict[str, str], plain: list[str]
-) -> Ratio:
-    count = itertools.count()
-
-    def sweep() -> float:
-        command = [sys.executable, "sleep.py", "--multirun", "hydra/launcher=ray"]
-        command += [f"hydra.launcher.unit={unit}", f"+x=range({POINTS})"]
-        where = f"hydra.sweep.dir={folder.parent / f'{unit}{next(count)}'}"
-        return seconds([*command, where], cwd=folder, env=ours)
-
-    def limit() -> float:
-        return POINTS / SLOTS + until_line(plain, ray, folder)
-
-    figures = in_turn(ROUNDS, sweep, limit)
-    return Ratio(
-        name=f"P21 sweep, a {unit} each",
-        ours=figures[0],
-        plain=figures[1],
-        unit="s",
-        goal=GOALS[unit],
-    )
+        *sweeps, limit = in_turn(
+            form.rounds(ROUNDS),
+            *(functools.partial(sweep, unit) for unit in GOALS),
+            lambda: points / SLOTS + until_line(plain, ray, jobs),
+        )
+    return [
+        Ratio(
+            name=f"P21 sweep, a {unit} each",
+            ours=figures,
+            plain=limit,
+            unit="s",
+            goal=goal,
+        )
+        for (unit, goal), figures in zip(GOALS.items(), sweeps, strict=True)
+    ]

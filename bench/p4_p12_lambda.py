@@ -24,8 +24,10 @@ from typing import Any
 
 import yaml
 
-from bench.measure import Ratio, in_turn, seconds
-from bench.scratch import PASSPHRASE, ROOT
+from bench import measure
+from bench.form import Form
+from bench.measure import ROOT, FailedError, Ratio, in_turn
+from bench.scratch import PASSPHRASE
 from infra.hosts.lambda_cloud.client import Client, Network
 from infra.hosts.lambda_cloud.model import LaunchRequest
 from infra.hosts.lambda_cloud.pacing import Pace, PacedTransport
@@ -34,18 +36,20 @@ INSTANCES = 8
 ROUNDS = 3
 SCALE = 1 / 12  # of the bounds: a launch a second
 BOOT_SECONDS = 5.0
-KILL_AT = INSTANCES // 2  # launches after which an `up` is killed
 PLACE = ("gpu_1x_a10", "us-east-1")
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """Both ratios."""
-    with _cloud() as cloud, _stack(cloud) as stack:
-        begun = in_turn(ROUNDS, stack.up, lambda: _launch_and_wait(cloud))
-        killed = in_turn(ROUNDS, stack.recover, stack.up)
+    count = form.pick(INSTANCES, 2)
+    boot = form.pick(BOOT_SECONDS, 0.5)
+    with _cloud(boot) as cloud, _stack(cloud, count) as stack:
+        up, launched, recovered = in_turn(
+            form.rounds(ROUNDS), stack.up, lambda: _launch_and_wait(cloud, count), stack.recover
+        )
     return [
-        Ratio(name="P4 8 instances", ours=begun[0], plain=begun[1], unit="s", goal=1.3),
-        Ratio(name="P12 recovery", ours=killed[0], plain=killed[1], unit="s", goal=1.3),
+        Ratio(name="P4 rented machines", ours=up, plain=launched, unit="s", goal=1.3),
+        Ratio(name="P12 recovery", ours=recovered, plain=up, unit="s", goal=1.3),
     ]
 
 
@@ -72,13 +76,14 @@ class _Cloud:
 class _Stack:
     """A stack of tests/projects/lambda."""
 
-    def __init__(self, folder: Path, cloud: _Cloud) -> None:
+    def __init__(self, folder: Path, cloud: _Cloud, count: int) -> None:
         self._cloud = cloud
+        self._count = count
         self._project = folder / "project"
         shutil.copytree(ROOT / "tests" / "projects" / "lambda", self._project)
         config = {
             "keyFile": str(folder / "key.pem"),
-            "count": INSTANCES,
+            "count": count,
             "candidates": [dict(zip(("type", "region"), PLACE, strict=True))],
         }
         (self._project / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": config}))
@@ -95,7 +100,7 @@ class _Stack:
         return took
 
     def recover(self) -> float:
-        """Seconds of the `up` after one that was killed half-way."""
+        """Seconds of the `up` after one that was killed once half of the machines were launched."""
         before = self._launches()
         process = subprocess.Popen(
             self._command("up"),
@@ -105,15 +110,15 @@ class _Stack:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        while self._launches() < before + KILL_AT:
+        while self._launches() < before + self._count // 2:
             if process.poll() is not None:
-                raise RuntimeError("the up to be killed ended by itself")
+                raise FailedError("the up to be killed ended by itself")
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         took = self._run("up")
-        if (there := len(self._cloud.look("instances"))) != INSTANCES:
-            raise RuntimeError(f"{there} instances after the recovery, not {INSTANCES}")
+        if (there := len(self._cloud.look("instances"))) != self._count:
+            raise FailedError(f"{there} instances after the recovery, not {self._count}")
         self.destroy()
         return took
 
@@ -121,21 +126,22 @@ class _Stack:
         """End all; a leak is a failure."""
         self._run("destroy")
         if left := self._cloud.look("instances"):
-            raise RuntimeError(f"{len(left)} instances are left")
+            raise FailedError(f"{len(left)} instances are left")
 
     def _launches(self) -> int:
         return sum(entry["operation"] == "launch" for entry in self._cloud.look("journal"))
 
     def _run(self, command: str) -> float:
-        return seconds(self._command(command), cwd=self._project, env=self._environment)
+        options = {"cwd": self._project, "env": self._environment}
+        return measure.run(self._command(command), **options).seconds
 
     def _command(self, command: str) -> list[str]:
         return [sys.executable, "-m", "engine", command, "--yes"]
 
 
 @contextlib.contextmanager
-def _cloud() -> Iterator[_Cloud]:
-    options = ["--pace", str(SCALE), "--boot-seconds", str(BOOT_SECONDS)]
+def _cloud(boot_seconds: float) -> Iterator[_Cloud]:
+    options = ["--pace", str(SCALE), "--boot-seconds", str(boot_seconds)]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.fakes.lambda_cloud", *options],
         cwd=ROOT,
@@ -151,15 +157,15 @@ def _cloud() -> Iterator[_Cloud]:
 
 
 @contextlib.contextmanager
-def _stack(cloud: _Cloud) -> Iterator[_Stack]:
+def _stack(cloud: _Cloud, count: int) -> Iterator[_Stack]:
     folder = Path(tempfile.mkdtemp(prefix="ty-bench-"))
     try:
-        yield _Stack(folder, cloud)
+        yield _Stack(folder, cloud, count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _launch_and_wait(cloud: _Cloud) -> float:
+def _launch_and_wait(cloud: _Cloud, count: int) -> float:
     """Seconds of launching and asking alone; the key is there, and the instances end afterwards."""
     transport = PacedTransport(Network(cloud.url), Pace(scale=SCALE))
     api = Client(cloud.environment["LAMBDA_API_KEY"], cloud.url, transport)
@@ -172,7 +178,7 @@ def _launch_and_wait(cloud: _Cloud) -> float:
                 region=region, instance_type=type_, ssh_key_name=key.name, name=f"plain-{node}"
             )
         )
-        for node in range(INSTANCES)
+        for node in range(count)
     ]
     while any(machine.status != "active" for machine in api.instances()):
         pass  # each request waits for its turn

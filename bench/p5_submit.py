@@ -7,39 +7,37 @@ makes its checks of versions, resources, upload and store.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench.measure import Ratio, in_turn
-from bench.scratch import ROOT, scratch_stack
+from bench.form import Form
+from bench.measure import Ratio, failed, in_turn
 
 ROUNDS = 10
 LINE = "first line of the job"
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """The ratio."""
-    with scratch_stack() as stack, tempfile.TemporaryDirectory() as name:
-        stack.engine("up", "--yes")
+    with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         private, folder = Path(name), Path(name) / "job"
         folder.mkdir()
         script = folder / "hello.py"
         script.write_text(f"print({LINE!r}, flush=True)\n")
-        ours = [str(ROOT / ".venv/bin/train"), "submit", str(script), "-s", stack.name]
         plain, environment = stack.plain_submit(
             private, "--working-dir", str(folder), "--", "python", "hello.py"
         )
-        figures = in_turn(
-            ROUNDS,
-            lambda: until_line(ours, stack.environment, stack.project),
+        ours, theirs = in_turn(
+            form.rounds(ROUNDS),
+            lambda: until_line(stack.train("submit", script), stack.environment, stack.project),
             lambda: until_line(plain, environment, folder),
         )
-    return [Ratio(name="P5 submit", ours=figures[0], plain=figures[1], unit="s", goal=1.1)]
+    return [Ratio(name="P5 submit", ours=ours, plain=theirs, unit="s", goal=1.1)]
 
 
-def until_line(command: list[str], environment: dict[str, str], folder: Path) -> float:
+def until_line(command: Sequence[str | Path], environment: dict[str, str], folder: Path) -> float:
     """Seconds from the start of a command to the job's line in its output."""
     begun = time.perf_counter()
     process = subprocess.Popen(
@@ -58,6 +56,5 @@ def until_line(command: list[str], environment: dict[str, str], folder: Path) ->
         if took is None and line.strip() == LINE:
             took = time.perf_counter() - begun
     if process.wait() != 0 or took is None:
-        sys.stderr.writelines(said)
-        raise RuntimeError(f"{command[0]} did not show the job's line")
+        raise failed(command, "did not show the job's line", "".join(said))
     return took

@@ -7,54 +7,37 @@ file with its defaults. Every checkpoint of ours is fetched again and compared.
 
 from __future__ import annotations
 
-import json
-import re
 import statistics
-import subprocess
 
 from bench.checkpoint_write import CASES, MB
-from bench.measure import Ratio
-from bench.scratch import ROOT, scratch_stack
+from bench.form import Form
+from bench.measure import ROOT, Ratio
 
 ROUNDS = 5
 GOALS = {"64 MB": 0.9, "512 MB": 0.9, "200 x 100 kB": 1.0}
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """The ratios."""
-    with scratch_stack() as stack:
-        stack.engine("up", "--yes")
-        train = str(ROOT / ".venv" / "bin" / "train")
-        job = str(ROOT / "bench" / "checkpoint_write.py")
-        done = subprocess.run(
-            [train, "submit", job, "--name", "p8", "-s", stack.name, "--", str(ROUNDS)],
-            env=stack.environment,
-            cwd=stack.project,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    found = re.findall(r'\{"figures": .*\}', done.stdout)
-    if done.returncode != 0 or not found:
-        raise RuntimeError(f"the job failed:\n{done.stdout}{done.stderr}")
-    figures = json.loads(found[0])["figures"]
+    cases = form.pick(tuple(CASES), ("1 MB", "200 x 100 kB"))
+    job = ROOT / "bench" / "checkpoint_write.py"
+    with form.stack() as stack:
+        figures = stack.submit(job, str(form.rounds(ROUNDS)), *cases, name="p8")["figures"]
     ratios = []
-    for case, sizes in CASES.items():
+    for case in cases:
         speed = {
-            way: [sum(sizes) / MB / seconds for seconds in taken]
+            way: [sum(CASES[case]) / MB / seconds for seconds in taken]
             for way, taken in figures[case].items()
         }
-        goal = GOALS.get(case, 0.0)
-        disk = f"local disk {statistics.median(speed['disk']):.0f} MB/s"
         ratios.append(
             Ratio(
-                name=f"P8 checkpoint {case}",
+                name=f"P8 checkpoint, {case}",
                 ours=speed["ours"],
                 plain=speed["boto3"],
                 unit="MB/s",
-                goal=goal,
+                goal=GOALS.get(case),
                 at_most=False,
-                note=disk if goal else f"{disk}; no goal",
+                note=f"local disk {statistics.median(speed['disk']):.0f} MB/s",
             )
         )
     return ratios

@@ -7,41 +7,28 @@ bench/checkpoint_stall.py; an epoch's upload goes on in the next, which is count
 
 from __future__ import annotations
 
-import json
-import re
 import statistics
-import subprocess
 
-from bench.measure import Ratio, in_turn
-from bench.scratch import ROOT, ScratchStack, scratch_stack
+from bench.form import Form
+from bench.measure import ROOT, Ratio, in_turn
 
 ROUNDS = 2
 EPOCHS = 2
+IMAGES = 1280
+JOB = ROOT / "bench" / "checkpoint_stall.py"
 
 
-def run() -> list[Ratio]:
+def run(form: Form) -> list[Ratio]:
     """The ratio."""
-    with scratch_stack() as stack:
-        stack.engine("up", "--yes")
+    size = (str(form.pick(EPOCHS, 1)), str(form.pick(IMAGES, 64)))
+    with form.stack() as stack:
+
+        def seconds(way: str) -> float:
+            return float(
+                statistics.median(stack.submit(JOB, *size, way, name=f"p9-{way}")["figures"])
+            )
+
         ours, plain = in_turn(
-            ROUNDS, lambda: _seconds(stack, "checkpoints"), lambda: _seconds(stack, "none")
+            form.rounds(ROUNDS), lambda: seconds("checkpoints"), lambda: seconds("none")
         )
-    return [Ratio(name="P9 stall by checkpoints", ours=ours, plain=plain, unit="s", goal=1.05)]
-
-
-def _seconds(stack: ScratchStack, way: str) -> float:
-    """Median of a run's epochs; checkpoints are removed with the stack."""
-    train = str(ROOT / ".venv" / "bin" / "train")
-    job = str(ROOT / "bench" / "checkpoint_stall.py")
-    done = subprocess.run(
-        [train, "submit", job, "--name", f"p9-{way}", "-s", stack.name, "--", str(EPOCHS), way],
-        env=stack.environment,
-        cwd=stack.project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = re.findall(r'\{"figures": .*\}', done.stdout)
-    if done.returncode != 0 or not found:
-        raise RuntimeError(f"the job failed:\n{done.stdout}{done.stderr}")
-    return float(statistics.median(json.loads(found[0])["figures"]))
+    return [Ratio(name="P9 stall", ours=ours, plain=plain, unit="s", goal=1.05)]

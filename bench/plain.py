@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from bench.measure import FailedError
 from infra.runtimes.supervisor import inherited_environment
 
 POLL_SECONDS = 0.1
@@ -77,9 +78,22 @@ class PlainServices:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()
         self._running.clear()
+        self._remove()
+        return slowest
+
+    def discard(self) -> None:
+        """End what is left of them, and remove their files."""
+        for process in self._running:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+            process.kill()
+            process.wait()
+        self._remove()
+
+    def _remove(self) -> None:
         for program in self._programs:
             shutil.rmtree(Path(program["folder"]) / program["name"], ignore_errors=True)
-        return slowest
 
 
 def _await(url: str, deadline: float) -> None:
@@ -91,4 +105,4 @@ def _await(url: str, deadline: float) -> None:
         except (OSError, urllib.error.URLError, http.client.HTTPException):
             pass
         time.sleep(POLL_SECONDS)
-    raise RuntimeError(f"{url} did not answer within {START_SECONDS:.0f} s")
+    raise FailedError(f"{url} did not answer within {START_SECONDS:.0f} s")

@@ -9,8 +9,10 @@ import tarfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+from bench.measure import FailedError
 from engine.state import Entry
 from engine.values import reveal
 from infra.runtimes.container import ReadyProvider
@@ -23,17 +25,22 @@ NO_OPTION = {
 }  # fmt: skip
 
 
-class PlainContainers:
-    """The network, volumes and containers that a stack declares, and its waits for them.
+@dataclass(frozen=True)
+class Declared:
+    """What a stack of containers declares, secrets in the clear.
 
-    Secrets are those of the stack, and nothing is made inside the store: the plain way has
-    less to do.
-
-    Args:
-        resources: of the stack when it was up, secrets in the clear.
+    Attributes:
+        networks, volumes: inputs of each.
+        containers: inputs of each, and those of the wait for it.
     """
 
-    def __init__(self, resources: Iterable[Entry]) -> None:
+    networks: list[dict[str, Any]]
+    volumes: list[dict[str, Any]]
+    containers: list[tuple[dict[str, Any], dict[str, Any]]]
+
+    @classmethod
+    def of(cls, resources: Iterable[Entry]) -> Declared:
+        """Return what the resources of a stack that is up declare."""
         found: dict[str, list[dict[str, Any]]] = {}
         names: dict[str, str] = {}  # by ID
         for entry in resources:
@@ -42,15 +49,25 @@ class PlainContainers:
             if entry["type"].endswith(":Container"):
                 names[entry["id"]] = inputs["name"]
         ready = {names[inputs["container"]]: inputs for inputs in found["Ready"]}
-        self._shared = [("network", each) for each in found["Network"]]
-        self._shared += [("volume", each) for each in found["Volume"]]
-        self._containers = [(each, ready[each["name"]]) for each in found["Container"]]
-        self._ready = ReadyProvider()
+        containers = [(each, ready[each["name"]]) for each in found["Container"]]
+        return cls(found["Network"], found["Volume"], containers)
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the containers."""
-        return [container["name"] for container, _ in self._containers]
+    def wait(self) -> None:
+        """Wait as the stack does, so that neither side looks more often or in another way."""
+        _at_once(self.containers, lambda each, ready: await_container(each["name"], ready))
+
+
+class PlainContainers:
+    """The network, volumes and containers that a stack declares, and its waits for them.
+
+    Secrets are those of the stack, and nothing is made inside the store: the plain way has
+    less to do.
+    """
+
+    def __init__(self, declared: Declared) -> None:
+        self._shared = [("network", each) for each in declared.networks]
+        self._shared += [("volume", each) for each in declared.volumes]
+        self._containers = declared.containers
 
     def start(self) -> float:
         """Start all at once and wait until every check answers; seconds that it took."""
@@ -85,22 +102,31 @@ class PlainContainers:
             _docker("start", name)
         else:
             _docker("run", "--detach", *create)
-        # What the stack waits by, so that neither side looks more often or in another way.
-        self._ready.create({**ready, "container": name})
+        await_container(name, ready)
+
+
+def await_container(name: str, ready: dict[str, Any]) -> None:
+    """Wait for a container as the stack does.
+
+    Args:
+        name: of the container.
+        ready: inputs of the stack's wait for it.
+    """
+    ReadyProvider().create({**ready, "container": name})
 
 
 def options(container: dict[str, Any]) -> list[str]:
     """What `docker create` is told of a container, from the inputs of its resource.
 
     Raises:
-        RuntimeError: an input that this does not know: the containers would not be the same.
+        FailedError: an input that this does not know: the containers would not be the same.
     """
     flags: list[str] = []
     for key, value in container.items():
         if key in NO_OPTION:
             continue
         if key not in FLAGS:
-            raise RuntimeError(f"{container['name']}: bench does not know the property {key}")
+            raise FailedError(f"{container['name']}: bench does not know the property {key}")
         flags += FLAGS[key](value)
     return flags
 
@@ -129,7 +155,8 @@ def _labels(labels: list[dict[str, str]]) -> list[str]:
     return _each("label", lambda label: f"{label['label']}={label['value']}")(labels)
 
 
-def _volume(volume: dict[str, Any]) -> str:
+def volume_option(volume: dict[str, Any]) -> str:
+    """A volume as docker and docker-compose name it."""
     source = volume.get("volumeName") or volume["hostPath"]
     return f"{source}:{volume['containerPath']}:{'ro' if volume['readOnly'] else 'rw'}"
 
@@ -160,11 +187,13 @@ FLAGS: dict[str, Callable[[Any], list[str]]] = {
     "ports": _each(
         "publish", lambda p: f"{p['ip']}:{p['external']}:{p['internal']}/{p['protocol']}"
     ),
-    "volumes": _each("volume", _volume),
+    "volumes": _each("volume", volume_option),
     "networksAdvanced": _networks,
     "healthcheck": _healthcheck,
     "init": lambda init: ["--init"] if init else [],
     "restart": _one("restart"),
+    "memory": _one("memory", lambda mib: f"{mib}m"),
+    "memorySwap": _one("memory-swap", lambda mib: f"{mib}m" if mib > 0 else "-1"),
     "shmSize": _one("shm-size", lambda mib: f"{mib}m"),
     "stopTimeout": _one("stop-timeout"),
     "capabilities": lambda capabilities: _each("cap-drop")(capabilities["drops"]),
@@ -192,4 +221,4 @@ def _at_once(things: list[tuple[Any, Any]], work: Callable[[Any, Any], None]) ->
 def _docker(*arguments: str, given: bytes = b"", check: bool = True) -> None:
     done = subprocess.run(["docker", *arguments], input=given, capture_output=True, check=False)
     if check and done.returncode != 0:
-        raise RuntimeError(f"docker {arguments[0]} failed: {done.stderr.decode().strip()}")
+        raise FailedError(f"docker {arguments[0]} failed: {done.stderr.decode().strip()}")

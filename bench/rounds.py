@@ -1,11 +1,15 @@
-"""Cold `up` and `destroy` of a stack, in turn with the plain way to the same services."""
+"""Cold `up` and `destroy` of a stack, in turn with plain ways to the same services."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from bench.measure import Ratio, in_turn, seconds
+from bench import measure
+from bench.measure import Done, Ratio
 from bench.scratch import ScratchStack
+from engine.state import State
 
 ROUNDS = 5
 
@@ -19,32 +23,72 @@ class Plain(Protocol):
     def stop(self) -> float:
         """End all; seconds that it took."""
 
+    def discard(self) -> None:
+        """Remove what is left of it, in whatever state it is."""
 
-def up_and_destroy(stack: ScratchStack, plain: Plain, label: str = "") -> list[Ratio]:
-    """P1 and P3, from the same rounds; the first one warms up and is dropped.
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Figures of all counted rounds.
+
+    Attributes:
+        up, destroy: of ours.
+        start, stop: seconds of each plain way.
+    """
+
+    up: list[Done]
+    destroy: list[Done]
+    start: list[list[float]]
+    stop: list[list[float]]
+
+    def ratio(self, name: str, goal: float, way: int = 0) -> Ratio:
+        """The ratio of bringing all up."""
+        return _ratio(name, goal, self.up, self.start[way])
+
+    def ratio_of_end(self, name: str, goal: float, way: int = 0) -> Ratio:
+        """The ratio of ending all."""
+        return _ratio(name, goal, self.destroy, self.stop[way])
+
+
+def up_and_destroy(
+    rounds: int,
+    stack: ScratchStack,
+    plain: Callable[[State], Sequence[Plain]],
+) -> Rounds:
+    """Bring all up and down in turn; the first round, which builds what is missing, is not counted.
 
     Args:
-        stack: one that is down and has all that it needs.
-        plain: what it is compared with.
-        label: what is put behind the names of the ratios.
+        rounds: how many are counted; with 0 it is the first.
+        stack: one that is down.
+        plain: makes the plain ways from the state of the stack while it is up.
     """
-    ups: list[float] = []
-    downs: list[float] = []
-    starts: list[float] = []
-    stops: list[float] = []
+    ups: list[Done] = []
+    downs: list[Done] = []
+    ways: Sequence[Plain] = ()
+    starts: list[list[float]] = []
+    stops: list[list[float]] = []
+    for _ in range(rounds + 1):
+        ups.append(measure.run(stack.command("up", "--yes"), env=stack.environment))
+        if not ways:
+            ways = plain(stack.state())
+        downs.append(measure.run(stack.command("destroy", "--yes"), env=stack.environment))
+        starts.append([])
+        stops.append([])
+        for way in ways:
+            try:
+                starts[-1].append(way.start())
+                stops[-1].append(way.stop())
+            except BaseException:
+                way.discard()
+                raise
+    counted = slice(1, None) if rounds else slice(None)
+    return Rounds(
+        up=ups[counted],
+        destroy=downs[counted],
+        start=[list(each) for each in zip(*starts[counted], strict=True)],
+        stop=[list(each) for each in zip(*stops[counted], strict=True)],
+    )
 
-    def ours() -> float:
-        ups.append(seconds(stack.command("up", "--yes"), env=stack.environment))
-        downs.append(seconds(stack.command("destroy", "--yes"), env=stack.environment))
-        return ups[-1]
 
-    def theirs() -> float:
-        starts.append(plain.start())
-        stops.append(plain.stop())
-        return starts[-1]
-
-    in_turn(ROUNDS, ours, theirs)
-    return [
-        Ratio(name=f"P1 cold up{label}", ours=ups[1:], plain=starts[1:], unit="s", goal=1.3),
-        Ratio(name=f"P3 destroy{label}", ours=downs[1:], plain=stops[1:], unit="s", goal=1.3),
-    ]
+def _ratio(name: str, goal: float, ours: Sequence[Done], plain: list[float]) -> Ratio:
+    return Ratio(name=name, ours=[one.seconds for one in ours], plain=plain, unit="s", goal=goal)

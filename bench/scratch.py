@@ -8,21 +8,23 @@ import os
 import random
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import yaml
+from botocore.config import Config
 
+from bench.measure import ROOT, SkippedError, record, run
 from cluster import services
 from engine.project import Project
 from engine.state import Backend, State
 from infra.hosts import docker_engine
 
-ROOT = Path(__file__).parents[1]
+TRAIN = ROOT / ".venv" / "bin" / "train"
 PORTS = [key for key, port in services.PORTS.items() if not port.each_node]
 AGENT_PORTS = 4  # the head's and up to three workers', one after another
 PASSPHRASE = "benchmark"  # noqa: S105 of a stack that lives for a minute
@@ -61,10 +63,10 @@ class ScratchStack:
         first = _free_row(len(PORTS) + AGENT_PORTS)
         config: dict[str, Any] = {"runtime": runtime, "agentPort": first + len(PORTS)}
         config |= {port: first + offset for offset, port in enumerate(PORTS)}
-        if runtime == "process":
-            config |= {"stateDir": str(folder / "s"), "dataDir": str(folder / "data")}
-        else:
+        if runtime == "docker":
             config |= {"containerPrefix": self.prefix, "keepData": False}
+        else:
+            config |= {"stateDir": str(folder / "s"), "dataDir": str(folder / "data")}
         if runtime == "docker" and not os.environ.get(REGISTRY):
             config |= {"images": TEST_IMAGES, "buildArgs": TEST_BUILD_ARGS}
         config |= settings
@@ -82,28 +84,43 @@ class ScratchStack:
         return [sys.executable, "-m", "engine", *project, *arguments, "-s", self.name]
 
     def engine(self, *arguments: str) -> None:
-        """Run the engine.
+        """Run the engine."""
+        run(self.command(*arguments), env=self.environment)
 
-        Raises:
-            subprocess.CalledProcessError: it failed; its output is shown.
-        """
-        done = subprocess.run(
-            self.command(*arguments),
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            sys.stderr.write(done.stdout)
-            done.check_returncode()
+    def train(self, command: str, *arguments: str | Path) -> list[str | Path]:
+        """The command line of one of `train`'s commands on the stack."""
+        return [TRAIN, command, "-s", self.name, *arguments]
+
+    def submit(self, script: Path, *arguments: str, name: str = "") -> dict[str, Any]:
+        """Run a script as a job that prints figures, and return them."""
+        options: list[str | Path] = [script, *(["--name", name] if name else []), "--", *arguments]
+        return record(self.train("submit", *options), env=self.environment, cwd=self.project)
 
     def outputs(self) -> dict[str, Any]:
         """The outputs of the stack, secrets in the clear."""
         command = self.command("output", "--json", "--show-secrets")
-        done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, check=True)
-        return dict(json.loads(done.stdout))
+        return dict(json.loads(run(command, env=self.environment).stdout))
+
+    def outputs_file(self, folder: Path) -> Path:
+        """A file of the outputs in a folder, as `train` wants it."""
+        file = folder / "outputs.json"
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(self.outputs()))
+        return file
+
+    def s3(self) -> tuple[Any, str]:
+        """A client of the stack's object store, and the bucket's name."""
+        outputs = self.outputs()
+        client = boto3.client(
+            "s3",
+            endpoint_url=outputs["objectStoreEndpoint"],
+            aws_access_key_id=outputs["accessKey"],
+            aws_secret_access_key=outputs["secretKey"],
+            region_name="us-east-1",
+            # Without it an address that needs no credentials is signed in a way that has ended.
+            config=Config(signature_version="s3v4"),
+        )
+        return client, outputs["bucket"]
 
     def plain_submit(self, private: Path, *options: str) -> tuple[list[str], dict[str, str]]:
         """Ray's own `ray job submit` to the stack's cluster: the command and its environment.
@@ -145,21 +162,24 @@ def scratch_stack(runtime: str = "process", **settings: Any) -> Iterator[Scratch
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def docker_is_missing() -> str:
-    """Why no stack of containers can be made here; "" when one can."""
+def need_docker() -> None:
+    """Have a Docker Engine, and the images of tests that stand in for those of registries.
+
+    Raises:
+        SkippedError: no Engine.
+    """
     if not shutil.which("docker"):
-        return "no docker on PATH (install docker.io)"
+        raise SkippedError("no docker on PATH (install docker.io)")
     if not docker_engine.answers():
-        return "no Docker Engine answers (install docker.io and start dockerd)"
-    return ""
-
-
-def make_images() -> None:
-    """Have the images of tests that stand in for those of registries, unless REGISTRY is set."""
-    if os.environ.get(REGISTRY):
-        return
-    build = [sys.executable, str(ROOT / "tests" / "images" / "build.py"), "base", "go"]
-    subprocess.run([*build, *TEST_IMAGES], cwd=ROOT, check=True)
+        raise SkippedError("no Docker Engine answers (install docker.io and start dockerd)")
+    if not os.environ.get(REGISTRY):
+        build: list[str | Path] = [
+            sys.executable,
+            ROOT / "tests" / "images" / "build.py",
+            "base",
+            "go",
+        ]
+        run([*build, *TEST_IMAGES], cwd=ROOT)
 
 
 def _free_row(count: int) -> int:

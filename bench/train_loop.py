@@ -13,17 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 BATCH_SIZE = 64
-IMAGES = 768
 EPOCHS = 3
 
 
 def throughput(
+    images: int,
     prepare_model: Callable[[Any], Any] = lambda model: model,
     prepare_loader: Callable[[Any], Any] = lambda loader: loader,
 ) -> list[float]:
     """Images per second of each epoch.
 
     Args:
+        images: of an epoch.
         prepare_model: what Ray Train does to a model.
         prepare_loader: what Ray Train does to a loader.
     """
@@ -37,7 +38,7 @@ def throughput(
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    split = data.load("digits", IMAGE_SIZE, 1, IMAGES).train
+    split = data.load("digits", IMAGE_SIZE, 1, images).train
     model = prepare_model(AlexNet(10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     loader = prepare_loader(DataLoader(split, BATCH_SIZE, shuffle=True))
@@ -46,8 +47,8 @@ def throughput(
     for _ in range(EPOCHS):
         begun = time.perf_counter()
         totals = Totals(torch.device("cpu"))
-        for images, labels in loader:
-            logits = model(images)
+        for batch, labels in loader:
+            logits = model(batch)
             loss = cross_entropy(logits, labels)
             optimizer.zero_grad()
             loss.backward()
@@ -57,14 +58,14 @@ def throughput(
     return figures
 
 
-def under_ray_train() -> None:
+def under_ray_train(images: int) -> None:
     """The same in a worker of Ray Train, the model and the loader prepared by it."""
     from ray import train
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
     def worker() -> None:
-        show(throughput(prepare_model, prepare_data_loader))
+        show(throughput(images, prepare_model, prepare_data_loader))
         train.report({})
 
     TorchTrainer(
@@ -83,7 +84,9 @@ def show(figures: list[float]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--ray", action="store_true")
-    if parser.parse_args().ray:
-        under_ray_train()
+    parser.add_argument("--images", type=int, required=True)
+    args = parser.parse_args()
+    if args.ray:
+        under_ray_train(args.images)
     else:
-        show(throughput())
+        show(throughput(args.images))

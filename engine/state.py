@@ -184,7 +184,8 @@ class Backend:
             parts = {name: entry[name] for name in PROPERTY_FIELDS if entry.get(name)}
             # As the CLI: a field without properties is left out.
             rest = {name: value for name, value in entry.items() if name not in PROPERTY_FIELDS}
-            return rest | encrypt(parts, crypter.encrypt)
+            written: Entry = rest | encrypt(parts, crypter.encrypt)
+            return written
 
         latest: dict[str, Any] = {
             "manifest": {"time": now(), "magic": "", "version": ""},

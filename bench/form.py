@@ -1,0 +1,53 @@
+"""The form in which benchmarks run: in full, or the smallest that shows that they work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from bench.scratch import ScratchStack, scratch_stack
+
+T = TypeVar("T")
+
+
+class Form:
+    """Full, or smallest: each way once, with little data, and stacks that are shared.
+
+    Attributes:
+        smallest: whether it is the smallest; its figures say nothing.
+    """
+
+    def __init__(self, *, smallest: bool) -> None:
+        self.smallest = smallest
+        self._stacks: dict[str, ScratchStack] = {}
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Form:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def rounds(self, count: int) -> int:
+        """Counted rounds of `in_turn`."""
+        return self.pick(count, 0)
+
+    def pick(self, full: T, smallest: T) -> T:
+        """Return what this form takes."""
+        return smallest if self.smallest else full
+
+    @contextlib.contextmanager
+    def stack(self, **settings: Any) -> Iterator[ScratchStack]:
+        """A stack of processes that is up; in the smallest form it stays up for the next one."""
+        key = json.dumps(settings, sort_keys=True)
+        if key in self._stacks:
+            yield self._stacks[key]
+            return
+        with contextlib.ExitStack() as own:
+            stack = (self._open if self.smallest else own).enter_context(scratch_stack(**settings))
+            stack.engine("up", "--yes")
+            if self.smallest:
+                self._stacks[key] = stack
+            yield stack

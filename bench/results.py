@@ -1,0 +1,136 @@
+"""Figures that are kept for each commit, and the part of docs/benchmarks.md made of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import table
+from bench.measure import ROOT, FailedError, Ratio, Result, Skipped, Usage
+
+FOLDER = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN = "<!-- results: python -m bench --write -->"
+END = "<!-- end of results -->"
+CHANGED = "-changed"  # behind the commit, of figures of a tree that has no commit of its own
+KINDS: dict[str, type[Ratio | Usage | Skipped]] = {
+    kind.__name__: kind for kind in (Ratio, Usage, Skipped)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What one benchmark gave.
+
+    Attributes:
+        module: of the benchmark.
+        commit: of the tree, with CHANGED behind it if the tree has changes that no commit has.
+        time: when it ended.
+        machine: a line on it.
+        seconds: that it took.
+        results: the figures.
+    """
+
+    module: str
+    commit: str
+    time: datetime
+    machine: str
+    seconds: float
+    results: list[Result]
+
+
+def commit() -> str:
+    """The commit that is checked out, as a Record has it."""
+    head = _git("rev-parse", "--short=10", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return f"{head}{CHANGED}" if changes else head
+
+
+def keep(record: Record, folder: Path = FOLDER) -> None:
+    """Keep a record, in place of an earlier one of the same benchmark and commit."""
+    content = asdict(record) | {
+        "time": record.time.isoformat(timespec="seconds"),
+        "results": [asdict(each) | {"kind": type(each).__name__} for each in record.results],
+    }
+    path = folder / record.commit / f"{record.module}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def newest(modules: Iterable[str], folder: Path = FOLDER) -> list[Record]:
+    """The records of all benchmarks at the commit that was measured last, in the given order.
+
+    Raises:
+        FailedError: there are none, one is missing, or the tree had changes.
+    """
+    files = sorted(folder.glob("*/*.json"), key=lambda path: path.stat().st_mtime)
+    if not files:
+        raise FailedError("nothing is measured: run python -m bench")
+    place = files[-1].parent
+    if place.name.endswith(CHANGED):
+        raise FailedError(f"the figures of {place.name} are of no commit: commit, measure again")
+    records = {path.stem: _read(path) for path in place.glob("*.json")}
+    if missing := [module for module in modules if module not in records]:
+        names = " ".join(module.partition("_")[0].upper() for module in missing)
+        raise FailedError(
+            f"not measured at {place.name}: check it out and run python -m bench {names}"
+        )
+    return [records[module] for module in modules]
+
+
+def write(records: Sequence[Record], page: Path = PAGE) -> None:
+    """Put the figures into the page, in place of those that are there."""
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise FailedError(f"{page} has no lines {BEGIN} and {END}")
+    lines = [BEGIN, heading(records), "", *table.markdown(*sorted_by_kind(records)), END]
+    page.write_text(before + "\n".join(lines) + after)
+
+
+def heading(records: Sequence[Record]) -> str:
+    """When, at which commit and where the figures were taken."""
+    first, last = (pick(record.time for record in records) for pick in (min, max))
+    days = (
+        f"{first:%Y-%m-%d}"
+        if first.date() == last.date()
+        else f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+    )
+    return f"Measured {days} at commit `{records[0].commit}`: {records[0].machine}."
+
+
+def sorted_by_kind(
+    records: Sequence[Record],
+) -> tuple[list[Ratio], list[Usage], list[Skipped]]:
+    """The results of all records, of each kind."""
+    found = [result for record in records for result in record.results]
+    return (
+        [each for each in found if isinstance(each, Ratio)],
+        [each for each in found if isinstance(each, Usage)],
+        [each for each in found if isinstance(each, Skipped)],
+    )
+
+
+def _read(path: Path) -> Record:
+    content: dict[str, Any] = json.loads(path.read_text())
+    results: list[Any] = [KINDS[each.pop("kind")](**each) for each in content["results"]]
+    time = datetime.fromisoformat(content["time"])
+    return Record(**content | {"time": time, "results": results})
+
+
+def now() -> datetime:
+    """The time of a record."""
+    return datetime.now(UTC)
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
