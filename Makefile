@@ -45,6 +45,7 @@ COSTS := .pytest_cache/costs
 OUTCOMES := .pytest_cache/outcomes
 pytest = $(BIN)/pytest --costs $(COSTS)/$@.tsv --outcome $(OUTCOMES)/$@.json
 PARTS_OF_test := test-unit-whole test-promises
+PARTS_OF_test-unit := test-unit-one test-unit-two
 PARTS_OF_test-skipped := test-skipped
 PARTS_OF_test-rest := $(addprefix test-rest-,docker one two three alone)
 
@@ -254,7 +255,7 @@ test: setup
 	@echo 'Not run: jobs in depth, containers, other machines, a fake cloud, faults one by one. make test-all runs all that this machine can.'
 
 test-unit: setup
-	@$(together) test-unit-one test-unit-two; status=$$?; $(call skips,test-unit-one test-unit-two); exit $$status
+	@$(together) $(PARTS_OF_test-unit); status=$$?; $(call skips,$(PARTS_OF_test-unit)); exit $$status
 
 test-all: test test-rest
 
