@@ -119,11 +119,11 @@ def _service(container: dict[str, Any], folder: Path) -> dict[str, Any]:
     return service
 
 
-# All that _service makes use of.
+# All that _service makes use of; it stops a container as `destroy` does, not by `stopTimeout`.
 KNOWN = {
     "name", "envs", "labels", "ports", "volumes", "networksAdvanced", "init", "restart",
     "capabilities", "securityOpts", "logDriver", "logOpts", "devices", "groupAdds", "healthcheck",
-    "shmSize", "memory", "memorySwap",
+    "shmSize", "memory", "memorySwap", "stopTimeout",
 }  # fmt: skip
 
 

@@ -64,10 +64,13 @@ def under_ray_train(images: int) -> None:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
+    from training import ray_train
+
     def worker() -> None:
         show(throughput(images, prepare_model, prepare_data_loader))
         train.report({})
 
+    ray_train.connect()
     TorchTrainer(
         worker,
         scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
