@@ -32,7 +32,7 @@ RECOMMENDED = "app.kubernetes.io/"  # begin of labels that everybody is recommen
 # KubeRay's, on each pod.
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
 FORM = "trainyard/form"  # annotation of each pod: digest of what all of them are made from
-# Of a group of workers, what pods are not made anew for (upgradeStrategy Recreate).
+# Fields of a worker group whose change leaves its pods running (upgradeStrategy Recreate).
 KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 
 

@@ -54,7 +54,7 @@ def build(program: str, build_args: Mapping[str, str]) -> Build:
         for name, _ in images.ARGUMENT.findall((context / "Dockerfile").read_text())
         if name in build_args
     }
-    # Those of the Dockerfile itself are no arguments, unless a digest is added to them.
+    # Base images named in the Dockerfile are arguments only if a digest is added to them.
     bases = images.bases(program, build_args)
     arguments |= {name: base for name, base in bases.items() if "@" in base}
     # Stacks with other build arguments do not share a tag.
