@@ -124,7 +124,7 @@ def refuse(
         mark: of the stack.
         setting: that names the folder.
         private: as of `foreign`.
-        known: whether the stack's state knows the folder from before there were marks.
+        known: whether the folder is known to be the stack's although it bears no mark.
 
     Raises:
         FolderError: it may not.

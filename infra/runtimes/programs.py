@@ -116,13 +116,13 @@ class Daemon:
     def create(self, props: Props) -> tuple[str, Props]:
         """Start supervisord, or take over the one that an interrupted create left."""
         daemon = _daemon(props)
-        daemon.refuse()
+        known = daemon.refuse()
         if not daemon.alive():
             # Programs of a killed supervisord would hold the ports, and a supervisord whose folder
             # somebody removed would run all services a second time.
             daemon.sweep()
             port_check.refuse_held(_numbers(props["ports"]))
-        daemon.start()
+        daemon.start(known=known)
         return props["folder"], props
 
     def read(self, _id: str, props: Props) -> Props | None:

@@ -188,19 +188,28 @@ class Supervisor:
         """URL of the socket; supervisord also puts it into the environment of every program."""
         return f"unix://{self.folder}/supervisor.sock"
 
-    def refuse(self) -> None:
+    def refuse(self) -> bool:
         """Raise if the folder or what runs from it is another stack's.
+
+        Returns:
+            Whether the stack's processes run from the folder: then it is the stack's without a
+            mark too. A cleaner removed the mark, and they go on writing.
 
         Raises:
             FolderError: the folder is.
             ProcessesError: processes are.
         """
+        known = self._known()
         if self.mark is not None:
-            folders.refuse(self.folder, self.mark, SETTING)
+            folders.refuse(self.folder, self.mark, SETTING, known=known)
             owned_processes.refuse_foreign(self.url, self.mark)
+        return known
 
-    def start(self) -> None:
+    def start(self, *, known: bool = False) -> None:
         """Start supervisord, unless it answers already.
+
+        Args:
+            known: what `refuse` returned before the processes were ended.
 
         Raises:
             FolderError: the folder is not the stack's.
@@ -208,7 +217,7 @@ class Supervisor:
         """
         if self.mark is None:
             raise SupervisorError(f"{self.folder} has no stack to start a supervisord for")
-        folders.take(self.folder, self.mark, SETTING)
+        folders.take(self.folder, self.mark, SETTING, known=known)
         if self.alive():
             return
         self.sweep()
@@ -261,6 +270,7 @@ class Supervisor:
         Returns:
             What is left and why, "" if nothing is.
         """
+        known = self._known()
         pid = self._pid()
         patience = 0.0  # one without programs has nothing to end, and takes seconds to see that
         with contextlib.suppress(OSError, xmlrpc.client.Error), self._rpc() as rpc:
@@ -271,6 +281,8 @@ class Supervisor:
         if pid is not None:
             _wait_or_kill(pid, patience)
         self.sweep()
+        if self.mark is not None and known and self.folder.exists():
+            folders.take(self.folder, self.mark, SETTING, known=True)
         if self.mark is None and not (self.folder / "supervisord.conf").exists():
             return ""
         return folders.remove(self.folder, self.mark)
@@ -354,6 +366,9 @@ class Supervisor:
             ],
             self.folder,
         )
+
+    def _known(self) -> bool:
+        return self.mark is not None and bool(owned_processes.supervised(self.url, self.mark))
 
     def _forget(self, rpc: Any, name: str) -> None:
         # Taken down before it is stopped: orphans that overwrote their environment have no trace.

@@ -194,7 +194,10 @@ class Stack:
     def kill(self) -> None:
         # Below the project: the program and the host of providers of a bench that was killed.
         for process in (*_started_below(self.folder), *_started_below(self.project)):
-            process.kill()
+            with suppress(psutil.Error):
+                # Ray's agents write their names over their environment.
+                for child in (process, *process.children(recursive=True)):
+                    child.kill()
 
 
 def _declare(base: Path, *, copied: bool = False, cli: Cli | None = None, **changes: Any) -> Stack:

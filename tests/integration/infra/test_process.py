@@ -216,9 +216,19 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
     assert len(names) == 2, names  # supervisord and the one program
 
 
-@pytest.mark.parametrize("rebooted", [True, False], ids=["reboot", "folder cleaned away"])
+def _write_again(folder: Path) -> None:
+    """Write what a service does that lost its folder: Ray makes that of its session anew."""
+    (folder / "ray" / "session").mkdir(parents=True)
+    (folder / "ray" / "session" / "log").write_text("still here")
+
+
+@pytest.mark.parametrize(
+    ("rebooted", "written"),
+    [(True, False), (False, False), (False, True)],
+    ids=["reboot", "folder cleaned away", "cleaned away and written to again"],
+)
 def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
-    rebooted: bool, program: Any, daemon: dict[str, Any], started_below: Any
+    rebooted: bool, written: bool, program: Any, daemon: dict[str, Any], started_below: Any
 ) -> None:
     everyone = [program(name) for name in ("web", "more")]
     for props in everyone:
@@ -232,6 +242,8 @@ def test_a_removed_folder_is_noticed_and_everything_runs_once_afterwards(  # F42
             process.kill()
         assert not psutil.wait_procs(family, timeout=30)[1]
     shutil.rmtree(folder)
+    if written:
+        _write_again(folder)
     assert DaemonProvider().read("x", daemon).id == ""
     assert [ProgramProvider().read(p["name"], p).id for p in everyone] == ["", ""]
     held = {"testPort": [int(props["ports"][0]["number"]) for props in everyone]}
@@ -261,9 +273,11 @@ def test_a_destroy_ends_what_lost_its_folder(  # F42
     props = program()
     ProgramProvider().create(props)
     shutil.rmtree(daemon["folder"])
+    _write_again(Path(daemon["folder"]))
     ProgramProvider().delete("web", props)
     DaemonProvider().delete("x", daemon)
     assert started_below(Path(daemon["folder"])) == []
+    assert not Path(daemon["folder"]).exists()
 
 
 def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(  # F46
