@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 
@@ -44,10 +43,8 @@ def test_a_signal_ends_after_the_step_in_hand(engine, number):  # F11
     engine.declare(a={"text": "1"}, b={"text_of": "a"})
     process = engine.start("up", "--yes", delay=1)
     wait_for("a file, whose create has not returned", engine.files, 20)
-    begun = time.monotonic()
     process.send_signal(number)
     output, _ = process.communicate(timeout=10)
-    assert time.monotonic() - begun < 10
     assert process.returncode == 1
     assert "canceled" in output
     assert set(engine.files()) == {"a"}

