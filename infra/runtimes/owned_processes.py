@@ -14,7 +14,8 @@ import psutil
 
 from infra.runtimes.folders import Mark
 
-STACK = "TRAINYARD_STACK"  # label of the stack's mark
+# Label of the stack's mark. Jobs inherit it, so it has another name than what `train` reads.
+STACK = "TRAINYARD_MARK"
 # What supervisord tells its programs; it gets the first from us as well.
 URL = "SUPERVISOR_SERVER_URL"
 NAME = "SUPERVISOR_PROCESS_NAME"

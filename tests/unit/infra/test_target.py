@@ -423,7 +423,7 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
     for command in (head, worker):
         token = "/ray-node/files/ray-token"
         assert "RAY_AUTH_MODE=token" in command  # F34
-        assert "TRAINYARD_STACK=" in command  # by which a destroy finds what it started
+        assert "TRAINYARD_MARK=" in command  # by which a destroy finds what it started
         assert f"{token} " in command
         assert "value of " not in command  # the file says where secrets are, not what they are
     names = [node["name"] for node in exported["nodes"]]

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from client.outputs import STACK_VARIABLE
 from infra.runtimes import owned_processes
 from infra.runtimes.folders import Mark
 from infra.runtimes.owned_processes import NAME, STACK, URL, ProcessesError
@@ -44,6 +45,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def _pids(found: list[psutil.Process]) -> set[int]:
     return {process.pid for process in found}
+
+
+def test_jobs_inherit_nothing_that_train_reads_as_the_users_choice(url: str) -> None:
+    client = Path(__file__).parents[4] / "client"
+    read = "".join(path.read_text() for path in client.rglob("*.py"))
+    assert STACK_VARIABLE in read
+    assert not [name for name in owned_processes.environment(url, OURS) if f'"{name}"' in read]
 
 
 def test_a_process_is_known_by_its_environment_alone(start: Start, url: str) -> None:
