@@ -33,6 +33,7 @@ MISSING = ("404", "NoSuchKey", "NotFound")
 # versitygw answers so, too, if the last object of the same folder is deleted at that moment.
 PASSING = "ExistingObjectIsDirectory"
 PASSING_TRIES, PASSING_PAUSE_SECONDS = 5, 0.05
+AMAZON = "amazonaws.com"
 CONFLICT = ("412", "PreconditionFailed", "ConditionalRequestConflict")
 
 
@@ -86,6 +87,14 @@ class BucketPath:
     def suffixes(self) -> list[str]:
         """Suffixes of the last part."""
         return self.key.suffixes
+
+    @property
+    def address(self) -> str:
+        """Store, bucket and name: the same for all who reach it by one address of the store."""
+        store = urlsplit(_client(self.url).meta.endpoint_url).netloc.lower()
+        # Amazon has one bucket of a name, whichever region's address is used.
+        store = AMAZON if store.endswith(f".{AMAZON}") else store
+        return f"{store}/{urlsplit(self.url).netloc}/{self.key}"
 
     @property
     def endpoint(self) -> str:

@@ -15,17 +15,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pulumi
 import yaml
 
 from access import state_folder
-from access.state_bucket import BucketUrlError
-from access.state_folder import ORGANIZATION
+from access.state_bucket import BucketError, BucketPath, BucketUrlError
+from access.state_folder import ORGANIZATION, Place
 
 ID_BYTES = 4
 ID_FILE = "trainyard.json"  # beside meta.yaml
+DRAWS = 5  # tries, while others draw at the same time
+# Where the CLI takes the account of a container of Azure's from.
+AZURE, AZURE_ACCOUNT, AZURE_VARIABLE = "azblob", "storage_account", "AZURE_STORAGE_ACCOUNT"
 
 
 class BackendError(pulumi.RunError):
@@ -38,41 +41,37 @@ class Backend:
 
     Attributes:
         url: as PULUMI_BACKEND_URL has it.
-        folder: absolute folder of the states, None where they are in no folder.
+        place: absolute folder of the states, or their place in a bucket; None behind an API.
     """
 
     url: str
-    folder: Path | None
+    place: Place | None
 
     def id(self, organization: str = ORGANIZATION) -> str:
         """Return 8 hexadecimal characters that no other backend has, "" if none were drawn yet.
 
-        A folder has the id that was drawn for it. One that was copied, or moved to another disk,
-        has none until the next is drawn: copy and original are two backends from then on.
+        A folder or bucket has the id that was drawn for it. One that was copied, or moved to
+        another disk or store, has none until the next is drawn: copy and original are two backends
+        from then on.
 
         Args:
-            organization: of the stacks, where states are in no folder.
+            organization: of the stacks, where states are behind an API.
 
         Raises:
             BackendError: the id cannot be read.
         """
-        if self.folder is None:
-            place = urlsplit(self.url)
-            host = place.netloc.rpartition("@")[2]
-            # What follows a ? is how it is reached, which may be another way for each of us.
-            text = f"{place.scheme}://{host}{place.path.rstrip('/')}#{organization}"
-            return hashlib.sha256(text.encode()).hexdigest()[: 2 * ID_BYTES]
-        path = self.folder / ID_FILE
+        if self.place is None:
+            return _of_address(self.url, organization)
+        if isinstance(self.place, BucketPath):
+            return _drawn_in_bucket(self.place)[0]
+        path = self.place / ID_FILE
         try:
             note = json.loads(path.read_text())
-            return str(note["id"]) if note["inode"] == self.folder.stat().st_ino else ""
+            return str(note["id"]) if note["inode"] == self.place.stat().st_ino else ""
         except FileNotFoundError:
             return ""
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise BackendError(
-                f"{path} cannot be read ({error}); restore it, or remove it for a new id: what "
-                "bears the old one is then no longer known as this backend's"
-            ) from None
+            raise _unreadable(path, error) from None
 
     def draw_id(self, organization: str = ORGANIZATION) -> str:
         """Return the id; draw it if there is none.
@@ -80,20 +79,22 @@ class Backend:
         Raises:
             BackendError: it cannot be read or kept.
         """
-        if self.folder is None:
+        if self.place is None:
             return self.id(organization)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with _locked(self.folder):
+            if isinstance(self.place, BucketPath):
+                return _draw_in_bucket(self.place)
+            self.place.mkdir(parents=True, exist_ok=True)
+            with _locked(self.place):
                 if not (id_ := self.id()):
                     id_ = secrets.token_hex(ID_BYTES)
-                    note = {"id": id_, "inode": self.folder.stat().st_ino}
-                    _write(self.folder / ID_FILE, json.dumps(note) + "\n")
+                    note = {"id": id_, "inode": self.place.stat().st_ino}
+                    _write(self.place / ID_FILE, json.dumps(note) + "\n")
                 return id_
         except OSError as error:
             raise BackendError(
-                f"the id of the state backend {self.folder} cannot be kept ({error.strerror}): "
-                "make room there, or the folder writable"
+                f"the id of the state backend {self.place} cannot be kept ({error.strerror}): "
+                "make room there, or make it writable"
             ) from None
 
 
@@ -111,7 +112,7 @@ def find(folder: Path) -> Backend:
         found = state_folder.find(url, folder)
     except (BucketUrlError, state_folder.LoginError) as error:
         raise BackendError(str(error)) from None
-    return Backend(url=url, folder=found if isinstance(found, Path) else None)
+    return Backend(url=url, place=found)
 
 
 def project_folder() -> Path:
@@ -139,6 +140,68 @@ def project(folder: Path) -> dict[str, Any]:
 def _named(folder: Path) -> str:
     backend = project(folder).get("backend")
     return str(backend.get("url") or "") if isinstance(backend, dict) else ""
+
+
+def _of_address(url: str, organization: str) -> str:
+    """Return the id of a backend that keeps no id of its own: that of its address."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    # What follows a ? is how it is reached, which may be another way for each of us. Azure's
+    # containers alone have names that others have too, in accounts that are named there.
+    account = dict(parse_qsl(parts.query)).get(AZURE_ACCOUNT, os.environ.get(AZURE_VARIABLE, ""))
+    owner = f"{account}@" if parts.scheme == AZURE else ""
+    text = f"{parts.scheme}://{owner}{host}{parts.path.rstrip('/')}#{organization}"
+    return hashlib.sha256(text.encode()).hexdigest()[: 2 * ID_BYTES]
+
+
+def _drawn_in_bucket(place: BucketPath) -> tuple[str, dict[str, str], str]:
+    """Return the id of a bucket as it is reached, all ids in it by address, and their tag.
+
+    Two stores may have buckets of one name, and a bucket may be copied with all that is in it: an
+    id counts at the address for which it was drawn.
+    """
+    path = place / ID_FILE
+    try:
+        content, tag = path.read_tagged()
+        ids = {str(address): str(id_) for address, id_ in json.loads(content)["ids"].items()}
+    except FileNotFoundError:
+        return "", {}, ""
+    except BucketError as error:
+        raise BackendError(
+            f"{path} cannot be read ({error.strerror}): look at the address and the keys of the "
+            "state backend"
+        ) from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _unreadable(path, error) from None
+    return ids.get(place.address, ""), ids, tag
+
+
+def _draw_in_bucket(place: BucketPath) -> str:
+    for _ in range(DRAWS):
+        id_, ids, tag = _drawn_in_bucket(place)
+        if id_:
+            return id_
+        ids[place.address] = secrets.token_hex(ID_BYTES)
+        content = json.dumps({"ids": ids}).encode() + b"\n"
+        try:
+            if tag:
+                (place / ID_FILE).replace(content, tag)
+            else:
+                (place / ID_FILE).create(content)
+        except FileExistsError:
+            continue  # another has drawn meanwhile, or this was written and the answer lost
+        return ids[place.address]
+    raise BackendError(
+        f"the id of the state backend {place} cannot be kept: others write it at the same time; "
+        "run the command again"
+    )
+
+
+def _unreadable(path: Place, error: Exception) -> BackendError:
+    return BackendError(
+        f"{path} cannot be read ({error}); restore it, or remove it for a new id: what bears the "
+        "old one is then no longer known as this backend's"
+    )
 
 
 @contextmanager

@@ -172,8 +172,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
-    """Return the ids of a backend; where states are in no folder, each organization has one."""
-    if place.folder is not None:
+    """Return the ids of a backend; behind an API, each organization has one."""
+    if place.place is not None:
         return {place.id()} - {""}
     return {place.id(stack.organization) for stack in stacks}
 
@@ -204,7 +204,7 @@ def _end(
 
 
 def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection[str]) -> None:
-    where = place.folder or place.url
+    where = place.place or place.url
     by_id = "Or name what is to be ended: --end ID. Nothing was ended"
     if not stacks:
         raise ReapError(

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from access import state_bucket, state_folder
+from access import state_folder
 from access.state_bucket import BucketError
 from access.state_folder import ORGANIZATION, DamagedStateError, Place
 from infra import backend
@@ -69,9 +69,9 @@ def read(folder: Path, place: Backend) -> list[Stack]:
     Raises:
         StateError: one of them cannot be read.
     """
-    if (where := place.folder or state_bucket.find(place.url)) is not None:
+    if place.place is not None:
         try:
-            return [_stack(*found) for found in _states(where)]
+            return [_stack(*found) for found in _states(place.place)]
         except BucketError as error:
             raise StateError(
                 f"{error.filename}: {error.strerror}; look at the address and the keys of the "
@@ -95,11 +95,10 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int
     Raises:
         StateError: the state cannot be read.
     """
-    where = place.folder or state_bucket.find(place.url)
-    if where is None:
+    if place.place is None:
         found = json.loads(_pulumi(folder, "stack", "export", "--stack", stack))["deployment"]
     else:
-        path = state_folder.stack_file(where, project, stack)
+        path = state_folder.stack_file(place.place, project, stack)
         try:
             found = state_folder.read(path).deployment if path.exists() else {}
         except (OSError, DamagedStateError) as error:

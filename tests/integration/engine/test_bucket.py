@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from botocore.exceptions import ClientError
@@ -51,6 +53,10 @@ def names(s3):
     return {each["Key"] for each in found}
 
 
+def _backend(url):
+    return backend.Backend(url=url, place=state_bucket.find(url))
+
+
 def put(s3, name, **fields):
     body = json.dumps({"username": "ada", "timestamp": "2001-01-01T00:00:00Z"} | fields)
     s3.put_object(Bucket=stores.BUCKET, Key=LOCK.format(name), Body=body)
@@ -72,7 +78,7 @@ def test_a_stack_lives_in_a_bucket(engine, bucket):
     assert not any("locks" in name for name in found)
     assert engine.run("stack", "ls") == (0, "dev\n")
     # The reaper of instances that no stack knows reads them too.
-    place = backend.Backend(url=engine.environment["PULUMI_BACKEND_URL"], folder=None)
+    place = _backend(engine.environment["PULUMI_BACKEND_URL"])
     assert [(each.project, each.name) for each in states.read(engine.project, place)] == [
         ("files", "dev")
     ]
@@ -253,3 +259,29 @@ def test_what_a_name_in_a_bucket_answers(bucket, store, engine):
         state_bucket.find("s3:///team")
     with pytest.raises(ClientError):
         store.s3.head_object(Bucket=stores.BUCKET, Key="a/b.json")
+
+
+def test_an_id_is_drawn_once_for_a_bucket_at_its_address(bucket, store, engine):  # F46
+    url = engine.environment["PULUMI_BACKEND_URL"]
+    assert _backend(url).id() == ""
+    start = threading.Barrier(4)
+
+    def draw(_):
+        here = _backend(url)
+        start.wait(10)
+        return here.draw_id()
+
+    with ThreadPoolExecutor(4) as pool:
+        (drawn,) = set(pool.map(draw, range(4)))
+    assert drawn == _backend(url).id()
+    # The same bucket with all that is in it, at another store's address: it is another backend.
+    copy = _backend(url.replace("127.0.0.1", "localhost"))
+    assert copy.id() == ""
+    assert copy.draw_id() not in ("", drawn)
+    assert (copy.id() == drawn, _backend(url).id()) == (False, drawn)
+    store.s3.put_object(Bucket=stores.BUCKET, Key="team/.pulumi/trainyard.json", Body=b"[]")
+    with pytest.raises(backend.BackendError, match=r"trainyard.json cannot be read .*remove it"):
+        _backend(url).draw_id()
+    # Another team's bucket of that name, in another store.
+    store.s3.delete_object(Bucket=stores.BUCKET, Key="team/.pulumi/trainyard.json")
+    assert _backend(url).draw_id() not in ("", drawn)

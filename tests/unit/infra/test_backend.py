@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from access import state_bucket
+from access.state_bucket import BucketPath
 from infra import backend
 from infra.backend import Backend, BackendError
 
@@ -15,7 +17,7 @@ from infra.backend import Backend, BackendError
 @pytest.fixture
 def here(tmp_path):
     """A backend in a folder, without anything in it."""
-    return Backend(url=f"file://{tmp_path}", folder=tmp_path / ".pulumi")
+    return Backend(url=f"file://{tmp_path}", place=tmp_path / ".pulumi")
 
 
 def test_an_id_is_drawn_once(here):
@@ -23,12 +25,12 @@ def test_an_id_is_drawn_once(here):
     drawn = here.draw_id()
     assert len(bytes.fromhex(drawn)) == 4
     assert here.draw_id() == here.id() == drawn
-    assert [path.name for path in here.folder.iterdir()] == ["trainyard.json"]
-    assert (here.folder / "trainyard.json").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in here.place.iterdir()] == ["trainyard.json"]
+    assert (here.place / "trainyard.json").stat().st_mode & 0o777 == 0o644
 
 
 def test_two_backends_have_two_ids(here, tmp_path):  # F46
-    other = Backend(url="", folder=tmp_path / "other" / ".pulumi")
+    other = Backend(url="", place=tmp_path / "other" / ".pulumi")
     assert here.draw_id() != other.draw_id()
 
 
@@ -36,14 +38,14 @@ DRAW = """
 import sys
 from pathlib import Path
 from infra.backend import Backend
-here = Backend(url="", folder=Path(sys.argv[1]))
+here = Backend(url="", place=Path(sys.argv[1]))
 sys.stdin.read()
 print(here.draw_id())
 """
 
 
 def test_those_who_draw_at_once_draw_the_same(here):
-    command = [sys.executable, "-c", DRAW, here.folder]
+    command = [sys.executable, "-c", DRAW, here.place]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     drawing = [subprocess.Popen(command, **pipes) for _ in range(4)]
     for process in drawing:
@@ -55,27 +57,27 @@ def test_those_who_draw_at_once_draw_the_same(here):
 
 def test_a_copy_is_another_backend(here, tmp_path):  # F46
     drawn = here.draw_id()
-    shutil.copytree(here.folder, tmp_path / "copy" / ".pulumi")
-    copy = Backend(url="", folder=tmp_path / "copy" / ".pulumi")
+    shutil.copytree(here.place, tmp_path / "copy" / ".pulumi")
+    copy = Backend(url="", place=tmp_path / "copy" / ".pulumi")
     assert copy.id() == ""
     assert copy.draw_id() not in ("", drawn)
     assert here.id() == drawn
-    here.folder.rename(tmp_path / "moved")  # the same folder at another place
-    assert Backend(url="", folder=tmp_path / "moved").id() == drawn
+    here.place.rename(tmp_path / "moved")  # the same folder at another place
+    assert Backend(url="", place=tmp_path / "moved").id() == drawn
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "7", '{"id": "0a1b2c3d"}'])
 def test_an_id_that_cannot_be_read_is_no_other_one(here, content):
     here.draw_id()
-    (here.folder / "trainyard.json").write_text(content)
+    (here.place / "trainyard.json").write_text(content)
     for call in (here.id, here.draw_id):
         with pytest.raises(BackendError, match=r"trainyard.json cannot be read .*remove it"):
             call()
-    assert (here.folder / "trainyard.json").read_text() == content
+    assert (here.place / "trainyard.json").read_text() == content
 
 
 def test_an_id_that_cannot_be_kept_is_told(here, monkeypatch):  # F16
-    here.folder.mkdir()
+    here.place.mkdir()
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -83,20 +85,96 @@ def test_an_id_that_cannot_be_kept_is_told(here, monkeypatch):  # F16
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BackendError, match=r"cannot be kept .No space left on device.: make room"):
         here.draw_id()
-    assert list(here.folder.iterdir()) == []
+    assert list(here.place.iterdir()) == []
 
 
-def test_a_backend_that_is_no_folder_has_the_id_of_its_address():
+def test_a_backend_behind_an_api_has_the_id_of_its_address():
     def id_(url, organization="organization"):
-        return Backend(url=url, folder=None).draw_id(organization)
+        return Backend(url=url, place=None).draw_id(organization)
 
-    assert len(bytes.fromhex(id_("s3://states"))) == 4
+    assert len(bytes.fromhex(id_("gs://states"))) == 4
     # How it is reached differs between people, and is not which one it is.
-    assert id_("s3://states?region=us-east-1&profile=ann") == id_("s3://states/")
+    assert id_("gs://states?access=ann") == id_("gs://states/")
     assert id_("https://ann:pass@api.example.com") == id_("https://api.example.com")
-    several = ("s3://states", "s3://others", "gs://states", "s3://states/below")
+    several = ("gs://states", "gs://others", "azblob://states", "gs://states/below")
     assert len({id_(url) for url in several}) == 4
     assert id_("https://api.example.com", "ann") != id_("https://api.example.com", "team")
+
+
+def test_two_accounts_of_azure_may_have_containers_of_one_name(monkeypatch):  # F46
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT", raising=False)
+
+    def id_(url):
+        return Backend(url=url, place=None).id()
+
+    named = [id_(f"azblob://states?storage_account={name}") for name in ("ann", "bob")]
+    assert len({*named, id_("azblob://states")}) == 3
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "bob")
+    assert id_("azblob://states") == named[1]
+
+
+class Store:
+    """A place in a bucket; others write to it between two calls, as often as it is told."""
+
+    def __init__(self, monkeypatch, others=0):
+        self.content, self.tag, self.others = None, 0, others
+        for name in ("read_tagged", "create", "replace"):
+            monkeypatch.setattr(BucketPath, name, getattr(self, name))
+
+    def read_tagged(self):
+        if self.content is None:
+            raise FileNotFoundError
+        found = self.content, str(self.tag)
+        if self.others:
+            self.others, self.tag = self.others - 1, self.tag + 1
+        return found
+
+    def create(self, content):
+        self.replace(content, "0")
+
+    def replace(self, content, tag):
+        if tag != str(self.tag):
+            raise FileExistsError
+        self.content, self.tag = content, self.tag + 1
+
+
+def _bucket(url):
+    return Backend(url=url, place=state_bucket.find(url))
+
+
+def test_a_bucket_has_an_id_at_each_address(monkeypatch):  # F46
+    Store(monkeypatch)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    urls = [f"s3://states?region=r&endpoint=http://127.0.0.1:{port}" for port in (9000, 9001)]
+    urls += ["s3://states?region=us-east-1"]
+    drawn = []
+    for url in urls:
+        assert _bucket(url).id() == ""
+        drawn.append(_bucket(url).draw_id())
+    assert [_bucket(url).id() for url in urls] == drawn
+    assert len(set(drawn)) == 3
+    # Amazon has one bucket of a name; the other's scheme and region are how it is reached.
+    assert _bucket("s3://states?region=eu-west-1").id() == drawn[2]
+    assert _bucket("s3://states?region=x&disableSSL=true&endpoint=127.0.0.1:9000").id() == drawn[0]
+    # An address that is not in the URL counts too.
+    state_bucket._client.cache_clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9001")
+    assert _bucket("s3://states?region=us-east-1").id() == drawn[1]
+    state_bucket._client.cache_clear()
+
+
+def test_an_id_is_drawn_although_others_write(monkeypatch):  # F46
+    url = "s3://states?region=r&endpoint=http://127.0.0.1:9000"
+    store = Store(monkeypatch)
+    store.create(b'{"ids": {"elsewhere": "0a1b2c3d"}}')
+    store.others = 2
+    drawn = _bucket(url).draw_id()
+    assert _bucket(url).id() == drawn
+    assert b"0a1b2c3d" in store.content  # theirs stays
+    store.content, store.others = b'{"ids": {}}', 10
+    with pytest.raises(BackendError, match="others write it at the same time; run the command"):
+        _bucket(url).draw_id()
 
 
 @pytest.mark.parametrize("below", ["", "infra"])
@@ -108,13 +186,13 @@ def test_providers_find_the_project_that_they_work_in(tmp_path, monkeypatch, bel
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     monkeypatch.chdir(tmp_path / below)
     found = backend.find(backend.project_folder())
-    assert found.folder == tmp_path / "states" / ".pulumi"
+    assert found.place == tmp_path / "states" / ".pulumi"
 
 
 def test_the_backend_is_where_the_cli_looks_for_it(tmp_path, monkeypatch):
     def found():
         place = backend.find(tmp_path)
-        return place.folder and str(place.folder.relative_to(tmp_path)), place.url
+        return place.place and str(place.place.relative_to(tmp_path)), place.url
 
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     monkeypatch.delenv("PULUMI_HOME", raising=False)
@@ -131,7 +209,7 @@ def test_the_backend_is_where_the_cli_looks_for_it(tmp_path, monkeypatch):
     (tmp_path / "Pulumi.yaml").write_text("name: p\nbackend: {url: 'file://of-project'}\n")
     assert found()[0] == "of-project/.pulumi"
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
-    assert found() == (None, "s3://states")
+    assert backend.find(tmp_path) == _bucket("s3://states")
 
 
 @pytest.mark.parametrize("content", [None, "name: [", "runtime: python", "[]"])

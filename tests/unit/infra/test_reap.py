@@ -276,7 +276,7 @@ def test_one_stack_that_cannot_be_destroyed_is_a_failure(account, reaped, monkey
 
 
 def test_a_backend_in_no_folder_has_an_id_for_each_organization():  # F46
-    place = Backend(url="https://api.example.com", folder=None)
+    place = Backend(url="https://api.example.com", place=None)
     stacks = [_stack(organization="ann"), _stack(organization="team"), _stack(organization="ann")]
     assert reap.ids(place, stacks) == {place.id("ann"), place.id("team")}
     assert reap.ids(place, []) == set()
