@@ -34,6 +34,7 @@ MODULES = (
     "p19_pull",
     "p20_chargpt",
     "p21_sweep",
+    "p22_many_resources",
 )
 
 

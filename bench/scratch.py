@@ -10,19 +10,22 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import boto3
 import yaml
 from botocore.config import Config
 
-from bench.measure import ROOT, SkippedError, record, run
+from bench.measure import ROOT, FailedError, SkippedError, record, run
 from cluster import services
 from engine.project import Project
 from engine.state import Backend, State
 from infra.hosts import docker_engine
+from tests.cli import Cli, install
+from tests.go_tools import GoToolError, NoGoError
 
 TRAIN = ROOT / ".venv" / "bin" / "train"
 PORTS = [key for key, port in services.PORTS.items() if not port.each_node]
@@ -40,8 +43,46 @@ TEST_BUILD_ARGS = {
 }
 
 
-class ScratchStack:
-    """The checkout's program as a stack `bench`, in a project folder of links beside its settings.
+class Program:
+    """A program with a stack `bench`, on which the engine and the pulumi CLI work in turn.
+
+    Args:
+        folder: an empty folder.
+        files: texts of the program by their names; none where the caller puts them there.
+    """
+
+    name = "bench"
+
+    def __init__(self, folder: Path, files: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.project = folder / "project"
+        self.project.mkdir()
+        (self.project / ".venv").symlink_to(ROOT / ".venv")
+        for name, text in files.items():
+            (self.project / name).write_text(text)
+        (self.project / f"Pulumi.{self.name}.yaml").touch()  # the engine makes the stack then
+        (folder / "backend").mkdir()
+        self.environment = os.environ | {
+            "PULUMI_BACKEND_URL": f"file://{folder / 'backend'}",
+            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        """The engine's command line."""
+        project = ["-C", str(self.project)]
+        return [sys.executable, "-m", "engine", *project, *arguments, "-s", self.name]
+
+    def engine(self, *arguments: str) -> float:
+        """Run the engine; seconds that it took."""
+        return run(self.command(*arguments), env=self.environment).seconds
+
+    def pulumi(self, cli: Cli, *arguments: str) -> float:
+        """Run the pulumi CLI; seconds that it took."""
+        command = ["pulumi", *arguments, "-s", self.name, "--non-interactive"]
+        return run(command, env=cli.environment(self.environment), cwd=self.project).seconds
+
+
+class ScratchStack(Program):
+    """The checkout's program as a stack, in a project folder of links beside its settings.
 
     Args:
         folder: an empty folder.
@@ -52,13 +93,10 @@ class ScratchStack:
         prefix: of the names of its containers.
     """
 
-    name = "bench"
-
     def __init__(self, folder: Path, runtime: str, settings: dict[str, Any]) -> None:
+        super().__init__(folder)
         self.prefix = f"{folder.name}-"
-        self.project = folder / "project"
-        self.project.mkdir()
-        for entry in ("Pulumi.yaml", "infra", ".venv"):
+        for entry in ("Pulumi.yaml", "infra"):
             (self.project / entry).symlink_to(ROOT / entry)
         first = _free_row(len(PORTS) + AGENT_PORTS)
         config: dict[str, Any] = {"runtime": runtime, "agentPort": first + len(PORTS)}
@@ -72,20 +110,6 @@ class ScratchStack:
         config |= settings
         document = {"config": {f"trainyard:{key}": value for key, value in config.items()}}
         (self.project / f"Pulumi.{self.name}.yaml").write_text(yaml.safe_dump(document))
-        (folder / "backend").mkdir()
-        self.environment = os.environ | {
-            "PULUMI_BACKEND_URL": f"file://{folder / 'backend'}",
-            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
-        }
-
-    def command(self, *arguments: str) -> list[str]:
-        """The engine's command line."""
-        project = ["-C", str(self.project)]
-        return [sys.executable, "-m", "engine", *project, *arguments, "-s", self.name]
-
-    def engine(self, *arguments: str) -> None:
-        """Run the engine."""
-        run(self.command(*arguments), env=self.environment)
 
     def train(self, command: str, *arguments: str | Path) -> list[str | Path]:
         """The command line of one of `train`'s commands on the stack."""
@@ -160,6 +184,30 @@ def scratch_stack(runtime: str = "process", **settings: Any) -> Iterator[Scratch
         if stack.state().resources:
             stack.engine("destroy", "--yes")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def pulumi_cli(*, optimized: bool) -> Iterator[Cli]:
+    """The pulumi CLI of PATH, else one that Go builds once.
+
+    Args:
+        optimized: whether Go builds it as for a release, which takes longer.
+
+    Raises:
+        SkippedError: neither is there.
+        FailedError: Go cannot build it.
+    """
+    if shutil.which("pulumi"):
+        yield Cli()
+        return
+    with tempfile.TemporaryDirectory(prefix="ty-bench-") as folder:
+        try:
+            cli = install(Path(folder), optimized=optimized)
+        except NoGoError as error:
+            raise SkippedError(f"the pulumi CLI is not on PATH, and {error}") from error
+        except GoToolError as error:
+            raise FailedError(str(error)) from error
+        yield cli
 
 
 def need_docker() -> None:

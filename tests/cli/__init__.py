@@ -88,14 +88,14 @@ class Cli:
         return text
 
 
-def install(folder: Path) -> Cli:
-    """Put the CLI and what it starts into a folder.
+def install(folder: Path, *, optimized: bool = False) -> Cli:
+    """Put the CLI, with its code optimized or not, and what it starts into a folder.
 
     Raises:
         NoGoError: Go is missing or too old to build it.
         GoToolError: Go cannot build it.
     """
-    program = go_tools.obtain("pulumi")
+    program = go_tools.obtain("pulumi", optimized=optimized)
     # As in a release: where the CLI is a link, it warns of plugins that are not where that leads.
     try:
         os.link(program, folder / "pulumi")

@@ -46,15 +46,19 @@ def names() -> list[str]:
     return sorted(file.parent.name for file in HERE.glob("*/go.mod"))
 
 
-def obtain(name: str) -> Path:
+def obtain(name: str, *, optimized: bool = False) -> Path:
     """Return a program, which is made unless it is there. Runs that come together make it once.
+
+    Args:
+        name: of the program.
+        optimized: whether all of it is, as in a release; benchmarks compare with such a one.
 
     Raises:
         NoGoError: Go is missing or too old.
         GoToolError: Go cannot build it; with the end of what it says.
     """
     sources = HERE / name
-    flags = _flags(name)
+    flags = _flags(name, ["all"] if optimized else OPTIMIZED.get(name, []))
     digest = hashlib.sha256(" ".join(flags).encode())
     for file in sorted(sources.iterdir()):
         digest.update(file.read_bytes())
@@ -72,8 +76,8 @@ def obtain(name: str) -> Path:
     return program
 
 
-def _flags(name: str) -> list[str]:
-    """Arguments of `go build`: flags, and the package."""
+def _flags(name: str, optimized: list[str]) -> list[str]:
+    """Arguments of `go build`: flags, and the package; the packages that are optimized."""
     module = (HERE / name / "go.mod").read_text()
     package = tool[1] if (tool := re.search(r"^tool (\S+)", module, re.MULTILINE)) else "."
     link = "-s -w"
@@ -81,7 +85,6 @@ def _flags(name: str) -> list[str]:
         required = re.findall(r"^\s*(\S+) (v\S+)", module, re.MULTILINE)
         _, version = max(each for each in required if package.startswith(f"{each[0]}/"))
         link += f" -X {variable}={version}"
-    optimized = OPTIMIZED.get(name, [])
     compile_ = [] if optimized == ["all"] else ["-gcflags=all=-N -l"]
     compile_ += [f"-gcflags={each}=" for each in optimized if each != "all"]
     return ["-trimpath", "-buildvcs=false", *compile_, f"-ldflags={link}", package]

@@ -69,6 +69,10 @@ def test_a_program_is_built_once_for_all_who_ask(folder, capsys):
     assert line.startswith("build -o=")
     assert line.endswith("version.Version=v3.4.5 example.com/of/pkg/v3/cmd/pulumi")
     assert "pulumi: 0 s\n" in capsys.readouterr().err
+    assert "-N -l" in line
+    # In a benchmark it is as in a release.
+    assert go_tools.obtain("pulumi", optimized=True) != program
+    assert "-N -l" not in log.read_text().splitlines()[-1]
     # Of other sources it is another one.
     (folder / "sources" / "pulumi" / "go.sum").write_text("more\n")
     assert go_tools.obtain("pulumi") != program
