@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="Measure nothing; write the newest commit's figures into docs/benchmarks.md.",
+        help="Measure nothing; write the newest figures of each into docs/benchmarks.md.",
     )
     args = parser.parse_args()
     if args.write:
@@ -102,6 +102,8 @@ def _measure(modules: Sequence[str], *, smallest: bool) -> int:
             if not smallest:
                 results.keep(records[-1])
     ratios, usages, skipped = results.sorted_by_kind(records)
+    if smallest:
+        console.print("Figures of the smallest form do not count.")
     if ratios:
         console.print(table.of_ratios(ratios))
     if usages:

@@ -63,22 +63,23 @@ def keep(record: Record, folder: Path = FOLDER) -> None:
 
 
 def newest(modules: Iterable[str], folder: Path = FOLDER) -> list[Record]:
-    """The records of all benchmarks at the commit that was measured last, in the given order.
+    """The newest record of each benchmark, in the given order.
 
     Raises:
-        FailedError: there are none, one is missing, or the tree had changes.
+        FailedError: one has none that is of a commit.
     """
-    files = sorted(folder.glob("*/*.json"), key=lambda path: path.stat().st_mtime)
-    if not files:
-        raise FailedError("nothing is measured: run python -m bench")
-    place = files[-1].parent
-    if place.name.endswith(CHANGED):
-        raise FailedError(f"the figures of {place.name} are of no commit: commit, measure again")
-    records = {path.stem: _read(path) for path in place.glob("*.json")}
+    records: dict[str, Record] = {}
+    for path in folder.glob("*/*.json"):
+        record = _read(path)
+        if record.commit.endswith(CHANGED):
+            continue
+        known = records.get(record.module)
+        if known is None or known.time < record.time:
+            records[record.module] = record
     if missing := [module for module in modules if module not in records]:
         names = " ".join(module.partition("_")[0].upper() for module in missing)
         raise FailedError(
-            f"not measured at {place.name}: check it out and run python -m bench {names}"
+            f"not measured at any commit: {names}; commit what changed, run python -m bench {names}"
         )
     return [records[module] for module in modules]
 
@@ -90,19 +91,14 @@ def write(records: Sequence[Record], page: Path = PAGE) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise FailedError(f"{page} has no lines {BEGIN} and {END}")
-    lines = [BEGIN, heading(records), "", *table.markdown(*sorted_by_kind(records)), END]
+    machines = dict.fromkeys(record.machine for record in records)
+    measured = [
+        (f"{record.time:%Y-%m-%d} `{record.commit}`", result)
+        for record in records
+        for result in record.results
+    ]
+    lines = [BEGIN, *(f"- {line}" for line in machines), "", *table.markdown(measured), END]
     page.write_text(before + "\n".join(lines) + after)
-
-
-def heading(records: Sequence[Record]) -> str:
-    """When, at which commit and where the figures were taken."""
-    first, last = (pick(record.time for record in records) for pick in (min, max))
-    days = (
-        f"{first:%Y-%m-%d}"
-        if first.date() == last.date()
-        else f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
-    )
-    return f"Measured {days} at commit `{records[0].commit}`: {records[0].machine}."
 
 
 def sorted_by_kind(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from bench.measure import Ratio, Skipped, Usage
+from bench.measure import Ratio, Result, Usage
 
 COLUMNS = 80
 
@@ -44,33 +44,45 @@ def of_usages(usages: Sequence[Usage]) -> Table:
     return table
 
 
-def markdown(
-    ratios: Sequence[Ratio], usages: Sequence[Usage], skipped: Sequence[Skipped]
-) -> list[str]:
-    """The same as lines of Markdown, with the range of the figures of ours and their count."""
+def markdown(measured: Sequence[tuple[str, Result]]) -> list[str]:
+    """The same as lines of Markdown, with the range of the figures of ours and their count.
+
+    Args:
+        measured: when and at which commit, and what came out.
+    """
     lines = [
-        "| figure | ours: median (range) of n | plain | ratio | goal | |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| figure | ours: median (range) of n | plain | ratio | goal | | measured |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for ratio in ratios:
-        ours = number(statistics.median(ratio.ours))
-        if len(ratio.ours) > 1:
-            low, high = number(min(ratio.ours)), number(max(ratio.ours))
-            ours += f" ({low} to {high}) of {len(ratio.ours)}"
-        plain = f"{number(statistics.median(ratio.plain))} {ratio.unit}"
-        cells = [ratio.name, ours, plain, f"{ratio.value:.3f}", goal(ratio), ratio.verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    if notes := [f"- {ratio.name}: {ratio.note}" for ratio in ratios if ratio.note]:
+    notes, usages, skipped = [], [], []
+    for when, result in measured:
+        if isinstance(result, Ratio):
+            lines.append(_row(result, when))
+            if result.note:
+                notes.append(f"- {result.name}: {result.note}")
+        elif isinstance(result, Usage):
+            cells = (f"{result.cpu_percent:.1f}", f"{result.memory_mb:.0f}", when)
+            usages.append(f"| {result.name} | {' | '.join(cells)} |")
+        else:
+            skipped.append(f"- {result.name}: {result.reason} ({when})")
+    if notes:
         lines += ["", *notes]
     if usages:
-        lines += ["", "| idle | CPU, % of one core | memory, MB |", "| --- | --- | --- |"]
-        lines += [
-            f"| {usage.name} | {usage.cpu_percent:.1f} | {usage.memory_mb:.0f} |"
-            for usage in usages
-        ]
+        lines += ["", "| idle | CPU, % of one core | memory, MB | measured |"]
+        lines += ["| --- | --- | --- | --- |", *usages]
     if skipped:
-        lines += ["", "Not measured:", *(f"- {each.name}: {each.reason}" for each in skipped)]
+        lines += ["", "Not measured:", *skipped]
     return lines
+
+
+def _row(ratio: Ratio, when: str) -> str:
+    ours = number(statistics.median(ratio.ours))
+    if len(ratio.ours) > 1:
+        low, high = number(min(ratio.ours)), number(max(ratio.ours))
+        ours += f" ({low} to {high}) of {len(ratio.ours)}"
+    plain = f"{number(statistics.median(ratio.plain))} {ratio.unit}"
+    cells = (ratio.name, ours, plain, f"{ratio.value:.3f}", goal(ratio), ratio.verdict, when)
+    return f"| {' | '.join(cells)} |"
 
 
 def number(figure: float) -> str:
