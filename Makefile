@@ -81,10 +81,10 @@ For runners of a team, as the workflows in .github use them (docs/gitops.md):
 make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
 make apply         apply the plan in OUT, then run the job SMOKE
 make drift-issue   open, update or close an issue about the drift of STACK
-make reap-issue    the same about what no stack knows of
+make reap-issue    the same about machines that no stack knows of, or past their end
 make review-up     bring the stack of the pull request NUMBER up
 make review-down   end the stack of the pull request NUMBER
-make review-sweep  end the stacks of all closed pull requests
+make review-sweep  end the stacks of closed pull requests, and those past their ttlHours
 endef
 export HELP
 
@@ -195,10 +195,10 @@ drift-issue: setup
 
 reap-issue: setup
 	$(ON_RUNNER)
-	$(BIN)/python -m gitops issue 'Unknown to every stack' $(BIN)/python -m infra.reap $(if $(OWNER),--owner '$(OWNER)')
+	$(BIN)/python -m gitops issue 'Unknown to every stack, or past its end' $(BIN)/python -m infra.reap $(if $(OWNER),--owner '$(OWNER)')
 
 # The stack of the pull request NUMBER has the settings of Pulumi.review.yaml.
-review-up review-down: STACK = pr-$(NUMBER)
+review-up review-down: STACK = $(or $(shell $(PYTHON) -m gitops stack '$(NUMBER)'),$(error name the pull request: NUMBER=12))
 review-up: setup
 	$(ON_RUNNER)
 	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
@@ -209,10 +209,13 @@ review-down: setup
 	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
 	$(exists) '$(STACK)' || exit 0; $(ENGINE) destroy -s $(STACK) $(WAIT) && $(ENGINE) stack rm -s $(STACK) --yes
 
+# One stack of which nothing is known, or that cannot be ended, keeps no other.
 review-sweep: setup
 	$(ON_RUNNER)
-	stacks=$$($(ENGINE) stack ls) && numbers=$$(printf '%s\n' "$$stacks" | $(BIN)/python -m gitops closed) || exit 1; \
-	failed=0; for number in $$numbers; do $(MAKE) review-down NUMBER=$$number || failed=1; done; exit $$failed
+	stacks=$$($(ENGINE) stack ls) || exit 1; failed=0; \
+	expired=$$($(BIN)/python -m infra.expired) || failed=1; \
+	numbers=$$(printf '%s\n' "$$stacks" | $(BIN)/python -m gitops closed --expired $$expired) || failed=1; \
+	for number in $$numbers; do $(MAKE) review-down NUMBER=$$number || failed=1; done; exit $$failed
 
 tunnel: setup
 	$(BIN)/train tunnel -s $(STACK)

@@ -2,9 +2,11 @@
 
     changed --base REF STACK...     the stacks that a change concerns, as JSON; with --pull NUMBER
                                     earlier comments on the others are taken back
-    closed                          of stacks on standard input, the closed pull requests' numbers
+    closed [--expired STACK...]     of stacks on standard input, the numbers of pull requests that
+                                    are closed, or whose stack is among those that are expired
     comment NUMBER PAGE             writes or updates one comment of a pull request
     issue TITLE COMMAND...          runs a command; while it fails, an issue has what it says
+    stack NUMBER                    the name of a pull request's stack
     plan STACK COMMIT               the run and the artifact with a merged pull request's plan
 
 Exit codes: 0, 1 with one message.
@@ -13,7 +15,9 @@ Exit codes: 0, 1 with one message.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -23,20 +27,24 @@ from pathlib import Path
 
 from gitops import changed
 from gitops.changed import GitError
-from gitops.github import GitHub, GithubError
+from gitops.github import REPOSITORY, GitHub, GithubError
 
 ARTIFACT = "plan"
 # As infra/review marks the page of a stack.
 SAME = """<!-- trainyard: preview of {stack} -->
 ## {stack}: this pull request does not change it
 """
-REVIEW = re.compile(r"pr-(?P<number>[1-9][0-9]*)")  # the stack of a pull request
+# The stack of a pull request. Repositories may share a state backend: each has names of its own.
+REVIEW = "pr-{number}{repository}"
+DIGITS = 8  # of the repository's hash in it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     options = _parser().parse_args(argv)
     try:
+        if options.command == "closed":
+            return _over(sys.stdin.read().split(), options.expired)
         print(_answer(options))  # noqa: T201
     except (GitError, GithubError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
@@ -57,14 +65,36 @@ def _answer(options: argparse.Namespace) -> str:
         return json.dumps(found)
     if options.command == "plan":
         return " ".join(map(str, GitHub().run_with(f"{ARTIFACT}-{options.stack}", options.commit)))
-    if options.command == "closed":
-        stacks = filter(None, map(REVIEW.fullmatch, sys.stdin.read().split()))
-        numbers = [int(each["number"]) for each in stacks]
-        github = GitHub()
-        return " ".join(str(number) for number in numbers if github.is_closed(number))
+    if options.command == "stack":
+        return _stack(options.number)
     if options.command == "comment":
         return f"comment {GitHub().comment(options.number, options.page.read_text())}"
     return _watched(options.title, options.run)
+
+
+def _stack(number: int | str) -> str:
+    """Return the name of a pull request's stack; by hand, without a repository, a plain one."""
+    name = os.environ.get(REPOSITORY, "").lower()  # GitHub takes capital letters for small ones
+    digest = hashlib.sha256(name.encode()).hexdigest()[:DIGITS]
+    return REVIEW.format(number=number, repository=f"-{digest}" if name else "")
+
+
+def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
+    """Print the pull requests of this repository whose stacks are to end; 1 if one is not known."""
+    github = GitHub()
+    pattern = re.compile(re.escape(_stack("NUMBER")).replace("NUMBER", "([1-9][0-9]*)"))
+    numbers, failed = [], False
+    for stack in stacks:
+        if not (match := pattern.fullmatch(stack)):
+            continue
+        try:
+            if stack in expired or github.is_closed(int(match[1])):
+                numbers.append(match[1])
+        except GithubError as error:
+            print(f"error: {stack} is kept: {error}", file=sys.stderr)  # noqa: T201
+            failed = True
+    print(" ".join(numbers))  # noqa: T201
+    return int(failed)
 
 
 def _watched(title: str, command: Sequence[str]) -> str:
@@ -89,7 +119,10 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--base", required=True, help="what the change is compared with")
     each.add_argument("--pull", type=int, metavar="NUMBER", help="the pull request it is of")
     each.add_argument("stacks", nargs="*", metavar="STACK", help="all that there are")
-    commands.add_parser("closed", help="the pull requests that are closed and have a stack")
+    each = commands.add_parser("closed", help="the pull requests whose stacks are to end")
+    each.add_argument("--expired", nargs="*", default=[], metavar="STACK", help="past their time")
+    each = commands.add_parser("stack", help="name of a pull request's stack")
+    each.add_argument("number", type=int, help="of the pull request")
     each = commands.add_parser("comment", help="write or update one comment")
     each.add_argument("number", type=int, help="of the pull request")
     each.add_argument("page", type=Path, help="Markdown; its first line marks the comment")

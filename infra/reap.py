@@ -1,9 +1,9 @@
 """`python -m infra.reap`: what of ours the accounts at clouds hold that no stack knows.
 
 Compares them with the states of all stacks of this state backend. By default it changes
-nothing, and exits with 1 when an instance of this owner and backend is orphaned. What another
-backend's stacks made may be in their states: it is listed, and ended only by its id. Secrets in
-states are not read: ids and types stand there in the clear.
+nothing, and exits with 1 when an instance of this owner and backend is orphaned, or one of a stack
+runs on after its end. What another backend's stacks made may be in their states: it is listed, and
+ended only by its id. Secrets in states are not read: ids and types stand there in the clear.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pulumi
@@ -28,6 +28,8 @@ from infra.states import Stack, StateError
 
 ROOT = Path(__file__).parents[1]
 IN_STATE = "in state"
+PAST_END = "past its end"  # in state, and its timer has not ended it
+LATE = timedelta(minutes=15)  # that an instance may take to end, with tries of its timer
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
 WIDE = 200  # characters
 ORPHAN = "orphan"
@@ -61,7 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def judge(
-    held: Iterable[Holding], stacks: Sequence[Stack], owner: str, backends: Collection[str]
+    held: Iterable[Holding],
+    stacks: Sequence[Stack],
+    owner: str,
+    backends: Collection[str],
+    now: datetime,
 ) -> list[Finding]:
     """Return what is held, with a verdict on each.
 
@@ -71,13 +77,15 @@ def judge(
         stacks: all stacks that there are.
         owner: whose orphans count.
         backends: ids of the state backend that the stacks are in.
+        now: the time.
     """
+    late = {id_ for each in stacks for id_, at in each.ends.items() if at + LATE <= now}
     known = {id_ for stack in stacks for id_ in stack.ids}
     busy = {stack.mark for stack in stacks if stack.busy}
 
     def verdict(finding: Holding) -> str:
         if finding.id in known:
-            return IN_STATE
+            return PAST_END if finding.id in late else IN_STATE
         if not finding.mark:
             return NOT_OURS
         if finding.mark in busy:
@@ -114,6 +122,7 @@ def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
 
 _WAYS = {
     IN_STATE: "destroy its stack",
+    PAST_END: "destroy its stack, or all that are past their time, with --expired",
     UNDER_WAY: "run up or destroy of its stack",
     OTHER_OWNER: "name the owner too, with --owner",
     NOT_OURS: "end it on the account's page",
@@ -147,8 +156,8 @@ def _run(options: argparse.Namespace) -> int:
     held = {account: account.holdings() for account in accounts}
     stacks = states.read(folder, place)
     backends = ids(place, stacks)
-    findings = judge(itertools.chain(*held.values()), stacks, owner, backends)
     now = datetime.now(UTC)
+    findings = judge(itertools.chain(*held.values()), stacks, owner, backends, now)
     expired = [stack for stack in stacks if stack.expires is not None and stack.expires <= now]
     orphans = to_end(findings, [])
     if options.json:
@@ -161,14 +170,17 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
         _show(findings, expired, _summary(findings, orphans, owner))
-    left = set(orphans)
+    late = [finding for finding in findings if finding.verdict == PAST_END]
+    left = {*orphans, *late}
     if options.end is not None:
         left -= set(_end(held, findings, options, place, stacks, backends))
-    failed = bool(left)
-    if options.expired:
-        for stack in expired:
-            failed = _destroy(stack, folder) or failed
-    return int(failed)
+    failed = False
+    for stack in expired if options.expired else ():
+        if _destroy(stack, folder):
+            failed = True
+        else:
+            left -= {finding for finding in late if finding.id in stack.ids}
+    return int(failed or bool(left))
 
 
 def ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:
@@ -236,6 +248,11 @@ def _price(found: Iterable[Finding]) -> float:
 
 def _summary(findings: Sequence[Finding], orphans: Sequence[Finding], owner: str) -> str:
     text = f"{len(orphans)} orphaned instance(s) of {owner}: {_price(orphans):.2f} $/h"
+    if late := [each for each in findings if each.verdict == PAST_END]:
+        text += (
+            f"\n{len(late)} instance(s) past their end: {_price(late):.2f} $/h. Destroy their "
+            "stacks: --expired"
+        )
     elsewhere = [
         each
         for each in findings
@@ -254,8 +271,9 @@ def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""
         table.add_row(f.kind, f.id, f.name, f.type, f.region, price, f.owner, f.stack, f.verdict)
-    # A pipe or a log has no width: ids must not be cut there.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    # A pipe or a log has no width: ids must not be cut there. Names of others may hold [markup].
+    width = None if sys.stdout.isatty() else WIDE
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     console.print(table)
     for stack in expired:
         console.print(f"stack {stack.project}/{stack.name} is past its time: {stack.expires}")

@@ -6,8 +6,8 @@ Nothing in a state is decrypted, and nothing is written.
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class Stack:
         mark: id that its things bear, "" without one.
         busy: a create was begun and not ended, so an instance may be missing from the state.
         expires: when the last of its instances ends itself, or should, None for never.
+        ends: the same of each instance that has an end, by its id.
     """
 
     project: str
@@ -57,6 +58,7 @@ class Stack:
     busy: bool
     expires: datetime | None
     organization: str = ORGANIZATION
+    ends: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def read(folder: Path, place: Backend) -> list[Stack]:
@@ -177,7 +179,8 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
     pending = deployment.get("pending_operations") or []
     resources = deployment.get("resources") or []
     ids: set[str] = set()
-    expiries, timers = [], []
+    launches: dict[str, datetime] = {}
+    timers: dict[str, datetime] = {}
     mark = ""
     for entry in resources:
         outputs = entry.get("outputs", {})
@@ -186,9 +189,9 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
         mark = outputs["stackId"] if entry["type"] in ACCOUNT else mark
         if entry["type"] in RENTED and outputs.get("ttlHours"):
             launched = datetime.fromisoformat(outputs["launchedAt"])
-            expiries.append(launched + timedelta(hours=float(outputs["ttlHours"])))
+            launches[entry["id"]] = launched + timedelta(hours=float(outputs["ttlHours"]))
         if entry["type"] in TIMER:
-            timers.append(datetime.fromisoformat(entry["inputs"]["at"]))
+            timers[entry["id"]] = datetime.fromisoformat(entry["inputs"]["at"])
     return Stack(
         project=project,
         name=name,
@@ -197,5 +200,6 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
         organization=organization,
         busy=any(each.get("type") == "creating" for each in pending),
         # One that is yet to get its timer may be of a group, which ends with the stack.
-        expires=max(timers or expiries, default=None),
+        expires=max((timers or launches).values(), default=None),
+        ends={id_: timers.get(id_, at) for id_, at in launches.items()},
     )

@@ -1,6 +1,7 @@
 """Instances that the account has and no state knows: billed, and of no use to anybody."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from access import typed
@@ -35,7 +36,7 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
     # As the stack tags what it launches: who looks may be somebody else, a runner perhaps.
     tags = [each.props.get("tags") or {} for each in seen if each.type == resources.INSTANCE]
     owner = next((str(each[TAG]) for each in tags if TAG in each), local.owner(""))
-    judged = reap.judge(held, stacks, owner, reap.ids(place, stacks))
+    judged = reap.judge(held, stacks, owner, reap.ids(place, stacks), datetime.now(UTC))
     return [
         Finding(
             layer=INSTANCES,

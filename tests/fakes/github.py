@@ -25,6 +25,7 @@ class GitHub:
         issues: those that are open or were closed.
         merged: the pull request of each commit.
         closed: numbers of pull requests.
+        unknown: numbers of none.
         artifacts: newest last.
         forbidden: methods that are answered with 403.
     """
@@ -35,6 +36,7 @@ class GitHub:
         self.issues: list[dict[str, Any]] = []
         self.merged: dict[str, int] = {}
         self.closed: set[int] = set()
+        self.unknown: set[int] = set()
         self.artifacts: list[dict[str, Any]] = []
         self.forbidden: set[str] = set()
         self._ids = iter(range(100, 10**6))
@@ -85,6 +87,12 @@ def _pulls(github: GitHub, _query: Any, _body: Any, commit: str) -> Any:
     return [{"number": number, "merged_at": "2026-01-01T00:00:00Z"}] if number else []
 
 
+def _pull(github: GitHub, _query: Any, _body: Any, number: str) -> Any:
+    if int(number) in github.unknown:
+        return None
+    return {"state": "closed" if int(number) in github.closed else "open"}
+
+
 def _artifacts(github: GitHub, query: dict[str, str], _body: Any) -> Any:
     return {"artifacts": [a for a in reversed(github.artifacts) if a["name"] == query["name"]]}
 
@@ -98,10 +106,7 @@ ROUTES: list[tuple[str, Callable[..., Any]]] = [
     (r"PATCH issues/(\d+)", _edit_issue),
     (r"GET commits/(\w+)/pulls", _pulls),
     (r"GET actions/artifacts", _artifacts),
-    (
-        r"GET pulls/(\d+)",
-        lambda g, _q, _b, n: {"state": "closed" if int(n) in g.closed else "open"},
-    ),
+    (r"GET pulls/(\d+)", _pull),
 ]
 
 

@@ -29,7 +29,9 @@ case "$*" in
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
 *infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
 *"stack ls") [ -z "$LIST" ] && printf 'dev\npr-7\npr-9\n' ;;
-*"gitops closed") cat >/dev/null; [ -z "$CLOSED" ] && echo "${{CLOSED_ONES:-7}}" ;;
+*"gitops stack "*) [ -n "$4" ] && echo "pr-$4" ;;
+*"gitops closed "*) cat >/dev/null; echo "${{CLOSED_ONES:-7}}"; [ -z "$CLOSED" ] ;;
+*infra.expired) [ -z "$EXPIRED" ] && echo pr-9 ;;
 *"engine destroy"*) exit "${{DESTROY:-0}}" ;;
 esac
 """
@@ -148,11 +150,13 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert run("setup", "store", "-j2")[0] == 0
 
     def make(*arguments: str, **answers: str) -> tuple[int, list[str], str]:
-        for name in ("PAGE", "PREVIEW", "REVIEW", "LIST", "CLOSED", "DESTROY", "CLOSED_ONES"):
+        names = ("PAGE", "PREVIEW", "REVIEW", "LIST", "CLOSED", "DESTROY", "CLOSED_ONES", "EXPIRED")
+        for name in names:
             monkeypatch.setenv(name, answers.get(name, ""))
         (tmp_path / "log").unlink(missing_ok=True)
         code, _, calls = run(*arguments)
-        calls = [call for call in calls if not call.startswith("-c ")]  # Python's version
+        # Beside Python's version, and the name of a pull request's stack.
+        calls = [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
         found = tmp_path / "checkout" / "out" / "page.md"
         return code, calls, found.read_text() if found.exists() else ""
 
@@ -203,18 +207,22 @@ def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) 
     assert on_runner("review-down", "NUMBER=7")[1] == [listed, *ended]
     code, calls, _ = on_runner("review-sweep")
     assert code == 0
-    assert calls[:2] == [listed, "-m gitops closed"]
-    assert calls[2:] == [listed, *ended]
+    assert calls[:3] == [listed, "-m infra.expired", "-m gitops closed --expired pr-9"]
+    assert calls[3:] == [listed, *ended]
+    assert on_runner("review-down") == (2, [], "")  # no NUMBER
 
 
-@pytest.mark.parametrize("fails", ["LIST", "CLOSED"])
-def test_what_cannot_be_listed_is_not_taken_for_gone(on_runner, fails: str) -> None:
+def test_what_cannot_be_listed_is_not_taken_for_gone(on_runner) -> None:
+    for arguments in (["review-sweep"], ["review-down", "NUMBER=7"], ["plan", "REFRESH=1"]):
+        code, calls, _ = on_runner(*arguments, LIST="1")
+        assert (code, calls) == (2, ["-m engine stack ls"])
+
+
+@pytest.mark.parametrize("fails", ["CLOSED", "EXPIRED"])
+def test_one_stack_of_which_nothing_is_known_keeps_no_other(on_runner, fails: str) -> None:  # F49
     code, calls, _ = on_runner("review-sweep", **{fails: "1"})
     assert code == 2
-    assert not [call for call in calls if "destroy" in call]
-    if fails == "LIST":
-        assert on_runner("review-down", "NUMBER=7", LIST="1")[0] == 2
-        assert on_runner("plan", "STACK=dev", "REFRESH=1", LIST="1")[0] == 2
+    assert "-m engine destroy -s pr-7 --yes --wait 10m" in calls
 
 
 def test_a_review_that_cannot_be_ended_keeps_no_other(on_runner) -> None:
@@ -238,5 +246,5 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
     for target in ("plan", "apply", "drift-issue", "reap-issue", "review-up", "review-down"):
         code, said, calls = run(target, "NUMBER=1")
         assert code == 2
-        assert not [call for call in calls if not call.startswith("-c ")]
+        assert not [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
         assert "error: PULUMI_BACKEND_URL is empty: set the variable" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,13 +153,32 @@ def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
         here.run_with("plan-prod", "def")
 
 
-def test_the_stacks_of_closed_pull_requests_are_told(
+def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
     there: fake.GitHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def of(number: int, repository: str) -> str:
+        monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+        assert command.main(["stack", str(number)]) == 0
+        return capsys.readouterr().out.strip()
+
+    # Two repositories with states in one backend: they have requests of the same numbers.
+    theirs = [of(number, "another/cluster") for number in (7, 8)]
+    assert of(7, "") == "pr-7"  # by hand
+    ours = [of(number, "Team/Cluster") for number in (7, 8, 9, 40, 41)]
+    assert ours == [of(number, fake.REPOSITORY) for number in (7, 8, 9, 40, 41)]
+    assert re.fullmatch(r"pr-7-[0-9a-f]{8}", ours[0])
     there.closed |= {7, 40}
-    monkeypatch.setattr("sys.stdin", io.StringIO("dev\npr-7\npr-8\npr-40\npr-x\nmy-pr-7\n"))
-    assert command.main(["closed"]) == 0
-    assert capsys.readouterr().out == "7 40\n"
+    there.unknown.add(9)
+    listed = ["dev", "pr-7", f"my-{ours[0]}", *theirs, *ours]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(listed)))
+    # One that GitHub does not know keeps no other.
+    assert command.main(["closed", "--expired", ours[4], theirs[1]]) == 1
+    out, err = capsys.readouterr()
+    assert out == "7 40 41\n"
+    assert err == (
+        f"error: {ours[2]} is kept: GitHub refuses GET pulls/9 (404): check the number, and that "
+        "the job may read it (permissions)\n"
+    )
 
 
 def test_a_command_that_fails_is_an_issue(

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from infra.states import Stack
 
 HERE, THERE = "11111111", "22222222"  # ids of state backends
 ELSEWHERE = "of another backend"
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def _stack(**fields):
@@ -24,7 +26,7 @@ def _stack(**fields):
 
 
 def _judge(finding, *stacks):
-    return reap.judge([finding], list(stacks), "ann@lab", {HERE})[0].verdict
+    return reap.judge([finding], list(stacks), "ann@lab", {HERE}, NOW)[0].verdict
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,13 @@ def test_verdicts(fields, verdict):
     known = _stack(ids=frozenset({"known"}), mark="0a1b2c3d")
     busy = _stack(mark="bbbbbbbb", busy=True)
     assert _judge(Finding(kind="instance", name="n", **fields), known, busy) == verdict
+
+
+@pytest.mark.parametrize(("late", "verdict"), [(14, "in state"), (15, "past its end")])
+def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict):  # F49
+    ends = {"known": NOW - timedelta(minutes=late), "other": NOW - timedelta(days=1)}
+    known = _stack(ids=frozenset({"known", "other"}), ends=ends)
+    assert _judge(Finding(kind="instance", name="n", id="known"), known) == verdict
 
 
 def _finding(id_, verdict, kind="instance"):
@@ -273,6 +282,32 @@ def test_one_stack_that_cannot_be_destroyed_is_a_failure(account, reaped, monkey
     monkeypatch.setattr(reap, "_destroy", lambda stack, _: stack.name == "bad")
     account.held.clear()
     assert reaped("--expired")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fails", "code"),
+    [((), False, 1), (("--expired",), True, 1), (("--expired",), False, 0), (("--end",), False, 1)],
+)
+def test_a_machine_past_its_end_is_a_finding_until_its_stack_is_destroyed(  # F49
+    account, reaped, monkeypatch, arguments, fails, code
+):
+    over = datetime.now(UTC) - timedelta(hours=1)
+    stack = _stack(ids=frozenset({"a"}), expires=over, ends={"a": over})
+    monkeypatch.setattr(reap.states, "read", lambda *_: [stack])
+    monkeypatch.setattr(reap, "_destroy", lambda *_: fails)
+    found, text, _ = reaped(*arguments)
+    assert found == code
+    assert "1 instance(s) past their end: 0.75 $/h. Destroy their stacks: --expired" in text
+    assert account.ended == []
+    account.held.clear()  # its stack is past its time, but nothing bills
+    assert reaped()[0] == 0
+
+
+def test_a_name_may_hold_markup(account, reaped):  # F39
+    account.held["a"] = replace(account.held["a"], name="[/x] :smile: [red]")
+    code, text, err = reaped("--end", "--yes")
+    assert (code, account.ended, err) == (0, ["a"], "Terminated instance a\n")
+    assert "[/x] :smile: [red]" in text
 
 
 def test_a_backend_in_no_folder_has_an_id_for_each_organization():  # F46

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from infra import backend, states
+from infra import backend, expired, states
 from infra.states import Stack
 
 DEPLOYMENT = {
@@ -68,17 +68,39 @@ EXPECTED = Stack(
     mark="0a1b2c3d",
     busy=False,
     expires=datetime(2026, 11, 1, 20, tzinfo=UTC),  # of the last instance
+    ends={
+        "i-1": datetime(2026, 11, 1, 18, tzinfo=UTC),
+        "i-2": datetime(2026, 11, 1, 20, tzinfo=UTC),
+    },
 )
 
 
 def test_a_stack_expires_when_its_timers_end_its_instances(project):
     place = project.parent / "home"
     timer = {"type": "pulumi-python:dynamic/lambda:Deadline", "id": "i-1"}
-    timer["inputs"] = {"at": "2026-11-01T18:00:00+00:00"}
+    timer["inputs"] = {"at": "2026-11-01T19:00:00+00:00"}  # ttlHours was raised
     # The other one was launched later, for a group that grows, and has no timer yet.
     _write(place, DEPLOYMENT | {"resources": [*DEPLOYMENT["resources"], timer]})
     (found,) = _read(project)
-    assert found.expires == datetime(2026, 11, 1, 18, tzinfo=UTC)
+    assert found.expires == datetime(2026, 11, 1, 19, tzinfo=UTC)
+    assert found.ends == EXPECTED.ends | {"i-1": found.expires}
+
+
+def test_the_stacks_of_this_project_that_are_past_their_time_are_told(  # F49
+    project, monkeypatch, capsys
+):
+    place = project.parent / "home"
+    for name, stack in (("trainyard", "pr-7"), ("trainyard", "dev"), ("other", "pr-8")):
+        _write(place, DEPLOYMENT, project=name, stack=stack)
+    _write(place, {}, stack="no-machines")
+    monkeypatch.chdir(project)
+    assert expired.stacks(project, datetime(2026, 11, 1, 19, 59, tzinfo=UTC)) == []
+    assert expired.stacks(project, datetime(2026, 11, 1, 20, tzinfo=UTC)) == ["dev", "pr-7"]
+    assert expired.main() == 0
+    assert capsys.readouterr().out == "dev\npr-7\n"
+    _write(place, {}).write_text("")
+    assert expired.main() == 1
+    assert "dev.json cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", ["environment", "project", "login", "home"])

@@ -1,0 +1,43 @@
+"""`python -m infra.expired`: the stacks of this project that are past their ttlHours, one a line.
+
+It changes nothing, and asks no account: whether their machines have ended, `python -m infra.reap`
+says.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from infra import backend, states
+from infra.backend import BackendError
+from infra.states import StateError
+
+
+def main() -> int:
+    """Run the command; 1 when a state cannot be read."""
+    try:
+        print("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))  # noqa: T201
+    except (StateError, BackendError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def stacks(folder: Path, now: datetime) -> list[str]:
+    """Return the names of a project's stacks that are past their time.
+
+    Raises:
+        StateError: a state cannot be read.
+        BackendError: it is not known where the states are.
+    """
+    project = backend.project(folder)["name"]
+    found = states.read(folder, backend.find(folder))
+    return [
+        each.name
+        for each in found
+        if each.project == project and each.expires and each.expires <= now
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
