@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
@@ -73,10 +74,10 @@ def check_versions(outputs: StackOutputs) -> None:
 
 
 def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> None:
-    """Refuses secrets in what the dashboard shows, and uploads too large or with secrets.
+    """Refuses what Ray would, secrets in what the dashboard shows, and uploads that cannot be sent.
 
     Raises:
-        ClientError: naming the variable or the files.
+        ClientError: naming the key, the variable or the files.
     """
     for name, value in runtime_env.get("env_vars", {}).items():
         if any(secret in str(value) for secret in outputs.secrets):
@@ -93,6 +94,14 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Non
             raise ClientError(f"{location} is not a folder: give one whose content to upload")
         found = package.entries(folder, runtime_env["excludes"])
         package.check(found, location, outputs.secrets)
+    from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
+
+    try:
+        RuntimeEnv(**copy.deepcopy(runtime_env))
+    except (OSError, TypeError, ValueError) as error:
+        raise ClientError(
+            f"the runtime environment is not one of Ray's: {error}; mend it, then submit again"
+        ) from None
 
 
 def check_bucket(outputs: StackOutputs) -> None:

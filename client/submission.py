@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
-from client import conda, parallel, preflight, scripts
+from client import conda, parallel, preflight, runtimes, scripts
 from client.errors import ClientError, UnreachedError
 from client.feasibility import Bundle
 from client.outputs import StackOutputs
@@ -32,13 +33,20 @@ if TYPE_CHECKING:
 SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 SCRIPT = "script"  # metadata: the script's path, to find it again
 NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as of a cluster just started
+NAME_LENGTH = 30  # of a script's in a run's, which the time and a point's number follow
+# Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
+SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
 PACKAGING_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for; the entrypoint's amounts are Ray's options of these names."""
+    """What the user asks for; the entrypoint's amounts are Ray's options of these names.
+
+    Raises:
+        ClientError: the submission id would be no file's name.
+    """
 
     script: scripts.Script
     arguments: Sequence[str]
@@ -50,6 +58,13 @@ class Request:
     memory: int | None
     resources: dict[str, float] | None
 
+    def __post_init__(self) -> None:
+        if self.submission_id is not None and not SUBMISSION_ID.fullmatch(self.submission_id):
+            raise ClientError(
+                f"submission id {self.submission_id[:80]!r} is not 1 to 128 letters, digits, '.', "
+                "'_' or '-' beginning with a letter or digit: give another --submission-id"
+            )
+
     @property
     def entrypoint(self) -> Bundle:
         """The entrypoint's own bundle."""
@@ -58,8 +73,9 @@ class Request:
 
 
 def default_run_name(script: scripts.Script) -> str:
-    """A name that no earlier run has: the script's and the time in seconds."""
-    return f"{script.name.lower()}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    """A name that no other run has: the script's as far as it fits, the time and six digits."""
+    own = re.sub(r"[^a-z0-9]+", "-", script.name.lower())[:NAME_LENGTH].strip("-") or "job"
+    return f"{own}-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def runtime_env(
@@ -74,18 +90,15 @@ def runtime_env(
         progress: whether somebody watches.
 
     Raises:
-        ClientError: the file is not a mapping.
+        ClientError: the file is no runtime environment, or names another working folder.
     """
-    env: dict[str, Any] = {}
-    if file is not None:
-        import yaml  # noqa: PLC0415 - slow
-
-        try:
-            env = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ClientError(f"cannot read runtime environment {file}: {error}") from None
-        if not isinstance(env, dict):
-            raise ClientError(f"runtime environment {file} is no mapping of Ray's keys to values")
+    env = {} if file is None else runtimes.read(file)
+    named, ours = env.get("working_dir"), script.working_dir
+    if named and ours and Path(named).resolve() != Path(ours).resolve():
+        raise ClientError(
+            f"runtime environment {file} has the working_dir {named[:80]!r}, and the job's is "
+            f"{ours}: name the folder with --working-dir, and leave it out of the file"
+        )
     if script.working_dir is not None:
         env["working_dir"] = script.working_dir
     if script.module is not None:

@@ -85,6 +85,22 @@ def test_every_package_is_looked_at(stack: StackOutputs, tmp_path: Path) -> None
         preflight.check_runtime_env({"working_dir": str(tmp_path / "no"), "excludes": []}, stack)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"pip": {"package": ["x"]}}, "can only have these fields"),
+        ({"pip": "no-such-file.txt"}, "no-such-file.txt is not a valid file"),
+        ({"pip": ["x"], "conda": {}}, "cannot be specified at the same time"),
+        ({"config": {"setup_timeout_seconds": "9"}}, "must be of type int"),
+    ],
+)
+def test_what_ray_refuses_is_refused_before_the_upload(  # F60
+    wrong: dict[str, Any], said: str, stack: StackOutputs
+) -> None:
+    with pytest.raises(ClientError, match=f"is not one of Ray's: .*{said}"):
+        preflight.check_runtime_env({"excludes": []} | wrong, stack)
+
+
 def test_all_faults_come_in_one_message(stack: StackOutputs) -> None:
     other = dataclasses.replace(stack, ray_version="2.7.0", storage_url="gs://b")
     env = {"working_dir": "/nowhere", "excludes": []}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 from pathlib import Path
@@ -47,14 +48,26 @@ def test_who_sets_how_ray_installs_is_kept(tmp_path: Path, script: scripts.Scrip
     assert env["config"] == {"eager_install": True, "setup_timeout_seconds": 900}
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "just text", "a: !!python/object:os.system x"])
-def test_a_bad_environment_file_is_one_message(  # F39
-    text: str, tmp_path: Path, script: scripts.Script
-) -> None:
+def test_a_file_without_values_adds_nothing(tmp_path: Path, script: scripts.Script) -> None:  # F60
     file = tmp_path / "env.yaml"
-    file.write_text(text)
-    with pytest.raises(ClientError, match=r"runtime environment .*env\.yaml"):
-        submission.runtime_env(file, script, "r", progress=False)
+    file.write_text("env_vars:\nexcludes:\nconfig:\npy_modules:\nworking_dir:\n")
+    env, without = (
+        submission.runtime_env(each, script, "r", progress=False) for each in (file, None)
+    )
+    assert env == without
+
+
+def test_the_working_folder_of_a_file_is_used_or_refused(tmp_path: Path) -> None:  # F60
+    file, own = tmp_path / "env.yaml", tmp_path / "own/job.py"
+    own.parent.mkdir()
+    own.touch()
+    file.write_text(f"working_dir: {tmp_path}")
+    job = scripts.find("alexnet")
+    assert submission.runtime_env(file, job, "r", progress=False)["working_dir"] == str(tmp_path)
+    with pytest.raises(ClientError, match=r"has the working_dir .*: name the folder with --wor"):
+        submission.runtime_env(file, scripts.find(str(own)), "r", progress=False)
+    whole = scripts.find(str(own), str(tmp_path))
+    assert submission.runtime_env(file, whole, "r", progress=False)["working_dir"] == str(tmp_path)
 
 
 def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
@@ -73,10 +86,34 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     assert submission.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
 
 
-def test_the_default_name_is_a_good_one(script: scripts.Script) -> None:
-    name = submission.default_run_name(script)
-    assert run_folder.check_name(name) == name
-    assert re.fullmatch(r"alexnet-\d{8}-\d{6}", name)
+@pytest.mark.parametrize(
+    ("file", "begin"),
+    [
+        ("alexnet.py", "alexnet"),
+        ("My Job (2).py", "my-job-2"),
+        ("_x.Y.py", "x-y"),
+        ("\u5b9e\u9a8c.py", "job"),
+        ("a" * 100 + ".py", "a" * 30),
+    ],
+)
+def test_a_name_that_nobody_gave_is_a_good_one(file: str, begin: str, tmp_path: Path) -> None:
+    (tmp_path / file).touch()  # F60
+    script = scripts.find(str(tmp_path / file))
+    names = {submission.default_run_name(script) for _ in range(6)}
+    assert len(names) == 6, "two submissions of one second are one run"
+    for name in names:
+        assert re.fullmatch(rf"{begin}-\d{{8}}-\d{{6}}-[0-9a-f]{{6}}", name)
+        assert run_folder.check_name(f"{name}-99999") == f"{name}-99999"
+
+
+@pytest.mark.parametrize("given", ["a/b", "..", ".", "", "-x", "a b", "a\n", "\u00e9", "a" * 300])
+def test_an_id_that_is_no_files_name_is_refused(  # F60
+    given: str, request_: submission.Request
+) -> None:
+    with pytest.raises(ClientError, match=r"submission id .* is not 1 to 128 letters"):
+        dataclasses.replace(request_, submission_id=given)
+    for good in ("raysubmit_AbC1", "a" * 128, "1.2-b", None):
+        dataclasses.replace(request_, submission_id=good)
 
 
 class Client:
