@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml as yaml_1_1
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedBase, CommentedMap, CommentedSeq
+from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
 from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.scalarstring import (
     DoubleQuotedScalarString,
@@ -30,9 +30,12 @@ from engine.project import Project, Settings, as_json, check_type, salt_of_setti
 
 KEY = re.compile(r'[^\s:.\[\]"]+(:[^\s:.\[\]"]+)?')
 SEGMENT = re.compile(r'(?:^|\.)([^\s.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
+LARGEST = 1 << 63  # from here on the CLI reads a number as an inexact one
 SECURE = "secure"  # a mapping of this key alone is a secret
 # A text of several lines has no comment in its line: what follows has no line feed before it.
 BLOCKS = (FoldedScalarString, LiteralScalarString)
+COLLECTIONS = (CommentedMap, CommentedSeq)
+TEXT_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "merge", "value"))
 Path_ = tuple[str | int, ...]
 
 
@@ -57,6 +60,7 @@ class SettingsFile:
         try:
             text = self._path.read_text(encoding="utf-8") if self._path.is_file() else ""
             document = self._yaml.load(text)
+            _untag(document)
         except (OSError, UnicodeDecodeError) as error:
             raise EngineError(f"{self._path} cannot be read: {error}") from None
         except (YAMLError, ValueError, RecursionError) as error:
@@ -184,12 +188,12 @@ class SettingsFile:
             container[step] = value
             return
         before = container[step]
-        if not isinstance(before, CommentedBase) and not isinstance(value, CommentedBase):
+        if not isinstance(before, COLLECTIONS) and not isinstance(value, COLLECTIONS):
             container[step] = value
             return
         # A comment in the line of a list's last item goes with the list.
         comment = _take_comment(container, step)
-        if isinstance(before, CommentedBase) and not before.fa.flow_style():
+        if isinstance(before, COLLECTIONS) and not before.fa.flow_style():
             comment = _below(comment)
         container[step] = value
         _give_comment(container, step, comment)
@@ -263,8 +267,8 @@ def _parse(key: str, *, path: bool) -> tuple[str, Path_]:
 
 def _typed(text: str, *, whole: bool, declared: str | None) -> Any:
     """A value for the file: as `pulumi config set` does, parts are numbers where they can be."""
-    is_number = re.fullmatch(r"-?(0|[1-9]\d*)", text) and (not whole or declared == "integer")
-    if is_number:
+    is_number = re.fullmatch(r"0|[1-9]\d*|[-+]\d+", text) and (not whole or declared == "integer")
+    if is_number and -LARGEST <= int(text) < LARGEST:
         return int(text)
     if text in ("true", "false") and (not whole or declared == "boolean"):
         return text == "true"
@@ -288,12 +292,23 @@ def _child(container: Any, step: str | int) -> Any:
     return container[step] if _has(container, step) else None
 
 
+def _untag(value: Any) -> None:
+    """Quote texts that have a tag instead, such as the CLI's `!!merge <<`."""
+    if isinstance(value, COLLECTIONS):
+        for step in _keys(value):
+            child = value[step]
+            if isinstance(child, TaggedScalar) and str(child.tag) in TEXT_TAGS:
+                value[step] = DoubleQuotedScalarString(child.value)
+            else:
+                _untag(child)
+
+
 # ruamel.yaml keeps the comments that follow an entry, those of the next one included, at the last
 # scalar in it, and drops them with it.
 def _last(container: Any, step: str | int) -> tuple[Any, str | int, int]:
     """The last scalar of an entry: its container and key, and the place of its comment."""
     value = container[step]
-    while isinstance(value, CommentedBase) and value and not value.fa.flow_style():
+    while isinstance(value, COLLECTIONS) and value and not value.fa.flow_style():
         container, step = value, _keys(value)[-1]
         value = container[step]
     return container, step, 0 if isinstance(container, list) else 2

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 import yaml
 
+from access import settings_file
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.passphrase import passphrase
@@ -250,7 +251,7 @@ def _as_text(value: Any) -> str:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        document = settings_file.load(path.read_text()) or {}
     except (OSError, UnicodeDecodeError) as error:
         raise EngineError(f"{path} cannot be read: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

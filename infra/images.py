@@ -138,8 +138,10 @@ def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """
     import yaml  # noqa: PLC0415
 
+    from access import settings_file  # noqa: PLC0415
+
     try:
-        config = (yaml.safe_load(path.read_text()) or {}).get("config") or {}
+        config = (settings_file.load(path.read_text()) or {}).get("config") or {}
         return dict(config.get(f"{PROJECT}:images") or {}), dict(
             config.get(f"{PROJECT}:buildArgs") or {}
         )

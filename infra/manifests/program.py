@@ -16,6 +16,7 @@ from typing import Any
 import pulumi
 import yaml
 
+from access import settings_file
 from cluster import services
 from cluster.descriptor import Text
 from infra import kubernetes_settings
@@ -191,7 +192,7 @@ def _without_secrets(value: Any, key: str) -> Any:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        return dict(settings_file.load(path.read_text(encoding="utf-8")) or {})
     except OSError as error:
         raise ManifestsError(
             f"cannot read {path} ({error.strerror}): name a stack that has settings with -s"

@@ -1,6 +1,7 @@
 """The pulumi CLI and the engine take over each other's stacks, whole or cut off in the middle."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -151,3 +152,24 @@ def test_the_engine_finds_what_a_killed_cli_had_made(engine, pulumi, cut_off):
     assert "was removed: that process is dead" in output
     assert engine.files() == {"a": "1", "b": "2"}
     pulumi("preview", "--expect-no-changes")
+
+
+def test_the_cli_goes_on_where_a_kill_ended_the_engine(engine, pulumi, pulumi_cli):
+    """It makes once more what was being made: docs/engine.md."""
+    engine.declare(**CUT)
+    process = engine.start("up", "--yes", delay=3)
+    wait_for("a file, whose create has not returned", engine.files, 60)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert [each["type"] for each in engine.latest()["pending_operations"]] == ["creating"]
+    up = ("up", "--yes", "--skip-preview")
+    code, said = pulumi_cli.run(engine.project, engine.environment, "dev", *up)
+    assert code != 0
+    assert "the stack is currently locked" in said
+    pulumi("cancel", "--yes")
+    pulumi("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+    pulumi(*up)
+    made = sorted(path.name for path in engine.folder.glob("*.json"))
+    assert made == ["a.0.json", "a.1.json", "b.0.json"]
+    assert "pending_operations" not in engine.latest()
+    _engine(engine, "preview", "--refresh", "--expect-no-changes")

@@ -105,6 +105,24 @@ def test_a_text_stays_a_text(project, text, more, monkeypatch):
     assert project.run("config", "get", "bucket").out == f"{text}{more}\n"
 
 
+def test_a_text_that_has_a_tag_or_only_looks_like_a_key_is_a_text(project):
+    """`pulumi config set` writes = and << so."""
+    texts = {"equals": "=", "merge": "<<", "number": "5"}
+    file = (
+        "config:\n  files:equals: =\n  files:merge: !!merge <<  # ours\n  files:number: !!str 5\n"
+    )
+    project.settings.write_text(file + "  files:head:\n    merge: !!merge <<\n")
+    for key, text in texts.items():
+        assert config(project, "get", key) == text
+    config(project, "set", "--path", "head.more", "+1")
+    assert settings(project)["files:head"] == {"merge": "<<", "more": 1}
+    assert {key: settings(project)[f"files:{key}"] for key in texts} == texts
+    assert comments(project.settings.read_text()) == [" ours"]
+    for key in texts:
+        config(project, "rm", key)
+    assert config(project, "get", "head") == '{"merge":"<<","more":1}'
+
+
 def test_parts_are_set_by_path(project):
     for path, text in (
         ("nodeGroups[0].name", "cpu"),
