@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra.hosts import local
+from tests.go_tools import CACHE
 from tests.images import build
 
 GUEST = Path(__file__).parent / "guest"
@@ -49,7 +49,7 @@ def held(packages: tuple[str, ...]) -> Iterator[Path]:
     Raises:
         NoMachinesError: it could not be made.
     """
-    kept = local.cache_folder() / "machines"
+    kept = CACHE / "machines"
     kept.mkdir(parents=True, exist_ok=True)
     kind = "docker" if packages == WITH_DOCKER else "plain"
     path = kept / f"{kind}-{_digest(packages)}"
