@@ -43,7 +43,16 @@ def test_an_event_says_why_an_object_is_not_made(fake, told):
     assert told() == QUOTA
 
 
-@pytest.mark.parametrize("event", [{"uid": "uid-of-another"}, {"second": 9}, {"reason": "BackOff"}])
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"uid": "uid-of-another"},
+        {"second": 9},
+        {"reason": "BackOff"},
+        # The pod that KubeRay was about to end is gone by itself.
+        {"reason": "FailedToDeleteHeadPod"},
+    ],
+)
 def test_what_is_of_another_object_or_of_before_the_change_is_not_told(fake, told, event):
     _event(fake, **{"second": 20, "reason": "FailedToCreateHeadPod", **event})
     assert told() == ""

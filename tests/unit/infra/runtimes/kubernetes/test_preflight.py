@@ -94,6 +94,7 @@ def test_another_port_of_the_head_needs_a_newer_kuberay_where_a_group_grows(read
         ("quay.io/kuberay/operator:v1.6.1", 6379, "a stack needs 1.6.2 or later"),
         ("quay.io/kuberay/operator:v1.6.2", 6400, "gcsPort = 6400 needs 1.7.0 or later"),
         ("quay.io/kuberay/operator:v1.6.2", 6379, ""),
+        ("quay.io/kuberay/operator:v1.7.0", 6400, ""),
         ("registry.example:5000/kuberay-operator:1.10.0@sha256:0", 6400, ""),
         ("quay.io/kuberay/operator:nightly", 6400, ""),
     ],
