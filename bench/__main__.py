@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -28,6 +29,7 @@ MODULES = (
     "p9_stall",
     "p10_resume",
     "p11_data_feeding",
+    "p13_hosts",
     "p16_autoscaling",
     "p17_dev",
     "p18_client",
@@ -117,4 +119,8 @@ def _measure(modules: Sequence[str], *, smallest: bool) -> int:
 
 
 if __name__ == "__main__":
+    # A shell's `&` has its command ignore SIGINT, and all that this starts: the `train dev` of P17,
+    # which is ended by one, would go on. A SIGTERM, too, takes down what is up.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     sys.exit(main())

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 from bench.scratch import ScratchStack, scratch_stack
 
 T = TypeVar("T")
+# What a stack of the smallest form has, whatever a benchmark asks for: enough for each of them, so
+# that they share one.
+SMALLEST = {"workers": 1, "worker": {"cpus": 3}}
 
 
 class Form:
@@ -41,6 +44,8 @@ class Form:
     @contextlib.contextmanager
     def stack(self, **settings: Any) -> Iterator[ScratchStack]:
         """A stack of processes that is up; in the smallest form it stays up for the next one."""
+        if self.smallest and "nodeGroups" not in settings:
+            settings |= SMALLEST
         key = json.dumps(settings, sort_keys=True)
         if key in self._stacks:
             yield self._stacks[key]

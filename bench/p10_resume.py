@@ -44,13 +44,12 @@ def run(form: Form) -> list[Ratio]:
         def resume(*options: str) -> float:
             return _resume(stack, script, f"p10-{next(count)}", *options)
 
-        ours, limit, default = in_turn(
-            form.rounds(ROUNDS),
-            resume,
-            lambda: _limit(_url(stack), folder),
-            lambda: resume("--runtime-env", str(plain)),
-        )
+        ways = [resume, lambda: _limit(_url(stack), folder)]
+        ways += form.pick([lambda: resume("--runtime-env", str(plain))], [])
+        ours, limit, *default = in_turn(form.rounds(ROUNDS), *ways)
     least = statistics.median(limit)
+    kinds = [("P10 resume", ours, float(SETTINGS[POLL_VARIABLE]))]
+    kinds += [("P10 resume, Ray's own poll", figures, RAY_POLL_S) for figures in default]
     return [
         Ratio(
             name=name,
@@ -60,10 +59,7 @@ def run(form: Form) -> list[Ratio]:
             goal=round(1.5 + wait / least, 2),
             note=f"goal: 1.5 times the limit and a poll of {wait:g} s",
         )
-        for name, figures, wait in (
-            ("P10 resume", ours, float(SETTINGS[POLL_VARIABLE])),
-            ("P10 resume, Ray's own poll", default, RAY_POLL_S),
-        )
+        for name, figures, wait in kinds
     ]
 
 

@@ -20,6 +20,7 @@ from bench.measure import FailedError, Ratio, in_turn
 ROUNDS = 10
 TREE_BYTES = 90_000_000
 SENT_BYTES = 64_000  # at most
+END_SECONDS = 60.0
 SCRIPT = """\
 import pathlib
 print("first line", pathlib.Path("data").read_bytes()[:8].hex(), flush=True)
@@ -74,13 +75,29 @@ def run(form: Form) -> list[Ratio]:
 
             ours, theirs = in_turn(form.rounds(ROUNDS), save, submit)
         finally:
-            session.send_signal(signal.SIGINT)
-            session.communicate(timeout=60)
+            _end(session)
     bound = [float(SENT_BYTES)] * len(sent)
     return [
         Ratio(name="P17 save", ours=ours, plain=theirs, unit="s", goal=0.3),
         Ratio(name="P17 sent by a save", ours=sent, plain=bound, unit="bytes", goal=1.0),
     ]
+
+
+def _end(session: subprocess.Popen[str]) -> None:
+    """End a `train dev` as Ctrl-C does.
+
+    Raises:
+        FailedError: it goes on.
+    """
+    session.send_signal(signal.SIGINT)
+    try:
+        session.communicate(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        session.kill()
+        said, _ = session.communicate()
+        raise FailedError(
+            f"`train dev` has not ended {END_SECONDS:.0f} s after Ctrl-C:\n{said}"
+        ) from None
 
 
 def _edit(data: Path, at: int) -> None:
