@@ -32,7 +32,17 @@ from typing import Any
 import psutil
 
 try:
-    from cluster.replicate import CHECKPOINT, CONFIG, MANIFEST, MARK, METRICS, Place, place, records
+    from cluster.replicate import (
+        CHECKPOINT,
+        CONFIG,
+        MANIFEST,
+        MARK,
+        METRICS,
+        Place,
+        Stamp,
+        place,
+        records,
+    )
 except ImportError:  # beside it, where the service runs
     from replicate import (  # type: ignore[import-not-found,no-redef]
         CHECKPOINT,
@@ -41,6 +51,7 @@ except ImportError:  # beside it, where the service runs
         MARK,
         METRICS,
         Place,
+        Stamp,
         place,
         records,
     )
@@ -75,8 +86,8 @@ class State:
     """What is known; times are seconds since 1970, 0 for none.
 
     Attributes:
-        looked: when it was looked last.
-        idle_since: the first of the looks in a row that found nothing.
+        looked: when the last look ended.
+        idle_since: when the first of the looks in a row that found nothing began.
         keep_until: before that, the machines do not end.
         ending: when it was said that they end.
         active: why the cluster is not idle.
@@ -95,13 +106,17 @@ class State:
         return max(self.idle_since + rules.idle_seconds, self.keep_until)
 
 
-def decide(before: State, active: Sequence[str], now: float, rules: Rules) -> State:
+def decide(before: State, active: Sequence[str], began: float, now: float, rules: Rules) -> State:
     """Return what is known after a look.
+
+    Idle time counts from the start of a look and to the start of one: a look itself may take
+    minutes, where there are many runs or the disk is slow.
 
     Args:
         before: what was known.
         active: why the cluster is not idle, by that look.
-        now: seconds since 1970.
+        began: when the look began, in seconds since 1970.
+        now: when it ended.
         rules: what is set.
     """
     if before.ending:
@@ -110,9 +125,9 @@ def decide(before: State, active: Sequence[str], now: float, rules: Rules) -> St
     looked = replace(before, looked=now, active=tuple(active))
     if active:
         return replace(looked, idle_since=0.0)
-    if not before.idle_since or not 0 <= now - before.looked <= BLIND_SECONDS:
-        looked = replace(looked, idle_since=now)
-    return replace(looked, ending=now) if now >= looked.ends_at(rules) else looked
+    if not before.idle_since or not 0 <= began - before.looked <= BLIND_SECONDS:
+        looked = replace(looked, idle_since=began)
+    return replace(looked, ending=now) if began >= looked.ends_at(rules) else looked
 
 
 def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
@@ -235,19 +250,47 @@ def logins(idle_seconds: float) -> list[str]:
     return found
 
 
-def results(source: Place) -> list[str]:
-    """Return runs of which something was neither pulled nor copied."""
-    names = set(source.listed())
-    found = []
-    for run in sorted(run for run, _, rest in (n.partition("/") for n in names) if rest == CONFIG):
-        stored = {name.split("/")[1] for name in names if name.startswith(f"{run}/{CHECKPOINT}")}
-        whole = [each for each in stored if f"{run}/{each}/{MANIFEST}" in names]
-        epochs = records(_read(source, f"{run}/{METRICS}")) if f"{run}/{METRICS}" in names else 0
-        newest = {"checkpoint": max(whole, default=""), "epochs": epochs}
-        saved = [_json(_read(source, name)) for m in MARKS if (name := f"{run}/{m}") in names]
-        if (whole or epochs) and newest not in saved:
-            found.append(f"run {run} was neither pulled nor copied")
-    return found
+class Results:
+    """Runs of which something was neither pulled nor copied.
+
+    A file is read again only after it has changed: a store may hold thousands of runs.
+
+    Args:
+        source: where jobs keep their results.
+    """
+
+    def __init__(self, source: Place) -> None:
+        self._source = source
+        self._known: dict[str, tuple[Stamp, Any]] = {}  # what was made of a file, by its name
+
+    def __call__(self) -> list[str]:
+        """Return those runs."""
+        listed = self._source.listed()
+        checkpoints: dict[str, list[str]] = {}
+        for name in listed:
+            run, _, rest = name.partition("/")
+            if rest.startswith(CHECKPOINT) and rest.endswith(f"/{MANIFEST}"):
+                checkpoints.setdefault(run, []).append(rest.partition("/")[0])
+        runs = sorted(run for run, _, rest in (n.partition("/") for n in listed) if rest == CONFIG)
+        known, self._known = self._known, {}  # files that are gone are forgotten
+
+        def of(name: str, make: Callable[[bytes], Any]) -> Any:
+            if name not in listed:
+                return None
+            stamp, made = known.get(name, (None, None))
+            if stamp != listed[name]:
+                made = make(_read(self._source, name))
+            self._known[name] = listed[name], made
+            return made
+
+        found = []
+        for run in runs:
+            epochs = of(f"{run}/{METRICS}", records) or 0
+            newest = {"checkpoint": max(checkpoints.get(run, []), default=""), "epochs": epochs}
+            saved = [of(f"{run}/{mark}", _json) for mark in MARKS]
+            if (newest["checkpoint"] or epochs) and newest not in saved:
+                found.append(f"run {run} was neither pulled nor copied")
+        return found
 
 
 def _read(source: Place, name: str) -> bytes:
@@ -277,10 +320,10 @@ class Watch:
         kept = {key: float(known[key]) for key in ("keep_until", "ending")} if known else {}
         self._state = State(active=("nothing was looked at yet",), **kept)
 
-    def looked(self, active: Sequence[str]) -> None:
-        """Note what a look has found."""
+    def looked(self, active: Sequence[str], began: float) -> None:
+        """Note what a look has found that began at a time."""
         with self._lock:
-            self._set(decide(self._state, active, time.time(), self._rules))
+            self._set(decide(self._state, active, began, time.time(), self._rules))
 
     def keep(self, seconds: float) -> None:
         """See `keep`."""
@@ -363,7 +406,6 @@ def main(settings: Mapping[str, Any]) -> None:
     watch = Watch(rules, Path(settings["file"]))
     serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
     ray = Ray(settings["dashboard"], settings["rayToken"])
-    source = place(settings["source"])
     readers: dict[str, Callable[[], Sequence[str]]] = {
         "jobs": ray.jobs,
         "served models": ray.served,
@@ -372,11 +414,13 @@ def main(settings: Mapping[str, Any]) -> None:
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
     }
     # Last: all of the store is listed.
-    stored: dict[str, Callable[[], Sequence[str]]] = {"results": lambda: results(source)}
+    stored: dict[str, Callable[[], Sequence[str]]] = {"results": Results(place(settings["source"]))}
     said: list[str] = []
     while True:
-        active = look(readers) or look(stored)
-        watch.looked(active)
+        began = time.time()
+        # The store may take minutes, in which somebody submits a job: the rest is asked once more.
+        active = look(readers) or look(stored) or look(readers)
+        watch.looked(active, began)
         if active != said:
             print("; ".join(active) or "idle", flush=True)  # noqa: T201 - the service's log
         said = active

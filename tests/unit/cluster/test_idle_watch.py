@@ -34,13 +34,13 @@ BUSY = ("job a is RUNNING",)
 
 def looks(state: State, *found: tuple[float, tuple[str, ...]]) -> State:
     for now, active in found:
-        state = decide(state, active, now, RULES)
+        state = decide(state, active, now, now, RULES)
     return state
 
 
 def idle(state: State, begin: float, end: float) -> State:
     for now in range(int(begin), int(end) + 1, 15):
-        state = decide(state, (), now, RULES)
+        state = decide(state, (), now, now, RULES)
     return state
 
 
@@ -74,6 +74,17 @@ def test_whatever_is_found_begins_the_time_anew() -> None:
 def test_a_time_without_a_look_counts_as_active(now: float) -> None:
     state = idle(State(), 1000, 1590)
     assert looks(state, (now, ())).idle_since == now  # also where the clock was set back
+
+
+def test_slow_looks_count_from_their_start() -> None:  # F50
+    state = decide(State(), BUSY, 1000, 1140, RULES)
+    for began in range(1155, 1700, 155):  # each takes 140 s, and the next begins 15 s later
+        state = decide(state, (), began, began + 140, RULES)
+    assert (state.idle_since, state.ending) == (1155, 0)  # at 1620, for less than 10 minutes
+    assert decide(state, (), 1775, 1915, RULES).ending == 1915
+    # What was asked at its start, nobody knows for the rest of a look: only starts count.
+    assert not decide(state, (), 1754, 1915, RULES).ending
+    assert decide(state, (), 1760 + idle_watch.BLIND_SECONDS + 1, 2100, RULES).idle_since == 1881
 
 
 def test_who_wants_the_machines_keeps_them_until_the_deadline_at_most() -> None:
@@ -160,28 +171,54 @@ def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard
     assert joining() == []
 
 
+def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  # F50
+    class Counted(Folder):
+        opens = 0
+
+        def opened(self, name: str) -> Any:
+            self.opens += 1
+            return super().opened(name)
+
+    place, mark = Counted(tmp_path), '{"checkpoint": "", "epochs": 1}'
+    for number in range(200):
+        for name, content in (
+            ("config.json", "{}"),
+            ("metrics.jsonl", '{"epoch": 0}\n'),
+            ("pulled.json", mark),
+        ):
+            place.write(f"run-{number}/{name}", io.BytesIO(content.encode()))
+    read = idle_watch.Results(place)
+    assert (read(), place.opens) == ([], 400)
+    assert (read(), place.opens) == ([], 400)
+    place.write("run-7/metrics.jsonl", io.BytesIO(b'{"epoch": 0}\n{"epoch": 1}\n'))
+    assert (read(), place.opens) == (["run run-7 was neither pulled nor copied"], 401)
+    place.delete("run-7/metrics.jsonl")
+    assert (read(), place.opens) == ([], 401)
+
+
 def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     place = Folder(tmp_path / "store")
     (tmp_path / "store").mkdir()
+    results = idle_watch.Results(place)
 
     def put(name: str, content: str = "{}") -> None:
         place.write(name, io.BytesIO(content.encode()))
 
     put("other/file")  # no run
     put("failed/config.json")  # has nothing to lose
-    assert idle_watch.results(place) == []
+    assert results() == []
     put("one/config.json")
     put("one/metrics.jsonl", '{"epoch": 0}\n')
     put("one/checkpoint_000001/manifest.json")
     put("one/checkpoint_000002/model.pt")  # not whole
     said = ["run one was neither pulled nor copied"]
-    assert idle_watch.results(place) == said
+    assert results() == said
     put("one/pulled.json", '{"checkpoint": "checkpoint_000000", "epochs": 1}')
-    assert idle_watch.results(place) == said
+    assert results() == said
     put("one/replicated.json", '{"checkpoint": "checkpoint_000001", "epochs": 1}')
-    assert idle_watch.results(place) == []
+    assert results() == []
     put("one/metrics.jsonl", '{"epoch": 0}\n{"epoch": 1}\n')
-    assert idle_watch.results(place) == said
+    assert results() == said
 
 
 @pytest.fixture
