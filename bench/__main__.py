@@ -123,4 +123,7 @@ if __name__ == "__main__":
     # which is ended by one, would go on. A SIGTERM, too, takes down what is up.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
