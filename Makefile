@@ -53,7 +53,8 @@ define HELP
 make demo       bring the stack up, train, show the results and the addresses
 make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
                 FORCE=1 starts the head anew though jobs run, after a question; FORCE=yes does not ask
-make down       end everything of the stack; results stay
+make down       end everything of the stack; results stay. It asks before jobs end, or runs that were
+                not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
 make monitoring  build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
 make review     show what PLAN=FILE changes, costs and opens, as a page for a pull request
@@ -138,7 +139,7 @@ drift: setup
 	$(BIN)/python -m infra.drift -s $(STACK)
 
 down: setup
-	@$(BIN)/python -m client.pull.unpulled -s $(STACK)
+	@$(BIN)/python -m client.pull.unpulled -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
 	@$(BIN)/python -m infra.checkout $(STACK)
 

@@ -1,56 +1,91 @@
-"""`make down` names runs that end with the machines: `python -m client.pull.unpulled -s lambda`.
+"""`make down` asks before jobs or results are lost: `python -m client.pull.unpulled -s lambda`.
 
-It says nothing of stacks without an end time, whose results stay. A store that is gone holds the
-destroy up for some seconds, and never keeps it from running.
+It names jobs that run, and runs that end with the machines. Where nobody can be asked, --yes lets
+runs end, and --force jobs too. Of stacks without an end time it names no runs: their results stay.
+A cluster that is gone holds the destroy up for some seconds, and does not keep a script from it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from client import history, parallel, way
 from client import outputs as contract
 from client.console import warn
 from client.errors import ClientError
+from client.job_server import Job, JobServer
 from client.pull import marks
 from client.store import Store, open_store
 from training.checkpoint_files import MANIFEST, PREFIX
 
 DEADLINE_S = 15.0
-PAUSE_S = 10  # on a terminal, to think again
+
+
+@dataclass
+class Ending:
+    """What ends with a stack; None for as long as it is not known.
+
+    Attributes:
+        jobs: that have not ended, each with its run and user.
+        runs: of which something was neither pulled nor copied, where the machines end.
+    """
+
+    jobs: list[str] | None = None
+    runs: list[str] | None = None
 
 
 def main() -> None:
-    """Warns; ends with 130 where the user thinks again."""
+    """Asks; ends with 1 or 130 where the user thinks again, or cannot be asked."""
     parser = argparse.ArgumentParser(prog="python -m client.pull.unpulled", description=__doc__)
     parser.add_argument("-s", "--stack", required=True)
-    stack = parser.parse_args().stack
+    parser.add_argument("--yes", action="store_true", help="let runs end without a question")
+    parser.add_argument("--force", action="store_true", help="let jobs end without a question")
+    options = parser.parse_args()
+    stack, ending = options.stack, Ending()
+    reason = ""
     try:
-        names = parallel.start(_of_stack, stack).result(DEADLINE_S)
+        parallel.start(_look, stack, ending).result(DEADLINE_S)
     except FutureTimeoutError:
         reason = f"no answer within {DEADLINE_S:g} s"
-        warn(f"warning: which runs of stack {stack!r} were not pulled is not known ({reason})")
-        return
-    except Exception as error:  # whatever it is, the machines must end
-        warn(f"warning: which runs of stack {stack!r} were not pulled is not known ({error})")
-        return
+    except Exception as error:  # whatever it is, the user decides
+        reason = str(error)
     except KeyboardInterrupt:
         sys.exit(130)
-    if not names:
+    if ending.jobs is None:
+        warn(f"warning: which jobs run in stack {stack!r} is not known ({reason})")
+    elif ending.jobs:
+        warn(f"warning: these jobs run, and end with stack {stack!r}: {', '.join(ending.jobs)}")
+    if ending.jobs is not None and ending.runs is None:
+        warn(f"warning: which runs of stack {stack!r} were not pulled is not known ({reason})")
+    elif ending.runs:
+        warn(
+            f"warning: these runs were not pulled, and end with the machines of stack {stack!r}: "
+            f"{', '.join(ending.runs)}; bring one home with `train pull RUN -s {stack}`"
+        )
+    _agree(ending, yes=options.yes or options.force, force=options.force)
+
+
+def _agree(ending: Ending, *, yes: bool, force: bool) -> None:
+    """Go on only with what the user lets end."""
+    lost = bool(ending.jobs) and not force
+    if not lost and (yes or (ending.jobs == [] and ending.runs == [])):
         return
-    warn(
-        f"warning: these runs were not pulled, and end with the machines of stack {stack!r}: "
-        f"{', '.join(names)}; bring one home with `train pull RUN -s {stack}`"
-    )
-    if sys.stderr.isatty():
-        warn(f"the stack ends in {PAUSE_S} s; Ctrl-C keeps it")
+    if sys.stdin.isatty() and not yes:
         try:
-            time.sleep(PAUSE_S)
-        except KeyboardInterrupt:
+            answer = input("End the stack? [y/N] ")
+        except (KeyboardInterrupt, EOFError):
             sys.exit(130)
+        if answer.strip().lower() not in ("y", "yes"):
+            sys.exit("nothing was changed")
+    elif lost:
+        sys.exit("error: jobs run: wait for them, end them with train stop, or add FORCE=1")
+    elif ending.jobs is not None:
+        # A cluster of which nothing is known is often dead already: a script may end it.
+        sys.exit("error: nobody can be asked: pull the runs, or add YES=1")
 
 
 def unpulled(store: Store) -> list[str]:
@@ -70,18 +105,23 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 
-def _of_stack(stack: str) -> list[str]:
+def _look(stack: str, ending: Ending) -> None:
+    """Fill in what ends; what comes first is known where the rest does not answer."""
     try:
         outputs = contract.read(stack)
     except ClientError:  # it is not up, and destroy says so
-        return []
-    if outputs.expires_at is None:
-        return []
-    tunnel = way.tunnel(outputs, warn)
-    if tunnel is None:
-        return unpulled(open_store(outputs))
-    with tunnel as opened:
-        return unpulled(open_store(opened.outputs))
+        ending.jobs, ending.runs = [], []
+        return
+    with way.tunnel(outputs, warn) or nullcontext() as opened:
+        reached = opened.outputs if opened else outputs
+        ending.jobs = [_shown(job) for job in JobServer(reached).jobs() if not job.status.ended]
+        ending.runs = unpulled(open_store(reached)) if outputs.expires_at is not None else []
+
+
+def _shown(job: Job) -> str:
+    user = job.metadata.get("user", "")
+    named = ", ".join(filter(None, [job.run, user and f"of {user}"]))
+    return (job.submission_id or job.job_id) + (f" ({named})" if named else "")
 
 
 if __name__ == "__main__":

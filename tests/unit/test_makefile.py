@@ -139,6 +139,18 @@ def test_a_plan_and_a_policy_are_passed_on(run) -> None:
     assert rules == "up -s dev  --policy-pack 'policy' --policy-pack-config 'levels.json'"
 
 
+def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
+    assert run("setup", "store", "-j2")[0] == 0
+    for given, options in (((), ""), (("YES=1",), " --yes"), (("FORCE=1",), " --force")):
+        (tmp_path / "log").unlink()
+        _, _, calls = run("down", *given)
+        asked, destroyed = (
+            f"-m client.pull.unpulled -s dev{options}",
+            "-m engine.launch destroy -s dev",
+        )
+        assert calls.index(asked) < calls.index(destroyed)
+
+
 @pytest.fixture
 def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs make as a runner does; exit code, calls beside those of the set-up, and the page."""

@@ -83,7 +83,7 @@ def terminal(
         yield opened
         for stack in STACKS:
             if (base / stack).exists():
-                opened().run(Block("README.md", 0, "sh", f"make down STACK={stack}"))
+                opened().run(Block("README.md", 0, "sh", f"make down FORCE=1 STACK={stack}"))
             assert started_below(base / stack) == []
             assert not (base / stack).exists()
     finally:

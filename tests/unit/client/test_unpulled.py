@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from access import typed
 from client import store
+from client.dashboard import UnreachableError
+from client.job_server import Job, Status
 from client.outputs import StackOutputs
 from client.pull import unpulled
 from client.pull.transfer import Transfer
@@ -31,16 +36,28 @@ def place(stack: StackOutputs) -> store.Store:
     return store.open_store(stack)
 
 
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs of the cluster; nobody can be asked."""
+    found: list[Job] = []
+    monkeypatch.setattr(unpulled.JobServer, "jobs", lambda _: found)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    return found
+
+
 def warned(
     values: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     outputs_file: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
+    *options: str,
+    refused: str = "",
 ) -> str:
-    """What `make down` says before it destroys."""
+    """What `make down` says before it destroys, or where it does not."""
     monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(json.dumps(values))))
-    monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev"])
-    unpulled.main()
+    monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev", *options])
+    with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
+        unpulled.main()
     out, err = capsys.readouterr()
     assert out == ""
     return err
@@ -78,7 +95,8 @@ def test_runs_are_named_where_the_machines_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert warned(values, monkeypatch, outputs_file, capsys) == ""
-    said = warned(values | ENDS, monkeypatch, outputs_file, capsys)
+    said = warned(values | ENDS, monkeypatch, outputs_file, capsys, refused="or add YES=1")
+    assert warned(values | ENDS, monkeypatch, outputs_file, capsys, "--yes") == said
     command = typed.command("train pull RUN -s dev")
     assert said == (
         "warning: these runs were not pulled, and end with the machines of stack 'dev': "
@@ -99,11 +117,55 @@ def test_a_store_that_is_gone_holds_no_destroy_up(
         address = f"http://127.0.0.1:{mute.getsockname()[1]}"
         bucket = {"storageUrl": "s3://ray", "bucket": "ray", "objectStoreEndpoint": address}
         begun = time.monotonic()
-        said = warned(values | ENDS | bucket, monkeypatch, outputs_file, capsys)
+        refused = "nobody can be asked"
+        said = warned(values | ENDS | bucket, monkeypatch, outputs_file, capsys, refused=refused)
         assert time.monotonic() - begun < 30
     assert "of stack 'dev' were not pulled is not known (no answer within 1 s)" in said
-    said = warned(values | ENDS | bucket, monkeypatch, outputs_file, capsys)
+    said = warned(values | ENDS | bucket, monkeypatch, outputs_file, capsys, "--yes")
     assert "is not known (" in said
+
+
+def test_jobs_that_run_are_named_and_end_by_force_only(
+    values: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    outputs_file: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    jobs: list[Job],
+) -> None:
+    jobs += [
+        Job(status=Status.SUCCEEDED, submission_id="job-0"),
+        Job(status=Status.RUNNING, submission_id="job-1", metadata={"run": "night", "user": "ada"}),
+        Job(status=Status.PENDING, job_id="02000000"),
+    ]
+    named = "warning: these jobs run, and end with stack 'dev': job-1 (night, of ada), 02000000\n"
+    for options in ((), ("--yes",)):
+        said = warned(values, monkeypatch, outputs_file, capsys, *options, refused="add FORCE=1")
+        assert said == named
+    assert warned(values, monkeypatch, outputs_file, capsys, "--force") == named
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("known", [True, False])
+def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
+    answer: str,
+    known: bool,
+    values: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    outputs_file: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    jobs: list[Job],
+) -> None:
+    jobs.append(Job(status=Status.RUNNING, submission_id="job-1"))
+    if not known:
+        silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
+        monkeypatch.setattr(unpulled.JobServer, "jobs", silent)
+        # A script may end it: often it is dead.
+        assert "is not known" in warned(values, monkeypatch, outputs_file, capsys)
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    refused = "nothing was changed" if answer == "n" else ""
+    said = warned(values, monkeypatch, outputs_file, capsys, refused=refused)
+    assert ("job-1" in said, "which jobs run" in said) == (known, not known)
 
 
 def test_a_stack_that_is_not_up_is_the_destroys_matter(
