@@ -4,6 +4,7 @@ A shell block runs in its place: the checkout, unless an HTML comment before it 
 
     <!-- run: docker -->                     another place of PLACES
     <!-- run until: session ready -->        ends with Ctrl-C, once it has printed these words
+    <!-- run in docker until: ready -->      the same in another place
     <!-- not run: needs a GPU -->            why no test runs it
 
 A block of YAML that begins with the name of a file is written there.
@@ -37,11 +38,13 @@ PLACES = {
     CHECKOUT: ROOT / "tests/integration/infra/test_pages.py",
     "docker": ROOT / "tests/integration/infra/docker/test_pages.py",
     "hosts": ROOT / "tests/integration/infra/hosts/test_stack.py",
+    "kubernetes": ROOT / "tests/integration/infra/kubernetes/test_stack.py",
     "lambda": ROOT / "tests/integration/infra/lambda_cloud/test_stack.py",
+    "registry": ROOT / "tests/integration/docker/test_build_images.py",
     "fresh": ROOT / ".ci/run",
 }
 LANGUAGES = {"sh", "text", "yaml", "json", "python", "powershell"}
-MARK = re.compile(r"<!-- (run|run until|not run): (\S.*?) -->")
+MARK = re.compile(r"<!-- (run|run(?: in (?P<where>\w+))? until|not run): (?P<about>\S.*?) -->")
 SEPARATORS = re.compile(r"[;|&()]+")
 LIMIT_SECONDS = 240
 
@@ -56,6 +59,7 @@ class Block:
         language: the word after the fence; empty for an indented block.
         kind: "run", "run until" or "not run".
         about: of these the place, the words, the reason.
+        where: the place of one that runs until its words are printed.
     """
 
     page: str
@@ -64,6 +68,7 @@ class Block:
     text: str
     kind: str = "run"
     about: str = CHECKOUT
+    where: str = CHECKOUT
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -76,7 +81,7 @@ class Block:
 
     @property
     def place(self) -> str | None:
-        return {"run": self.about, "run until": CHECKOUT}.get(self.kind)
+        return {"run": self.about, "run until": self.where}.get(self.kind)
 
     @property
     def commands(self) -> list[list[str]]:
@@ -119,10 +124,10 @@ def parse(page: Path, text: str) -> Iterator[Block]:
     Raises:
         ValueError: a comment begins like a mark and is none.
     """
-    marked: tuple[str, str] | None = None
+    marked: tuple[str, str, str] | None = None
     for token in MarkdownIt().parse(text):
         if token.type in {"fence", "code_block"} and token.map:
-            mark = marked or ("run", CHECKOUT)
+            mark = marked or ("run", CHECKOUT, CHECKOUT)
             yield Block(str(page), token.map[0] + 1, token.info, token.content, *mark)
         comment = token.content.strip()
         if token.type == "html_block" and re.match(r"<!-- *(not +)?run\b", comment):
@@ -131,7 +136,8 @@ def parse(page: Path, text: str) -> Iterator[Block]:
                 raise ValueError(
                     f"{page}:{token.map and token.map[0] + 1}: a mark is not {comment}"
                 )
-            marked = (found[1], found[2])
+            kind = "run until" if found[1].endswith("until") else found[1]
+            marked = (kind, found["about"], found["where"] or CHECKOUT)
         elif token.nesting >= 0:
             marked = None
 

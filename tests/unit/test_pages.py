@@ -63,6 +63,9 @@ def test_a_mark_that_is_not_understood_is_an_error(tmp_path: Path) -> None:
     first, second = pages.parse(Path("page.md"), text)
     assert (first.kind, first.about, first.commands) == ("not run", "a reason", [["make", "up"]])
     assert (second.language, second.place) == ("", pages.CHECKOUT)
+    for mark, place in (("run", pages.CHECKOUT), ("run in docker", "docker")):
+        (block,) = pages.parse(Path("p"), f"<!-- {mark} until: it is up -->\n```sh\nmake\n```\n")
+        assert (block.kind, block.about, block.place) == ("run until", "it is up", place)
 
 
 @pytest.mark.parametrize(("place", "file"), pages.PLACES.items())

@@ -20,12 +20,14 @@ from tests.cli import Cli
 from tests.fakes.kubernetes import Node
 from tests.fakes.kubernetes.gpu_node import NAME
 from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
+from tests.pages import blocks_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
 EPOCHS = 3
+*USED, ENDED = blocks_of("kubernetes")["docs/kubernetes.md"]  # its last block is `make down`
 GROUP_OF_FILES = 1000  # kubernetes.group
 # What each page answers to who has no password: the dashboard's page asks for a token itself, and
 # the stand-in for Grafana has a page for its health alone.
@@ -44,6 +46,11 @@ from pathlib import Path
 images = list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
 groups = {image.stat().st_gid for image in images}
 print(json.dumps([len(images) > 100, sorted(groups), os.getuid() != 0]))
+"""
+# A task that Ray has no node for.
+ASKS = """\
+import ray
+ray.get(ray.remote(num_gpus=1)(int).remote())
 """
 
 
@@ -210,6 +217,12 @@ def test_the_end_to_end_example_streams_its_images(lab: Lab, outputs: Path) -> N
     assert "throughput_MB_s" in said
 
 
+def test_the_commands_of_the_page(lab: Lab) -> None:
+    user = lab.stack.terminal("kube")
+    for block in USED:
+        user.run(block)
+
+
 def test_what_was_changed_by_hand_is_seen_and_set_right(lab: Lab) -> None:
     everybody = {"spec": {"ingress": [{}]}}
     lab.kubectl("patch", "networkpolicy", "test", "--patch", json.dumps(everybody))
@@ -255,17 +268,25 @@ def test_a_head_that_is_killed_comes_back(lab: Lab, wait_for: Callable[..., Any]
     lab.stack.engine("up", "--yes", "--expect-no-changes")
 
 
-def test_a_job_with_a_gpu_that_no_node_has_holds_no_other_job(
-    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
+def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(
+    lab: Lab, outputs: Path, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
-    arguments = ("--no-wait", "--entrypoint-num-gpus", "1", "--", "2")
-    assert GPU_GROUP["name"] in _run(lab, outputs, "submit", "cpu_example", *arguments)
+    script = tmp_path / "asks.py"
+    script.write_text(ASKS)
+    _run(lab, outputs, "submit", str(script), "--no-wait", "--name", "asks")
     wait_for(lambda: _gpu_pods(lab), GROW_SECONDS)
-    assert "2 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "2")
+    _run(lab, outputs, "stop", "asks")
+    # Its pod is room for one task, so Ray starts no other one for it before it gives the pod up.
+    assert "1 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "1")
 
 
 @pytest.mark.usefixtures("gpu_node")
-def test_it_starts_a_pod_on_a_node_that_has_one(lab: Lab, wait_for: Callable[..., Any]) -> None:
+def test_it_starts_a_pod_on_a_node_that_has_one(
+    lab: Lab, outputs: Path, wait_for: Callable[..., Any]
+) -> None:
+    arguments = ("--no-wait", "--entrypoint-num-gpus", "1", "--", "1")
+    assert GPU_GROUP["name"] in _run(lab, outputs, "submit", "cpu_example", *arguments)
+
     def placed() -> Any:
         return [pod for pod in _gpu_pods(lab) if pod["spec"].get("nodeName")]
 
@@ -276,7 +297,7 @@ def test_it_starts_a_pod_on_a_node_that_has_one(lab: Lab, wait_for: Callable[...
 
 
 def test_destroy_leaves_claims_with_results_and_nothing_else(lab: Lab) -> None:
-    lab.stack.engine("destroy", "--yes")
+    lab.stack.terminal("kube").run(ENDED)
     every = "all,configmap,secret,pvc,networkpolicy,pdb,raycluster,role,rolebinding,serviceaccount"
     left = lab.kubectl("get", every, "--selector=trainyard/stack", "--output=name")
     assert left == ""
