@@ -181,6 +181,7 @@ class Cloud:
             one of its own, which tells in states too whose a machine is.
         is_gone: whether the machine of an id is there no more; also takes the setting's value,
             None without one, and raises a RunError where the cloud does not answer.
+        end: ends a machine by its id, and waits until it has ended; takes the setting's value too.
         account: opens the account of this environment, for what no stack knows.
         module: of its resources, as their types in states have it. `infra/states.py` reads Account
             (stackId), Instance (ttlHours, launchedAt), SshKey and FirewallRuleset (ids).
@@ -190,6 +191,7 @@ class Cloud:
     api_key: str
     instance: str
     is_gone: Callable[[str, str | None], bool]
+    end: Callable[[str, str | None], None]
     account: Callable[[], Account]
     module: str
 

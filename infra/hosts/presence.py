@@ -1,4 +1,4 @@
-"""Whether a machine that does not answer is switched off or gone for good."""
+"""Whether a machine that does not answer is switched off or gone for good; the end of one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,6 +24,23 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     for cloud in sources.CLOUDS:
         if instance := host.get(cloud.instance):
             return cloud.is_gone(instance, config.get(cloud.api_key))
+    return False
+
+
+def end(host: dict[str, Any], config: dynamic.Config) -> bool:
+    """End a rented machine, and wait until it has ended; return whether it is one.
+
+    Args:
+        host: property `host` of a resource.
+        config: as for `is_gone`.
+
+    Raises:
+        RunError: the cloud does not end it.
+    """
+    for cloud in sources.CLOUDS:
+        if instance := host.get(cloud.instance):
+            cloud.end(instance, config.get(cloud.api_key))
+            return True
     return False
 
 

@@ -8,10 +8,10 @@ import pulumi
 from pulumi import dynamic
 
 from access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
-from cluster.provider import Provider
 from cluster.ssh import CommandError, run
 from infra.cancellation import Cancellation
-from infra.hosts import cloud_init, probe
+from infra.hosts import cloud_init, presence, probe
+from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
 
 POLL_SECONDS = 1.0
@@ -33,8 +33,12 @@ DEADLINE_MARGIN = 1.0
 T = TypeVar("T")
 
 
-class ReachableProvider(Provider):
-    """Waits, and notes what the machine has."""
+class _UnusableError(SshError):
+    """A machine cannot be used, and waiting mends nothing."""
+
+
+class ReachableProvider(HostProvider):
+    """Waits, and notes what the machine has. One that is rented and of no use is ended."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         """Another machine is waited for anew; at another address it is the same one."""
@@ -51,13 +55,25 @@ class ReachableProvider(Provider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Wait until it can be logged in to, then until its first boot is done; look at it."""
-        return dynamic.CreateResult(
-            props["machine"], {**props, **_await(props, self._cancellation.sleep)}
-        )
+        try:
+            found = _await(props, self._cancellation.sleep)
+        except _UnusableError as error:
+            # Nothing is on it yet, and it is billed. At another address (update) it may hold data.
+            raise SshError(f"{error}\n{self._end(props)}") from None
+        return dynamic.CreateResult(props["machine"], {**props, **found})
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """The same."""
         return dynamic.UpdateResult({**news, **_await(news, self._cancellation.sleep)})
+
+    def _end(self, props: dict[str, Any]) -> str:
+        """End a machine that is of no use; return what became of it."""
+        try:
+            if presence.end(props["host"], self._config):
+                return "It is terminated: run up with --refresh to launch another one"
+        except pulumi.RunError as error:
+            return f"It runs on, and is billed ({error}): end it with destroy"
+        return "It runs on: end it where it was started"
 
 
 class Reachable(dynamic.Resource, module="host", name="Reachable"):
@@ -97,11 +113,10 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
                 return call()
             except (UnreachableError, LoginRefusedError) as error:
                 if time.monotonic() > deadline:
-                    raise SshError(
-                        f"{props['machine']} is on, and billed, but within "
-                        f"{props['timeoutMinutes']:g} min: {error} Where a firewall keeps this "
-                        "machine out, add the address that it comes from to allowedCidrs and run "
-                        "up again"
+                    raise _UnusableError(
+                        f"{props['machine']} is on, but within {props['timeoutMinutes']:g} min: "
+                        f"{error} Where a firewall keeps this machine out, add the address that "
+                        "it comes from to allowedCidrs"
                     ) from None
             if time.monotonic() - said > SAY_SECONDS:
                 said = time.monotonic()
@@ -115,10 +130,8 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
     try:
         patiently(finish)
     except CommandError as error:
-        raise SshError(
-            f"the first boot of {connection.name} ({props['machine']}) failed: {error}\n"
-            "It runs on, and is billed: end it with destroy, or on the account's page, and then "
-            "run up with --refresh"
+        raise _UnusableError(
+            f"the first boot of {connection.name} ({props['machine']}) failed: {error}"
         ) from None
     facts = patiently(lambda: probe.probe(connection))
     faults = probe.faults(facts, connection.name, gpus=None, makes_environment=True)

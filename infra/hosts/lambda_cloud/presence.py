@@ -1,8 +1,8 @@
-"""Whether a machine of the account is there no more."""
+"""Whether a machine of the account is there no more, and the end of one."""
 
 from infra.hosts.lambda_cloud.account import open_account
 from infra.hosts.lambda_cloud.errors import NotFoundError
-from infra.hosts.lambda_cloud.machines import ENDED
+from infra.hosts.lambda_cloud.machines import ENDED, Clock, terminate
 
 
 def is_gone(instance: str, api_key: str | None) -> bool:
@@ -19,3 +19,8 @@ def is_gone(instance: str, api_key: str | None) -> bool:
         return open_account(api_key).instance(instance).status in ENDED
     except NotFoundError:
         return True
+
+
+def end(instance: str, api_key: str | None) -> None:
+    """End an instance, and wait until it has ended; see `is_gone`."""
+    terminate(open_account(api_key), [instance], Clock())

@@ -180,6 +180,12 @@ def _is_gone(instance: str, api_key: str | None) -> bool:
     return is_gone(instance, api_key)
 
 
+def _end(instance: str, api_key: str | None) -> None:
+    from infra.hosts.lambda_cloud.presence import end  # noqa: PLC0415
+
+    end(instance, api_key)
+
+
 def _account() -> Account:
     from infra.hosts.lambda_cloud.holdings import LambdaAccount  # noqa: PLC0415
 
@@ -195,6 +201,7 @@ LAMBDA = Source(
         api_key=API_KEY,
         instance=INSTANCE,
         is_gone=_is_gone,
+        end=_end,
         account=_account,
         module="lambda",
     ),

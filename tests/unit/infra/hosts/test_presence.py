@@ -6,6 +6,7 @@ import pytest
 
 from infra.hosts import presence, sources
 from infra.hosts.fleet import Cloud
+from infra.hosts.lambda_cloud import machines
 from infra.hosts.lambda_cloud import presence as lambda_presence
 from infra.hosts.lambda_cloud.errors import LambdaError, NotFoundError
 
@@ -23,6 +24,7 @@ def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypat
             api_key=f"{name}Key",
             instance=f"{name}Id",
             is_gone=is_gone,
+            end=lambda instance, key: asked.append((f"end {name}", instance, key)),
             account=None,
             module=name,
         )
@@ -34,6 +36,24 @@ def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypat
     assert not presence.is_gone({"oneId": "i-1"}, config)
     assert presence.is_gone({"twoId": "i-2"}, config)
     assert asked == [("one", "i-1", "secret one"), ("two", "i-2", None)]
+    asked.clear()
+    assert not presence.end({"host": "192.0.2.4"}, config)
+    assert presence.end({"oneId": "i-1"}, config)
+    assert asked == [("end one", "i-1", "secret one")]
+
+
+def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
+    ended, statuses = [], ["terminating", "terminated"]
+    account = SimpleNamespace(
+        terminate=ended.append,
+        instance=lambda _: SimpleNamespace(status=statuses.pop(0)),
+    )
+    monkeypatch.setattr(lambda_presence, "open_account", lambda _: account)
+    monkeypatch.setattr(
+        lambda_presence, "Clock", lambda: machines.Clock(sleep=lambda _: None, scale=1)
+    )
+    assert presence.end({"instanceId": "i-1"}, {})
+    assert (ended, statuses) == ([["i-1"]], [])
 
 
 def test_states_name_instances_of_lambda_by_this_property():

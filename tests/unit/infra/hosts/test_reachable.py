@@ -4,12 +4,13 @@ import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pulumi
 import pytest
 
 from access.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
 from cluster.ssh import CommandError
 from infra.cancellation import CanceledError
-from infra.hosts import cloud_init, probe, reachable
+from infra.hosts import cloud_init, probe, reachable, sources
 from infra.hosts.probe import Facts
 from infra.hosts.reachable import ReachableProvider
 from tests import host_facts
@@ -71,6 +72,16 @@ def machine(monkeypatch):
 
 
 @pytest.fixture
+def ended(monkeypatch):
+    """Which machines were ended, of those that a cloud's id says are rented."""
+    found = []
+    cloud = sources.CLOUDS[0]
+    lent = replace(cloud, end=lambda instance, _key: found.append(instance))
+    monkeypatch.setattr(sources, "CLOUDS", (lent,))
+    return found
+
+
+@pytest.fixture
 def provider(machine):
     provider = ReachableProvider()
     provider.configure(SimpleNamespace(config={}))
@@ -116,6 +127,35 @@ def test_what_waiting_does_not_mend_ends_the_wait_at_once(provider, machine, fai
     assert len(machine.commands) == 2
 
 
+@pytest.mark.parametrize("fails", ["ssh", "boot"])
+def test_a_rented_machine_of_no_use_ends_at_its_deadline(provider, machine, ended, fails):  # F49
+    rented = {**PROPS, "host": {**PROPS["host"], "instanceId": "i-1"}}
+    olds = provider.create(rented).outs
+    machine.failures = [REFUSED] * 10_000 if fails == "ssh" else []
+    machine.boot = CommandError("no network") if fails == "boot" else None
+    with pytest.raises(SshError):
+        provider.update("i-1", olds, rented)
+    assert ended == []  # it may hold data
+    with pytest.raises(SshError, match="It is terminated: run up with --refresh"):
+        provider.create(rented)
+    assert ended == ["i-1"]
+    with pytest.raises(SshError, match="It runs on: end it where it was started"):
+        provider.create(PROPS)
+    assert ended == ["i-1"]
+
+
+def test_a_machine_that_cannot_be_ended_is_billed(provider, machine, ended, monkeypatch):  # F49
+    def refused(_instance, _key):
+        raise pulumi.RunError("503")
+
+    (cloud,) = sources.CLOUDS
+    monkeypatch.setattr(sources, "CLOUDS", (replace(cloud, end=refused),))
+    machine.boot = CommandError("no network")
+    with pytest.raises(SshError, match=r"runs on, and is billed \(503\): end it with destroy"):
+        provider.create({**PROPS, "host": {**PROPS["host"], "instanceId": "i-1"}})
+    assert ended == []
+
+
 @pytest.mark.parametrize("failure", [REFUSED, NO_USER])
 def test_the_wait_ends_at_its_deadline(provider, machine, failure):  # F7
     machine.failures = [failure] * 10_000
@@ -146,7 +186,7 @@ def test_a_first_boot_that_failed_is_told(provider, machine):
     machine.boot = CommandError("a command ended with status 1. Its last lines:\n  no network")
     with pytest.raises(
         SshError,
-        match=r"first boot of trainyard@192.0.2.4 \(i-1\) failed: (?s:.*)no netw.*\n.*is billed",
+        match=r"first boot of trainyard@192.0.2.4 \(i-1\) failed: (?s:.*)no netw.*\nIt runs on",
     ):
         provider.create(PROPS)
 
