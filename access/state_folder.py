@@ -1,8 +1,8 @@
 """Where the states of stacks are, and how one is read: Pulumi's backends of files.
 
 The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
-on). One key is the embedded engine's, `sha256` over the checkpoint: the CLI ignores and drops it;
-where it stands, a flipped bit is noticed.
+on). Two keys are the embedded engine's: `sha256` over the checkpoint, so that a flipped bit is
+noticed, and `seal`, which only the passphrase makes of that sum. The CLI ignores and drops both.
 """
 
 from __future__ import annotations
@@ -41,11 +41,15 @@ class Checkpoint:
         version: of its format.
         features: of the CLI that whoever reads it has to know.
         deployment: resources, pending operations and more; secrets are encrypted.
+        digest: checksum of the checkpoint.
+        seal: what the embedded engine's passphrase makes of that, "" where the CLI wrote it.
     """
 
     version: int
     features: Any
     deployment: dict[str, Any]
+    digest: str
+    seal: str
 
 
 def logged_in() -> str:
@@ -109,12 +113,17 @@ def read(path: Place) -> Checkpoint:
     try:
         document = json.loads(path.read_bytes())
         checkpoint = document["checkpoint"]
-        if "sha256" in document and document["sha256"] != digest(checkpoint):
+        found = digest(checkpoint)
+        if document.get("sha256", found) != found:
             raise ValueError("its checksum differs")
+        if ("sha256" in document) != ("seal" in document):
+            raise ValueError("it has lost its checksum or its seal")
         return Checkpoint(
             version=document["version"],
             features=document.get("features"),
             deployment=checkpoint["latest"] or {},
+            digest=found,
+            seal=str(document.get("seal", "")),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DamagedStateError(str(error)) from None

@@ -24,8 +24,8 @@ from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
 from engine.passphrase import is_set, make, passphrase, read
 from engine.project import Project, Settings, check_stack_name, read_settings
-from engine.state import Backend, salt_of
-from engine.values import decrypt, is_secret, mask, reveal
+from engine.state import Backend, Entry, salt_of
+from engine.values import is_secret, mask, reveal
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 HIDDEN = "[secret]"
@@ -200,15 +200,16 @@ def _output(options: argparse.Namespace) -> int:
 
 def _stack_outputs(project: Project, stack: str, backend: Backend, *, secrets: bool) -> Any:
     """Outputs of the stack; the passphrase is only needed for secrets."""
-    latest = _raw_state(project, stack, backend)
-    found = [entry for entry in latest.get("resources") or [] if entry["type"] == STACK_TYPE]
-    outputs: dict[str, Any] = found[0].get("outputs", {}) if found else {}
+    outputs = _outputs_of(_raw_state(project, stack, backend).get("resources") or [])
     if not secrets:
         return mask(outputs)
     if any(is_secret(value) or isinstance(value, (dict, list)) for value in outputs.values()):
-        salt = latest["secrets_providers"]["state"]["salt"]
-        outputs = decrypt(outputs, Crypter(passphrase(), salt).decrypt)
+        outputs = _outputs_of(backend.load(project.name, stack, passphrase()).resources)
     return reveal(outputs)
+
+
+def _outputs_of(resources: list[Entry]) -> dict[str, Any]:
+    return next((each.get("outputs", {}) for each in resources if each["type"] == STACK_TYPE), {})
 
 
 def _cancel(options: argparse.Namespace) -> int:

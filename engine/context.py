@@ -18,7 +18,8 @@ from engine.plan import Step
 from engine.policy import Policies
 from engine.project import Project
 from engine.providers import WORK, DynamicProvider, Provider
-from engine.state import Entry, now
+from engine.recorded import Recorded
+from engine.state import PROPERTY_FIELDS, Entry, now
 from engine.values import Properties
 
 DYNAMIC_PACKAGE = "pulumi-python"
@@ -45,6 +46,7 @@ class Context:
         planned: what may be done, None for anything.
         steps: what was begun so far; in a preview, planned.
         policies: rules for registrations, None for none.
+        recorded: providers of dynamic resources that are believed.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Context:
         self.planned: list[Step] | None = None
         self.steps: list[Step] = []
         self.policies: Policies | None = None
+        self.recorded = _recorded(project, journal)
         self._config = config
         self._providers: dict[str, Provider] = {}
         self._told: set[str] = set()
@@ -164,7 +167,7 @@ class Context:
 
     def _make_provider(self, package: str, type_: str) -> Provider:
         if package == DYNAMIC_PACKAGE:
-            return DynamicProvider(self.project.name, self._config)
+            return DynamicProvider(self.project.name, self._config, self.recorded)
         if package == DOCKER_PACKAGE:
             if settings := [key for key in self._config if key.startswith(f"{package}:")]:
                 raise UnsupportedError(f"the setting {settings[0]}")
@@ -174,6 +177,15 @@ class Context:
                 type_, lambda level, text: self.display.message(level, text, WORK.get().urn)
             )
         raise UnsupportedError(f"resources of the package {package!r}")
+
+
+def _recorded(project: Project, journal: Journal) -> Recorded:
+    main = project.main if project.main.is_dir() else project.main.parent
+    recorded, state = Recorded(main, project.root), journal.state()
+    for entry in (*state.resources, *(operation["resource"] for operation in state.pending)):
+        for name in PROPERTY_FIELDS:
+            recorded.trust(entry.get(name, {}))
+    return recorded
 
 
 def _provider_properties(version: str) -> Entry:

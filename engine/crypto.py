@@ -10,6 +10,7 @@ import base64
 import binascii
 import functools
 import hashlib
+import hmac
 import os
 
 from cryptography.exceptions import InvalidTag
@@ -21,6 +22,7 @@ ROUNDS = 1_000_000
 SALT_BYTES = 8
 KEY_BYTES = 32
 NONCE_BYTES = 12
+SEAL = b"trainyard: seal of a state"  # the key of seals is derived for this use alone
 CANARY = "pulumi"  # encrypted beside the salt: tells a wrong passphrase from a right one
 
 
@@ -45,12 +47,14 @@ class Crypter:
             version, encoded, canary = salt.split(":", 2)
             if version != "v1":
                 raise ValueError(version)
-            self._aead = AESGCM(_key(passphrase, base64.b64decode(encoded, validate=True)))
+            key = _key(passphrase, base64.b64decode(encoded, validate=True))
         except (ValueError, binascii.Error):
             raise EngineError(
                 f"the encryption salt {salt[:24]!r} is not Pulumi's; restore it from a backup"
             ) from None
         self.salt = salt
+        self._aead = AESGCM(key)
+        self._seal_key = hmac.digest(key, SEAL, "sha256")
         try:
             right = self.decrypt(canary) == CANARY
         except EngineError:
@@ -67,6 +71,10 @@ class Crypter:
         raw = os.urandom(SALT_BYTES)
         aead = AESGCM(_key(passphrase, raw))
         return cls(passphrase, f"v1:{base64.b64encode(raw).decode()}:{_seal(aead, CANARY)}")
+
+    def seal(self, digest: str) -> str:
+        """A code that only this passphrase makes of a checksum (HMAC-SHA256, hexadecimal)."""
+        return hmac.digest(self._seal_key, digest.encode(), "sha256").hex()
 
     def encrypt(self, plaintext: str) -> str:
         """Ciphertext in Pulumi's format, with a nonce of its own."""

@@ -25,6 +25,10 @@ from engine.program import program_folder, run_program
 from engine.project import Project, Settings, read_settings
 from engine.state import Backend, State
 
+UNSEALED = (
+    "the state has no seal of this engine. If the pulumi CLI wrote it last, all is well; otherwise "
+    "somebody changed it: end this and restore a copy (docs/engine.md)"
+)
 LOOK_SECONDS = 1.0  # between looks at a lock that is waited for
 
 
@@ -97,12 +101,19 @@ class Operation:
                 waits = True
             time.sleep(LOOK_SECONDS)
 
+    def _load(self, phrase: str) -> State:
+        state = self._backend.load(self._project.name, self._stack, phrase)
+        self._display.hide(secret_strings(state))
+        # An operation that asks first has told it in its preview.
+        if not state.sealed and (self._dry_run or self._options.yes):
+            self._display.message("warning", UNSEALED, "")
+        return state
+
     def _run(self) -> bool:
         options, started, phrase = self._options, time.time(), passphrase()
-        state = self._backend.load(self._project.name, self._stack, phrase)
+        state = self._load(phrase)
         settings = read_settings(self._project, self._stack, state.salt)
         self._display.hide(settings.config[key] for key in settings.secret_keys)
-        self._display.hide(secret_strings(state))
 
         @functools.cache
         def crypter() -> Crypter:

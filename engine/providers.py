@@ -1,13 +1,11 @@
 """Providers: what really creates, reads, changes and deletes a resource.
 
-Here that of dynamic resources: the class that the program itself defines, unpickled as the CLI's
-own dynamic host does (which cannot be imported: it starts a server when it is). It gets properties
-in the clear and with Pulumi's sentinel for what a preview does not know.
+Here that of dynamic resources: the class that the program itself defines (`engine/recorded.py`). It
+gets properties in the clear and with Pulumi's sentinel for what a preview does not know.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -16,14 +14,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 
-from engine.errors import EngineError
+from engine.recorded import PROVIDER_KEY, Recorded
 from engine.state import Entry
 from engine.values import Properties, whole_numbers
-
-PROVIDER_KEY = "__provider"
 
 Say = Callable[[str, str], None]  # level and text of a message to the user
 
@@ -130,11 +125,13 @@ class DynamicProvider:
     Args:
         project: name of the project, for the keys of the config that a provider asks for.
         config: the stack's config, secrets in the clear, as `configure` gets it.
+        recorded: the classes that are believed.
     """
 
-    def __init__(self, project: str, config: dict[str, str]) -> None:
+    def __init__(self, project: str, config: dict[str, str], recorded: Recorded) -> None:
         self._project = project
         self._config = config
+        self._recorded = recorded
         self._loaded: dict[str, ResourceProvider] = {}
         self._lock = threading.Lock()
 
@@ -204,13 +201,7 @@ class DynamicProvider:
         with self._lock:
             provider = self._loaded.get(pickled)
             if provider is None:
-                try:
-                    provider = dill.loads(base64.b64decode(pickled))  # noqa: S301 the program's own
-                except (ImportError, AttributeError) as error:
-                    raise EngineError(
-                        f"a provider recorded in the state cannot be loaded ({error}); check out "
-                        "the version of the program that made this stack"
-                    ) from None
+                provider = self._recorded.load(pickled)
                 config = Config(raw_config=self._config, project_name=self._project)
                 provider.configure(ConfigureRequest(config=config))
                 self._loaded[pickled] = provider

@@ -6,6 +6,7 @@ stack.
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import time
@@ -18,11 +19,12 @@ from typing import Any
 
 from access import state_folder
 from access.state_bucket import BucketError, BucketPath, BucketUrlError
-from access.state_folder import ORGANIZATION, Place
+from access.state_folder import ORGANIZATION, Checkpoint, Place
 from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.project import Project
+from engine.recorded import is_believable
 from engine.values import decrypt, encrypt, holds_secret
 
 VERSION = 3  # of the checkpoint format
@@ -46,11 +48,13 @@ class State:
         resources: in an order in which each follows what it depends on.
         pending: operations that were begun and not ended: {"resource", "type"}.
         salt: encryption salt that the ciphertexts were made with, "" for a new stack.
+        sealed: False when somebody wrote it who need not know the passphrase, such as the CLI.
     """
 
     resources: list[Entry] = field(default_factory=list)
     pending: list[dict[str, Any]] = field(default_factory=list)
     salt: str = ""
+    sealed: bool = True
 
 
 def now() -> str:
@@ -133,7 +137,8 @@ class Backend:
         """
         if not self.exists(project, stack):
             return State()
-        latest = self.read_raw(project, stack)
+        checkpoint = self._read(project, stack)
+        latest = checkpoint.deployment
         providers = latest.get("secrets_providers") or {}
         if providers and providers.get("type") != "passphrase":
             raise UnsupportedError(f"the secrets provider {providers.get('type')!r}")
@@ -146,14 +151,24 @@ class Backend:
             resources=latest.get("resources") or [],
             pending=latest.get("pending_operations") or [],
             salt=salt,
+            sealed=bool(checkpoint.seal),
         )
         crypter = Crypter(passphrase, salt) if salt else None
+        if checkpoint.seal and not _holds(checkpoint, crypter):
+            raise self._damaged(project, stack, "was changed by somebody without its passphrase")
         for entry in (*state.resources, *(op["resource"] for op in state.pending)):
             for name in PROPERTY_FIELDS:
                 if crypter is not None and name in entry:
-                    entry[name] = decrypt(entry[name], crypter.decrypt)
+                    try:
+                        entry[name] = decrypt(entry[name], crypter.decrypt)
+                    except (LookupError, ValueError, TypeError, AttributeError):
+                        what = f"holds a secret that is no ciphertext (of {entry['urn']})"
+                        raise self._damaged(project, stack, what) from None
                 elif holds_secret(entry.get(name)):
                     raise self._damaged(project, stack, "holds secrets, and no salt to read them")
+                if not is_believable(entry.get(name, {})):
+                    what = f"has a provider in the clear that is not a name (of {entry['urn']})"
+                    raise self._damaged(project, stack, what)
         return state
 
     def read_raw(self, project: str, stack: str) -> dict[str, Any]:
@@ -162,6 +177,9 @@ class Backend:
         Raises:
             EngineError: the file is damaged.
         """
+        return self._read(project, stack).deployment
+
+    def _read(self, project: str, stack: str) -> Checkpoint:
         try:
             checkpoint = state_folder.read(self.stack_file(project, stack))
             if checkpoint.version == FEATURES_VERSION:
@@ -171,7 +189,7 @@ class Backend:
             _check_resources(checkpoint.deployment.get("resources") or [], stack, project)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(project, stack, f"is damaged ({error})") from None
-        return checkpoint.deployment
+        return checkpoint
 
     def save(self, project: str, stack: str, state: State, crypter: Crypter) -> None:
         """Replace the stack's state file at once and durably.
@@ -200,6 +218,7 @@ class Backend:
         checkpoint = {"stack": f"{ORGANIZATION}/{project}/{stack}", "latest": latest}
         digest = state_folder.digest(checkpoint)
         document = {"version": VERSION, "checkpoint": checkpoint, "sha256": digest}
+        document["seal"] = crypter.seal(digest)
         content = json.dumps(document, indent=4).encode()
         self._write(project, stack, self.stack_file(project, stack), content)
 
@@ -323,6 +342,13 @@ class Backend:
             f"restore it: {copying(backups[0], path)}" if backups else "there is no backup of it"
         )
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
+
+
+def _holds(checkpoint: Checkpoint, crypter: Crypter | None) -> bool:
+    """Whether a seal is of this passphrase and state."""
+    return crypter is not None and hmac.compare_digest(
+        crypter.seal(checkpoint.digest).encode(), checkpoint.seal.encode()
+    )
 
 
 def salt_of(deployment: dict[str, Any]) -> str:

@@ -39,6 +39,7 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
     old = context.journal.old(goal.urn)
     if not goal.custom:
         return _component(context, goal, old)
+    context.recorded.registered(goal.inputs)
     provider = context.provider(goal.type)
     inputs = _checked(context, provider, goal, old)
     context.registered(goal.urn, goal.type, inputs)

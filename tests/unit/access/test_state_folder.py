@@ -62,11 +62,14 @@ def test_a_state_that_was_changed_is_damaged(tmp_path: Path) -> None:  # F15
     path.parent.mkdir(parents=True)
     checkpoint = {"stack": "organization/project/dev", "latest": {"resources": [{"id": "i-1"}]}}
     document = {"version": 3, "checkpoint": checkpoint}
-    for sealed in (document, document | {"sha256": state_folder.digest(checkpoint)}):
+    for sealed in (document, document | {"sha256": state_folder.digest(checkpoint), "seal": ""}):
         path.write_text(json.dumps(sealed))
         assert state_folder.read(path).deployment == {"resources": [{"id": "i-1"}]}
     path.write_text(path.read_text().replace("i-1", "i-3"))
     with pytest.raises(DamagedStateError, match="its checksum differs"):
+        state_folder.read(path)
+    path.write_text(json.dumps(document | {"sha256": state_folder.digest(checkpoint)}))
+    with pytest.raises(DamagedStateError, match="lost its checksum or its seal"):  # F48
         state_folder.read(path)
     for content in ("", "[]", "{}", '{"checkpoint": {}}', '{"checkpoint": 1}', "\ufffd"):
         path.write_text(content)

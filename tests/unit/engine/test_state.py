@@ -85,7 +85,7 @@ def test_a_passphrase_that_is_not_the_settings_files_changes_nothing(stack):  # 
 )
 def test_another_secrets_provider_changes_nothing(made, providers, message):  # F18
     document = json.loads(made.state_file.read_text())
-    del document["sha256"]  # as after the pulumi CLI wrote it
+    del document["sha256"], document["seal"]  # as after the pulumi CLI wrote it
     document["checkpoint"]["latest"]["secrets_providers"] = providers
     made.state_file.write_text(json.dumps(document))
     made.before = _everything(made)
@@ -95,7 +95,7 @@ def test_another_secrets_provider_changes_nothing(made, providers, message):  # 
 
 def test_a_secret_that_was_changed_changes_nothing(made):  # F15 F18
     document = json.loads(made.state_file.read_text())
-    del document["sha256"]
+    del document["sha256"], document["seal"]
     inputs = made.resource("a")["inputs"]
     for entry in document["checkpoint"]["latest"]["resources"]:
         if entry["urn"].endswith("::a"):
@@ -111,7 +111,7 @@ def test_what_only_the_cli_knows_in_a_state_is_refused(stack):
     stack.declare(a={})
     stack.up()
     document = json.loads(stack.state_file.read_text())
-    del document["sha256"]  # as after `pulumi state taint`
+    del document["sha256"], document["seal"]  # as after `pulumi state taint`
     stack.state_file.write_text(json.dumps(document | {"version": 4, "features": ["taint"]}))
     result = stack.run("up")
     assert result.code == 1
@@ -165,7 +165,7 @@ def test_a_foreign_resource_in_the_state_is_noticed(stack):  # F15
     stack.declare(a={})
     stack.up()
     document = json.loads(stack.state_file.read_text())
-    del document["sha256"]  # as after the pulumi CLI wrote it
+    del document["sha256"], document["seal"]  # as after the pulumi CLI wrote it
     text = json.dumps(document).replace("urn:pulumi:dev::", "urn:pulumi:prod::", 1)
     stack.state_file.write_text(text)
     result = stack.run("destroy")
@@ -179,7 +179,7 @@ def test_a_reference_that_leads_nowhere_is_noticed(stack, field):  # F15
     stack.declare(a={}, b={"text_of": "a"})
     stack.up()
     document = json.loads(stack.state_file.read_text())
-    del document["sha256"]  # as after the pulumi CLI wrote it
+    del document["sha256"], document["seal"]  # as after the pulumi CLI wrote it
     entry = next(
         e for e in document["checkpoint"]["latest"]["resources"] if e["urn"].endswith("::b")
     )
@@ -208,7 +208,7 @@ def test_an_interrupted_create_is_kept_until_it_is_settled(stack):  # F12
     stack.declare(a={"text": "one"}, b={"text": "one"})
     stack.up()
     document = json.loads(stack.state_file.read_text())
-    del document["sha256"]
+    del document["sha256"], document["seal"]
     latest = document["checkpoint"]["latest"]
     made = {name: stack.resource(name) for name in ("a", "b")}
     kept = [e for e in latest["resources"] if e["urn"] not in {m["urn"] for m in made.values()}]

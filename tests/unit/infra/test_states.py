@@ -160,7 +160,7 @@ def test_a_state_with_another_checksum_is_named(project):  # F15
     path = _write(project.parent / "home", DEPLOYMENT)
     document = json.loads(path.read_text())
     text = json.dumps(document["checkpoint"], sort_keys=True, separators=(",", ":"))
-    document["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    document |= {"sha256": hashlib.sha256(text.encode()).hexdigest(), "seal": ""}
     path.write_text(json.dumps(document))
     assert _read(project) == [EXPECTED]
     path.write_text(path.read_text().replace("i-1", "i-3"))

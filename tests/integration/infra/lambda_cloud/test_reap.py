@@ -185,7 +185,7 @@ def test_expired_stacks_are_destroyed(rented, reaped, monkeypatch, tmp_path):
     for entry in document["checkpoint"]["latest"]["resources"]:
         if "launchedAt" in entry.get("outputs", {}):
             entry["outputs"]["launchedAt"] = "2026-01-01T00:00:00+00:00"
-    document.pop("sha256")
+    del document["sha256"], document["seal"]
     state.write_text(json.dumps(document))
     _, text, _ = reaped()
     assert "stack rented/dev is past its time" in text
