@@ -55,6 +55,29 @@ def clean_log(text: str) -> str:
     return "".join(parts)
 
 
+class Lines:
+    """Cuts a text that comes in pieces into lines, in linear time however long a line is."""
+
+    def __init__(self) -> None:
+        self._begun: list[str] = []
+
+    def feed(self, text: str) -> list[str]:
+        """Takes a piece; returns the lines that have ended, without their ends."""
+        first, *others = text.split("\n")
+        self._begun.append(first)
+        if not others:
+            return []
+        lines = ["".join(self._begun), *others[:-1]]
+        self._begun = [others[-1]]
+        return lines
+
+    def rest(self) -> str:
+        """What came without a line's end, once."""
+        rest = "".join(self._begun)
+        self._begun = []
+        return rest
+
+
 class LogWriter:
     """Passes the lines of a log on, with its records of progress as people read them.
 
@@ -64,7 +87,7 @@ class LogWriter:
     def __init__(self, out: TextIO = sys.stdout) -> None:
         self._out = out
         self._terminal = out.isatty()
-        self._rest = ""
+        self._lines = Lines()
         self._unfinished = ""  # the beginning of an escape sequence
         self._coloured = False
 
@@ -78,8 +101,7 @@ class LogWriter:
 
     def _pass_on(self, text: str) -> None:
         self._coloured = self._coloured or "\x1b" in text
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
+        for line in self._lines.feed(text):
             found = progress.parse(line)
             match found.record if found else None:
                 case progress.Batches(total=int(total)) as batches if self._terminal:
@@ -96,9 +118,8 @@ class LogWriter:
     def close(self) -> None:
         """Writes what came without a line's end."""
         end = PLAIN if self._terminal and self._coloured else ""
-        self._out.write((CLEAR_LINE if self._terminal else "") + self._rest + end)
+        self._out.write((CLEAR_LINE if self._terminal else "") + self._lines.rest() + end)
         self._out.flush()
-        self._rest = ""
 
     def _write_line(self, line: str) -> None:
         self._out.write(f"{CLEAR_LINE}{line}\n" if self._terminal else f"{line}\n")

@@ -69,13 +69,19 @@ class Dashboard:
         if reply.status != 200:
             raise RefusedError(reply.status, reply.data.decode(errors="replace"))
 
-    def stream(self, path: str, **query: object) -> Iterator[bytes]:
-        """The pieces of what a path answers, as they come, until it is cut."""
+    def stream(self, path: str, timeout_s: float | None = None, **query: object) -> Iterator[bytes]:
+        """The pieces of what a path answers, as they come, until it ends or is cut.
+
+        Args:
+            path: with a `/`.
+            timeout_s: between two pieces; None for no bound.
+            query: names and values behind the path.
+        """
         try:
             reply = self._pool.request(
                 "GET",
                 f"{self.url}{path}?{urlencode(query)}",
-                timeout=urllib3.Timeout(connect=TIMEOUT_S),
+                timeout=urllib3.Timeout(connect=TIMEOUT_S, read=timeout_s),
                 preload_content=False,
             )
             if reply.status != 200:

@@ -5,14 +5,22 @@ Only a submission takes Ray's own client (submission.py), for Ray packs what is 
 
 from __future__ import annotations
 
+import codecs
+import io
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from client.dashboard import Dashboard, UnreachableError, UnreadableError
+from client.dashboard import Dashboard, RefusedError, UnreachableError, UnreadableError
 from client.outputs import StackOutputs
+
+RAW_LOG = "/api/v0/logs/file"
+RAW_TAIL = "/api/v0/logs/stream"
+RAW_INTERVAL_S = 0.25  # between two looks of Ray at a log's end
+LOG_TIMEOUT_S = 30  # between two pieces of a log that is read to its present end
 
 
 class Status(StrEnum):
@@ -86,18 +94,31 @@ class JobServer:
         return _job(self._dashboard.get(_path(job_id)))
 
     def log(self, job_id: str) -> str:
-        """All that a job has logged so far."""
-        found = self._dashboard.get(f"{_path(job_id)}/logs")
+        """All that a job has logged so far; bytes that are not UTF-8 are replaced."""
+        try:
+            found = self._dashboard.get(f"{_path(job_id)}/logs")
+        except RefusedError as refused:
+            if refused.status != HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            return _text_decoder().decode(self.raw_log(job_id), final=True)
         if not isinstance(found, dict) or not isinstance(found.get("logs"), str):
             raise UnreadableError("no log")
         return str(found["logs"])
+
+    def raw_log(self, job_id: str) -> bytes:
+        """The same, as it was written."""
+        query = _log_query(self.job(job_id))
+        return b"".join(self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query))
 
     def stop(self, job_id: str) -> None:
         """Asks a job to end; it is killed some seconds later."""
         self._dashboard.post(f"{_path(job_id)}/stop")
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
-        """The pieces of a job's log as they come, from its beginning."""
+        """The pieces of a job's log as they come, from its beginning.
+
+        Ray ends it at a byte that is not UTF-8, and at a line of 4 MiB.
+        """
         import aiohttp  # noqa: PLC0415 - slow
 
         url = f"{self._dashboard.url}{_path(job_id)}/logs/tail"
@@ -111,6 +132,37 @@ class JobServer:
                         yield message.data
         except aiohttp.ClientError as error:
             raise UnreachableError(type(error).__name__) from None
+
+    async def raw_tail(self, job: Job) -> AsyncIterator[str]:
+        """The same of any bytes; the dashboard gives some hundred of these at a time."""
+        import aiohttp  # noqa: PLC0415 - slow
+
+        decoder = _text_decoder()
+        url = f"{self._dashboard.url}{RAW_TAIL}"
+        query = _log_query(job) | {"interval": str(RAW_INTERVAL_S)}
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    headers=self._dashboard.headers, timeout=aiohttp.ClientTimeout(total=None)
+                ) as session,
+                session.get(url, params=query, allow_redirects=False) as reply,
+            ):
+                if reply.status != HTTPStatus.OK:
+                    raise RefusedError(reply.status, await reply.text(errors="replace"))
+                async for piece in reply.content.iter_any():
+                    yield decoder.decode(piece)
+        except aiohttp.ClientError as error:
+            raise UnreachableError(type(error).__name__) from None
+
+
+def _log_query(job: Job) -> dict[str, str]:
+    return {"node_id": job.node_id, "submission_id": job.submission_id, "lines": "-1"}
+
+
+def _text_decoder() -> io.IncrementalNewlineDecoder:
+    """Decodes the bytes of a log as Ray does, but replaces those that are not UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return io.IncrementalNewlineDecoder(decoder, translate=True)
 
 
 def _path(job_id: str) -> str:

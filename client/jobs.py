@@ -111,14 +111,15 @@ def read_log(server: JobServer, job_id: str) -> str:
     """All that a job has logged so far.
 
     Raises:
-        ClientError: the server has no way to it.
+        ClientError: the server refuses it.
     """
     try:
         return server.log(job_id)
-    except RefusedError:
+    except RefusedError as error:
+        said = (error.text.strip().splitlines() or ["no reason given"])[-1]
         raise ClientError(
-            f"the log of job {job_id} cannot be read: the node that it ran on is gone; "
-            f"train status {job_id} tells how it ended"
+            f"the log of job {job_id} cannot be read ({error}: {said[:200]}): it is lost if the "
+            f"node that it ran on is gone; train status {job_id} tells how it ended"
         ) from None
 
 
@@ -245,11 +246,14 @@ async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
 
 
 async def _tail(server: JobServer, job_id: str, log: _Log) -> None:
+    raw = False
     while True:
         offset = 0
         try:
-            async for text in server.tail(job_id):
+            job = await _aside(server.job, job_id) if raw else None
+            async for text in server.raw_tail(job) if job else server.tail(job_id):
                 offset = log.feed(offset, text)
-        except (DashboardError, OSError):
-            pass  # cut: the stream begins anew, the log knows what it has passed on
+        except (DashboardError, OSError, TimeoutError):
+            pass  # cut: the stream begins again, and the log knows what it has passed on
+        raw = not raw  # one of them ends at what it cannot decode, the other is given to few
         await asyncio.sleep(RECONNECT_S)

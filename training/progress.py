@@ -27,6 +27,7 @@ from training.run_folder import PROGRESS_VARIABLE
 BAR_INTERVAL_S = 1.0
 LINE_INTERVAL_S = 30.0  # of a file or a CI's log, which is to show that something is done
 MARK = "progress: "
+LONGEST = 4096  # characters of a line with a record: forms search a longer one for minutes
 
 T = TypeVar("T")
 
@@ -158,6 +159,8 @@ def tell(record: Record) -> None:
 
 def parse(line: str) -> Found | None:
     """The record in a line of a log, which others can write too; None where it has none."""
+    if len(line) > LONGEST:
+        return None
     for kind in KINDS:
         if found := kind.FORM.search(line):
             return Found(line[: found.start()], kind.of(*found.groups()))

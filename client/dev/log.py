@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from client.console import LogWriter
+from client.console import Lines, LogWriter
 from training.dev_session import records, trees
+
+BEFORE_PATH = re.compile(r"[\s\"'(]")
 
 
 class Log:
@@ -29,19 +31,15 @@ class Log:
         self._record = record
         self._writer = LogWriter(sys.stdout)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""
+        self._lines = Lines()
         self._places = [
-            (
-                re.compile(rf"[^\s\"'(]*/{trees.SESSIONS}/{session}/{re.escape(root)}(?=/)"),
-                str(here),
-            )
+            (re.compile(rf"/{trees.SESSIONS}/{session}/{re.escape(root)}(?=/)"), str(here))
             for root, here in roots.items()
         ]
 
     def feed(self, piece: bytes) -> None:
         """Takes the next piece, of any length."""
-        *lines, self._rest = (self._rest + self._decoder.decode(piece)).split("\n")
-        for line in lines:
+        for line in self._lines.feed(self._decoder.decode(piece)):
             found = records.parse(line)
             if found is None:
                 self._writer.write(self._here(line) + "\n")
@@ -50,14 +48,17 @@ class Log:
 
     def _here(self, line: str) -> str:
         for place, here in self._places:
-            line = here.join(place.split(line))
+            *before, last = place.split(line)
+            line = "".join(
+                text[: -len(BEFORE_PATH.split(text)[-1]) or None] + here for text in before
+            )
+            line += last
         return line
 
     def close(self) -> None:
         """Writes what came without a line's end."""
-        self._writer.write(self._rest)
+        self._writer.write(self._lines.rest())
         self._writer.close()
-        self._rest = ""
 
 
 def unread(pieces: Iterator[bytes], skip: int) -> Iterator[bytes]:

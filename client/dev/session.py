@@ -231,8 +231,8 @@ class Session:
                 continue
             if job.status.ended:
                 rest = b""
-                with suppress(ClientError, DashboardError):
-                    rest = jobs.read_log(self._server, self.job_id).encode()
+                with suppress(DashboardError):
+                    rest = self._server.raw_log(self.job_id)
                 self._finish(job, rest)
 
     def _finish(self, job: Job, log: bytes) -> None:

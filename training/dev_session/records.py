@@ -14,6 +14,14 @@ STARTED = "started"  # a run; `run` is its number from 1
 ENDED = "ended"  # a run; `code` is its exit code, None where another run took its place
 DEBUGGER = "debugger"  # a run waits for one; at `host` and `port` of the cluster, in `folder`
 
+# What each has. Any job can print such a line: what lacks a field is output.
+FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    READY: {},
+    STARTED: {"run": int},
+    ENDED: {"run": int, "code": (int, type(None)), "seconds": (int, float)},
+    DEBUGGER: {"host": str, "port": int, "folder": str},
+}
+
 
 def tell(event: str, **fields: Any) -> None:
     """Prints a record."""
@@ -28,4 +36,10 @@ def parse(line: str) -> dict[str, Any] | None:
         found = json.loads(line.removeprefix(MARK))
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "event" in found else None
+    if not isinstance(found, dict) or not isinstance(event := found.get("event"), str):
+        return None
+    fields = FIELDS.get(event)
+    if fields is None or not found.keys() >= fields.keys():
+        return None
+    fits = all(isinstance(found[name], kind) for name, kind in fields.items())
+    return found if fits and (event != DEBUGGER or 0 < found["port"] < 2**16) else None

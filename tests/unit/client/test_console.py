@@ -17,6 +17,7 @@ from client.console import (
     say,
     warn,
 )
+from tests.growth import growth
 from training import progress
 
 PREFIX = "(RayTrainWorker pid=7) "
@@ -145,3 +146,21 @@ def test_brackets_are_no_markup(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table([{"run": "[/red] [link=x]a[/link]"}], ("run",), as_json=False)
     assert "[/red] [link=x]a[/link]" in capsys.readouterr().out
+
+
+def test_a_line_without_an_end_takes_linear_time() -> None:  # F56
+    def write(pieces: int) -> None:
+        out = io.StringIO()
+        writer = LogWriter(out)
+        for _ in range(pieces):
+            writer.write("x" * 1000)
+        writer.close()
+        assert len(out.getvalue()) == pieces * 1000
+
+    assert growth(write, 1000, 8) < 32  # 8 where it is linear, 64 where each piece copies all
+
+
+def test_a_line_too_long_for_a_record_is_passed_on() -> None:  # F56
+    line = "progress: " * progress.LONGEST + record(1)
+    assert log_of(f"{line}\n") == f"{line}\n"
+    assert progress.parse(f"{'x' * 1000}{record(1)}")

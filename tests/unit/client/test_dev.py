@@ -23,6 +23,7 @@ from client.outputs import StackOutputs
 from client.package import NEVER_UPLOADED
 from client.scripts import Script
 from tests.editor import attach, frame
+from tests.growth import growth
 from training.dev_session import debugger as there
 from training.dev_session import records
 
@@ -119,6 +120,28 @@ def test_a_log_shows_paths_of_this_machine(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert said == 'File "/mine/project/job.py", line 3, é\nrest'
     assert heard == [{"event": "ready"}]
+
+
+def test_a_line_without_blanks_takes_linear_time() -> None:  # F56
+    log = Log("aa", {"tree": Path("/mine")}, lambda _: None)
+    assert growth(lambda size: log._here("x/" * size), 10_000, 8) < 32  # else 64
+    assert log._here("a/x/dev_sessions/aa/tree/b(c/dev_sessions/aa/tree/d") == "/mine/b(/mine/d"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "3", '{"event": 3}', '{"event": "none"}', '{"event": ["ended"]}'),
+        *('{"event": "ended"}', '{"event": "ended", "run": 1, "seconds": 1}'),
+        '{"event": "ended", "run": "x", "code": 0, "seconds": 1}',
+        '{"event": "debugger", "host": "h", "port": 70000, "folder": "f"}',
+        '{"event": "debugger", "host": "h", "port": "1", "folder": "f"}',
+    ],
+)
+def test_a_malformed_record_is_output(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log("aa", {}, lambda _: pytest.fail("a record was heard"))  # F56
+    log.feed(f"{records.MARK}{text}\n".encode())
+    assert capsys.readouterr().out == f"{records.MARK}{text}\n"
 
 
 def test_a_log_that_is_read_again_goes_on_where_it_was() -> None:

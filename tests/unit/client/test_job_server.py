@@ -166,6 +166,52 @@ def test_a_log_comes_in_pieces(stack: StackOutputs) -> None:
     assert found == ["first\n", "second\n"]
 
 
+LOG = b"50%\r100%\r\ncaf\xe9\0\xff\n"
+SHOWN = "50%\n100%\ncaf\ufffd\0\ufffd\n"  # line ends as in Ray's own texts, whose offsets count
+
+
+async def undecodable(request: web.Request) -> web.StreamResponse:
+    """What Ray answers for a log with bytes that are not UTF-8."""
+    if request.path == "/api/jobs/s1":
+        return web.json_response(FULL_JSON | {"submission_id": "s1", "driver_node_id": "n1"})
+    if request.path == "/api/jobs/s1/logs":
+        return web.Response(status=500, text="UnicodeDecodeError: 'utf-8' codec ...")
+    assert request.query["node_id"] == "n1"
+    assert request.query["submission_id"] == "s1"
+    assert request.query["lines"] == "-1"
+    assert request.path == f"/api/v0/logs/{'stream' if 'interval' in request.query else 'file'}"
+    stream = web.StreamResponse()
+    await stream.prepare(request)
+    for i in range(len(LOG)):
+        await stream.write(LOG[i : i + 1])
+    return stream
+
+
+def test_a_log_of_any_bytes_is_read(stack: StackOutputs) -> None:  # F56
+    assert ask(stack, undecodable, lambda server: server.log("s1")) == SHOWN
+    assert ask(stack, undecodable, lambda server: server.raw_log("s1")) == LOG
+
+
+def test_a_log_of_any_bytes_comes_in_pieces(stack: StackOutputs) -> None:  # F56
+    async def pieces(server: JobServer) -> str:
+        return "".join([text async for text in server.raw_tail(server.job("s1"))])
+
+    assert ask(stack, undecodable, lambda server: asyncio.run(pieces(server))) == SHOWN
+    with pytest.raises(RefusedError, match="status 404"):
+        ask(stack, missing, lambda server: asyncio.run(pieces(server)))
+
+
+async def missing(request: web.Request) -> web.StreamResponse:
+    if request.path == "/api/jobs/s1":
+        return web.json_response(FULL_JSON)
+    return web.Response(status=404, text="no such job")
+
+
+def test_only_a_log_that_ray_cannot_decode_is_asked_for_again(stack: StackOutputs) -> None:
+    with pytest.raises(RefusedError, match="status 404"):
+        ask(stack, missing, lambda server: server.log("s1"))
+
+
 def test_a_log_that_is_refused_is_one_fault(stack: StackOutputs) -> None:
     with pytest.raises(DashboardError, match="WSServerHandshakeError"):
         ask(stack, saying({}), lambda server: asyncio.run(_pieces(server)))

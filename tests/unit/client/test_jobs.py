@@ -75,6 +75,9 @@ class Server:
             yield piece
         await asyncio.sleep(60)
 
+    def raw_tail(self, job: Job) -> AsyncIterator[str]:
+        return self.tail(job.submission_id)
+
 
 @pytest.mark.parametrize(
     ("wanted", "found"), [("a1", "a1"), ("alpha", "a2"), ("gamma", "c"), ("b2", "b2")]
@@ -131,12 +134,47 @@ def test_a_log_that_is_gone_with_its_node() -> None:
     server: Any = Server(["RUNNING", "FAILED"], [])
 
     def refuse(_: str) -> str:
-        raise RefusedError(500, "ClientConnectorError")
+        raise RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
 
     server.log = refuse
     assert jobs.follow(server, "a", print).status == "FAILED"
-    with pytest.raises(ClientError, match=r"node that it ran on is gone.*train status a"):
+    said = r"\(status 500: ClientConnectorError: no route\): .* the node that .*train status a"
+    with pytest.raises(ClientError, match=said):
         jobs.read_log(server, "a")
+
+
+def test_the_follower_lives_on_where_rays_stream_ends(  # F56
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As at a byte that is not UTF-8: the stream of text ends there each time."""
+    monkeypatch.setattr(jobs, "POLL_S", 0)
+    monkeypatch.setattr(jobs, "RECONNECT_S", 0)
+    shown = threading.Event()
+
+    class Undecodable(Server):
+        def job(self, job_id: str) -> Job:
+            return details(job_id, "FAILED" if shown.is_set() else "RUNNING")
+
+        async def tail(self, _: str) -> AsyncIterator[str]:
+            yield "first\n"
+
+        async def raw_tail(self, job: Job) -> AsyncIterator[str]:
+            assert job.submission_id == "a"
+            yield "first\nsec\ufffdnd\n"
+            await asyncio.sleep(60)
+
+    server: Any = Undecodable([], [])
+    server.written = "first\n"
+    written: list[str] = []
+
+    def write(text: str) -> None:
+        written.append(text)
+        if "\ufffd" in text:
+            server.written = "first\nsec\ufffdnd\nthird\n"
+            shown.set()
+
+    assert jobs.follow(server, "a", write).status == "FAILED"
+    assert "".join(written) == "first\nsec\ufffdnd\nthird\n"
 
 
 def test_a_job_that_waits_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,9 +149,10 @@ def test_a_users_hook_runs_after_ours(tree):
 
 
 def test_a_record_is_a_line_of_its_own(capsys):
-    records.tell(records.ENDED, run=2, code=1)
+    fields = {"run": 2, "code": 1, "seconds": 0.5}
+    records.tell(records.ENDED, **fields)
     line = capsys.readouterr().out
-    assert records.parse(line.strip()) == {"event": "ended", "run": 2, "code": 1}
+    assert records.parse(line.strip()) == {"event": "ended"} | fields
     assert records.parse("session: of parliament") is None
     assert records.parse("session: [1]") is None
 
