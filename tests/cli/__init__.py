@@ -1,8 +1,9 @@
-"""The pulumi CLI, where none is on PATH: built by Go, with what its release has beside it.
+"""The pulumi CLI, where none with its plugins is on PATH: built by Go, with what its release has.
 
 Of the plugins for docker and command, which are in no package registry, plugin.py takes the place.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -86,6 +87,30 @@ class Cli:
         code, text = self.run(project, environment, stack, command, *arguments)
         assert code == 0, text
         return text
+
+
+def lacking(environment: Environment) -> str:
+    """What the `pulumi` of an environment lacks to run all stacks; "" if nothing.
+
+    A plugin that is not there would be downloaded in the middle of a test.
+    """
+    path = environment["PATH"]
+    program = shutil.which("pulumi", path=path)
+    if program is None:
+        return "the pulumi CLI is not on PATH"
+    listed = subprocess.run(
+        [program, "plugin", "ls", "--json"],
+        env={**environment, "PULUMI_SKIP_UPDATE_CHECK": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    cached = {plugin["name"] for plugin in json.loads(listed.stdout)}
+    names = [
+        name
+        for name in ("docker", "command")
+        if name not in cached and shutil.which(f"pulumi-resource-{name}", path=path) is None
+    ]
+    return f"the pulumi CLI on PATH lacks the plugins {', '.join(names)}" if names else ""
 
 
 def install(folder: Path, *, optimized: bool = False) -> Cli:

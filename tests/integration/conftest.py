@@ -1,5 +1,6 @@
 """What tests with real services need: an object store to start, engines, and the pulumi CLI."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from infra import tools
 from infra.hosts import go_tool
 from infra.hosts.go_programs import STORES
 from tests import go_tools
-from tests.cli import Cli, install
+from tests.cli import Cli, install, lacking
 from tests.integration.engine import forked
 
 
@@ -61,11 +62,18 @@ def engines() -> Iterator[forked.Server]:
 
 
 @pytest.fixture(scope="session")
+def real_plugins() -> None:
+    """Pulumi's own plugins, for tests of what they do."""
+    if reason := lacking(os.environ):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
 def pulumi_cli(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cli]:
-    """The pulumi CLI of PATH, else one that Go builds."""
-    if shutil.which("pulumi"):
+    """The pulumi CLI of PATH if it has its plugins, else one that Go builds."""
+    if not (reason := lacking(os.environ)):
         yield Cli()
         return
     folder = tmp_path_factory.mktemp("pulumi")
@@ -74,6 +82,6 @@ def pulumi_cli(
         with capture.global_and_fixture_disabled():
             cli = install(folder)
     except go_tools.NoGoError as error:
-        pytest.skip(f"the pulumi CLI is not on PATH, and {error}")
+        pytest.skip(f"{reason}, and {error}")
     yield cli
     shutil.rmtree(folder)

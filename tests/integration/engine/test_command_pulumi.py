@@ -1,6 +1,5 @@
 """The engine's command provider and the real plugin take over each other's stacks."""
 
-import shutil
 import sys
 from functools import partial
 
@@ -10,11 +9,10 @@ from engine.state import Backend
 from engine.values import reveal
 from tests import quick
 
-MISSING = [name for name in ("pulumi", "pulumi-resource-command") if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.pulumi,
-    pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
+    pytest.mark.usefixtures("real_plugins"),
     pytest.mark.timeout(300),
 ]
 RECORDED = ("type", "inputs", "outputs", "additionalSecretOutputs", "propertyDependencies")

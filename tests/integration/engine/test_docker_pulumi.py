@@ -1,6 +1,5 @@
 """The engine's docker provider and the real plugin take over each other's stacks."""
 
-import shutil
 import sys
 from functools import partial
 
@@ -8,11 +7,10 @@ import pytest
 
 from tests import quick
 
-MISSING = [name for name in ("pulumi", "pulumi-resource-docker") if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.pulumi,
-    pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
+    pytest.mark.usefixtures("real_plugins"),
     pytest.mark.timeout(300),
 ]
 

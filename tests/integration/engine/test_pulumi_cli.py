@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from infra import states
+from tests.cli import lacking
 from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
@@ -173,3 +175,17 @@ def test_the_cli_goes_on_where_a_kill_ended_the_engine(engine, pulumi, pulumi_cl
     assert made == ["a.0.json", "a.1.json", "b.0.json"]
     assert "pending_operations" not in engine.latest()
     _engine(engine, "preview", "--refresh", "--expect-no-changes")
+
+
+def test_a_cli_without_plugins_is_not_taken_for_one_that_runs_all_stacks(pulumi_cli, tmp_path):
+    """Or tests fail on a machine that cannot download them."""
+    path = pulumi_cli.environment(os.environ)["PATH"]
+    alone = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PULUMI_HOME": str(tmp_path / "home")}
+    assert lacking(alone) == "the pulumi CLI is not on PATH"
+    (tmp_path / "pulumi").symlink_to(shutil.which("pulumi", path=path))
+    assert lacking(alone) == "the pulumi CLI on PATH lacks the plugins docker, command"
+    (tmp_path / "pulumi-resource-command").symlink_to("/bin/true")
+    plugin = tmp_path / "home/plugins/resource-docker-v5.1.2/pulumi-resource-docker"
+    plugin.parent.mkdir(parents=True)
+    plugin.symlink_to("/bin/true")
+    assert lacking(alone) == ""

@@ -1,17 +1,15 @@
 """The lab under the pulumi CLI and its docker plugin: taken over from the engine and back."""
 
-import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-MISSING = [name for name in ("pulumi", "pulumi-resource-docker") if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.pulumi,
-    pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
+    pytest.mark.usefixtures("real_plugins"),
     pytest.mark.timeout(900),
 ]
 
