@@ -348,6 +348,7 @@ def _client(region: str, *, signs_bodies: bool) -> Any:
             read_timeout=READ_TIMEOUT_S,
             retries={"mode": "standard", "total_max_attempts": 2},
             max_pool_connections=PARTS_AT_ONCE + 2,
+            proxies={},  # none: the store is the stack's own (training/s3_requests.py asks none)
             s3={"addressing_style": "path", "payload_signing_enabled": signs_bodies},
         ),
     )

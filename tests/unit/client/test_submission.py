@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from ray import job_submission
 
 from client import preflight, scripts, submission
-from client.errors import ClientError
+from client.errors import ClientError, UnreachedError
 from client.outputs import StackOutputs
 from client.package import NEVER_UPLOADED
 from training import run_folder
@@ -201,3 +203,23 @@ def test_nothing_is_sent_when_nothing_can_hold_it(
     request_.resources["TPU"] = 5.0  # type: ignore[index]
     with pytest.raises(ClientError, match="asks for CPU 1, TPU 5 on one node"):  # F29
         submission.submit(request_, stack, force=False)
+
+
+def test_no_proxy_of_the_environment_sees_the_token_of_a_job(  # F58
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as head:
+        head.bind(("127.0.0.1", 0))  # and does not listen
+        proxy.setblocking(False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.setenv("no_proxy", "intranet")
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        there = dataclasses.replace(
+            stack, dashboard_url=f"http://127.0.0.1:{head.getsockname()[1]}"
+        )
+        with pytest.raises(UnreachedError):
+            submission.send(there, entrypoint="true")
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+    assert os.environ["no_proxy"] == "intranet,127.0.0.1"

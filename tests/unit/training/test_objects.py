@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -170,3 +171,20 @@ def test_another_kind_of_store_is_refused() -> None:
 
     with pytest.raises(ValueError, match="a store of kind 'gcs' is not known"):
         objects.open_folder(Other(), "bucket/run")  # type: ignore[arg-type]
+
+
+def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as store:
+        store.bind(("127.0.0.1", 0))  # and does not listen
+        proxy.setblocking(False)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{store.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+        client = objects._client.__wrapped__("us-east-1", signs_bodies=False)
+        with pytest.raises(EndpointConnectionError):
+            client.head_bucket(Bucket="b")
+        with pytest.raises(BlockingIOError):
+            proxy.accept()

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_programs_do_not_inherit_the_secrets_of_the_user(monkeypatch: pytest.Mon
     assert "canary" not in inherited.values()
     assert inherited["https_proxy"] == "http://proxy:3128"
     assert (Path(inherited["PATH"].split(os.pathsep)[0]) / "python").exists()
+
+
+@pytest.mark.parametrize("before", ["", "intranet"])
+def test_programs_reach_this_machine_without_a_proxy(  # F58
+    before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", before)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr(os, "environ", supervisor.inherited_environment())
+    assert urllib.request.proxy_bypass_environment("127.0.0.1:7070")
+    assert bool(urllib.request.proxy_bypass_environment("intranet")) == bool(before)
+    assert not urllib.request.proxy_bypass_environment("elsewhere")
 
 
 def test_the_last_lines_of_a_log(tmp_path: Path) -> None:
