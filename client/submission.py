@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from access import repository, user
 from client import conda, parallel, preflight, runtimes, scripts
 from client.errors import ClientError, UnreachedError
 from client.feasibility import Bundle
@@ -121,7 +121,12 @@ def commit(folder: Path) -> str:
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         result = subprocess.run(
-            [*command, "--exclude=*"], capture_output=True, text=True, timeout=5, check=False
+            [*command, "--exclude=*"],
+            env=repository.environment(),
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -178,7 +183,7 @@ def metadata(
         "job": script.name,
         SCRIPT: str(script.path),
         "commit": commit,
-        "user": getpass.getuser(),
+        "user": user.name(),
         "demand": json.dumps(list(demand)),
     }
 

@@ -7,9 +7,7 @@ the values of settings, since the commit has them and one may be a secret that n
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import subprocess
 import time
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from access import repository, user
 from access.state_folder import Place
 from engine import lock
 
@@ -60,7 +59,7 @@ def document(update: Update, root: Path) -> bytes:
         root: folder of the project, whose commit is noted.
     """
     head = _git(root, "rev-parse", "HEAD")
-    environment = {USER: getpass.getuser(), "exec.kind": "trainyard"}
+    environment = {USER: user.name(), "exec.kind": "trainyard"}
     if head:
         environment |= {HEAD: head, DIRTY: str(bool(_git(root, "status", "--porcelain"))).lower()}
     if run := lock.run():
@@ -127,7 +126,7 @@ def _git(root: Path, *arguments: str) -> str:
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            env={**repository.environment(), "GIT_OPTIONAL_LOCKS": "0"},
             capture_output=True,
             text=True,
             timeout=GIT_SECONDS,

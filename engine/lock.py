@@ -9,7 +9,6 @@ and the message tells how to cancel it.
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
 import os
 import socket
@@ -20,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from access import user
 from engine import files
 from engine.errors import EngineError, LockedError
 
@@ -116,7 +116,7 @@ def myself(timestamp: str) -> Holder:
     pid = os.getpid()
     return {
         "pid": pid,
-        "username": getpass.getuser(),
+        "username": user.name(),
         "hostname": socket.gethostname(),
         "timestamp": timestamp,
         BOOT: _boot(),

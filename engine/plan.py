@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from access.repository import environment
 from engine import files
 from engine.crypto import Crypter
 from engine.errors import EngineError
@@ -143,7 +144,9 @@ def _sources(folder: Path) -> dict[str, str]:
 
     def git(*arguments: str) -> bytes:
         command = ["git", "--no-optional-locks", *arguments]
-        return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
+        return subprocess.run(
+            command, cwd=folder, env=environment(), capture_output=True, check=True
+        ).stdout
 
     if not any((each / ".git").exists() for each in (folder, *folder.parents)):
         return {"commit": "", "tree": ""}

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from access.repository import environment
+
 ROOT = Path(__file__).resolve().parents[1]
 
 FILTER = "local-salt"  # as .gitattributes has it
@@ -32,7 +34,7 @@ def configure(root: Path = ROOT) -> None:
     command = " ".join(CLEAN.split())
     git = ["git", "-C", str(root), "config", f"filter.{FILTER}.clean", command]
     try:
-        subprocess.run(git, check=False, capture_output=True)
+        subprocess.run(git, env=environment(), check=False, capture_output=True)
     except OSError:
         return
 
@@ -49,10 +51,17 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
         return
     git = ["git", "-C", str(root)]
     try:
-        same = subprocess.run([*git, "diff", "--quiet", "--", settings.name], check=False)
+        same = subprocess.run(
+            [*git, "diff", "--quiet", "--", settings.name], env=environment(), check=False
+        )
         # With any other change the diff is not quiet: what the user edits is never staged.
         if same.returncode == 0:
-            subprocess.run([*git, "add", "--", settings.name], check=False, capture_output=True)
+            subprocess.run(
+                [*git, "add", "--", settings.name],
+                env=environment(),
+                check=False,
+                capture_output=True,
+            )
     except OSError:
         return  # no git here
 

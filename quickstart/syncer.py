@@ -7,7 +7,6 @@ machine opens: the box needs no key, and no port but that of SSH.
 from __future__ import annotations
 
 import atexit
-import getpass
 import shlex
 import shutil
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from access import user
 from access.ssh import Connection, SshError
 from client import package
 from client.command import INTERRUPTED
@@ -198,7 +198,7 @@ def _folder(path: str | Path, what: str) -> Path:
 
 def _check_user(config: RayConfig) -> None:
     """Refuses the file of somebody else: the key and the results are in the home of its user."""
-    if config.local_user not in ("", me := getpass.getuser()):
+    if config.local_user not in ("", me := user.name()):
         raise ClientError(
             f"driver.user is {config.local_user!r} and you are {me!r} here: set it to {me} in a "
             "ray_config.yaml of your own, with your private_key_file, or leave it out"

@@ -2,7 +2,6 @@
 
 # ruff: noqa: PLC0415 - Go builds a store while packages are installed, and needs this without them
 
-import getpass
 import ipaddress
 import os
 import re
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from access import user
 from cluster import shipped
 
 MIB = 1024 * 1024  # bytes
@@ -138,7 +138,7 @@ def owner(setting: str = "") -> str:
     Args:
         setting: the stack's setting; "" for user and machine.
     """
-    text = setting or f"{getpass.getuser()}@{socket.gethostname()}"
+    text = setting or f"{user.name()}@{socket.gethostname()}"
     return re.sub(r"[^A-Za-z0-9@._-]+", "-", text)[:OWNER_LIMIT]
 
 

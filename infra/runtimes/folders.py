@@ -84,8 +84,11 @@ def is_reserved(folder: Path) -> str:
 
 def refused(folder: Path) -> str:
     """Return why no stack may have a folder on this machine, "" for one that it may have."""
+    homes = [Path.home()]
+    with contextlib.suppress(KeyError):  # a container need not know its user
+        homes.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     kept = {
-        "your home folder": [Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)],
+        "your home folder": homes,
         "this checkout": [Path(__file__).parents[2]],
         "this Python environment": [Path(sys.prefix)],
     }

@@ -1,0 +1,42 @@
+"""git works on the folder that it is given."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from access import repository
+from client import submission
+from engine import history, plan
+from infra import checkout
+
+
+def _repository(folder: Path) -> str:
+    folder.mkdir()
+    one = ["-c", "user.name=A user", "-c", "user.email=user@example.org", "commit", "--allow-empty"]
+    for command in (["init", "-q"], [*one, "-qm", folder.name]):
+        subprocess.run(["git", "-C", folder, *command], check=True, env=repository.environment())
+    head = ["git", "-C", folder, "rev-parse", "HEAD"]
+    return subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_repository_of_a_hook_is_not_taken_for_the_folders(  # F58
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = {name: _repository(tmp_path / name) for name in ("mine", "hooks")}
+    mine, hooks = tmp_path / "mine", tmp_path / "hooks"
+    monkeypatch.setenv("GIT_DIR", str(hooks / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(hooks / ".git" / "index"))
+    assert submission.commit(mine) == commits["mine"]
+    assert history._git(mine, "rev-parse", "HEAD") == commits["mine"]
+    assert plan._sources(mine)["commit"] == commits["mine"]
+    checkout.configure(mine)
+    assert checkout.FILTER in (mine / ".git" / "config").read_text()
+    assert checkout.FILTER not in (hooks / ".git" / "config").read_text()
+
+
+def test_what_git_calls_local_is_left_out() -> None:  # F58
+    names = subprocess.run(
+        ["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True
+    )
+    assert set(names.stdout.split()) <= repository.LOCAL
