@@ -2,6 +2,7 @@ import contextvars
 import io
 import json
 import os
+import pickle
 import re
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
@@ -13,6 +14,7 @@ import yaml
 
 from engine import cli, crypto
 
+BATCH = pickle._Pickler._batch_setitems
 PROGRAM = Path(__file__).parents[2] / "projects" / "files"
 
 
@@ -93,4 +95,6 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setattr(crypto, "ROUNDS", 10)
     # None of these tests outlives a power cut: a busy disk would take most of their time.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    # The SDK wraps it once more for each provider that it pickles, and never takes that back.
+    monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
     return StackUnderTest(tmp_path)
