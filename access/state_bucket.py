@@ -131,22 +131,22 @@ class BucketPath:
         """Put an object in place of another: all of it, or nothing."""
         self._put(content)
 
-    def create(self, content: bytes) -> None:
-        """Put an object where there is none.
+    def create(self, content: bytes) -> str:
+        """Put an object where there is none; its tag.
 
         Raises:
             FileExistsError: there is one. Of those who create at the same time one succeeds.
         """
-        self._put(content, IfNoneMatch="*")
+        return self._put(content, IfNoneMatch="*")
 
-    def replace(self, content: bytes, tag: str) -> None:
-        """Put an object in place of the one with a tag.
+    def replace(self, content: bytes, tag: str) -> str:
+        """Put an object in place of the one with a tag; its own tag.
 
         Raises:
             FileExistsError: there is another by now, or none.
         """
         try:
-            self._put(content, IfMatch=tag)
+            return self._put(content, IfMatch=tag)
         except FileNotFoundError:
             raise FileExistsError(errno.EEXIST, "it is gone", str(self)) from None
 
@@ -173,16 +173,16 @@ class BucketPath:
                         seen.add(key)
                         yield BucketPath(self.url, key)
 
-    def _put(self, content: bytes, **more: Any) -> None:
-        for left in reversed(range(PASSING_TRIES)):
+    def _put(self, content: bytes, **more: Any) -> str:
+        left = PASSING_TRIES
+        while True:
+            left -= 1
             try:
-                self._call("put_object", Body=content, **more)
+                return str(self._call("put_object", Body=content, **more)["ETag"])
             except BucketError as error:
                 if not left or PASSING not in str(error):
                     raise
                 time.sleep(PASSING_PAUSE_SECONDS)
-            else:
-                return
 
     def _call(self, name: str, **more: Any) -> Any:
         with _told(self):

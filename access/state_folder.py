@@ -110,8 +110,17 @@ def read(path: Place) -> Checkpoint:
         DamagedStateError: it is no whole state, or was changed.
         OSError: it cannot be read.
     """
+    return parse(path.read_bytes())
+
+
+def parse(content: bytes) -> Checkpoint:
+    """Read what the file of a state holds.
+
+    Raises:
+        DamagedStateError: it is no whole state, or was changed.
+    """
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(content)
         checkpoint = document["checkpoint"]
         found = digest(checkpoint)
         if document.get("sha256", found) != found:

@@ -2,7 +2,8 @@
 
 The pulumi CLI writes an object of its own and looks for others; what it finds here is one. Between
 engines the store decides: of several that create the same object one succeeds (If-None-Match).
-A store that takes the second one as well would have two write, so each is asked. No flock reaches
+A store that takes the second one as well would have two write, so each is asked, also about writes
+in place of what was read (If-Match), as states are written. No flock reaches
 another machine, so only a process of this one can be told to be dead.
 """
 
@@ -15,13 +16,14 @@ from contextlib import contextmanager, suppress
 from access.state_bucket import BucketPath
 from engine import lock
 from engine.errors import EngineError
-from engine.lock import Verdict
+from engine.lock import Hold, Verdict
 
 NAME = "engine.json"
+NO_TAG = f'"{"0" * 32}"'  # of no object
 
 
 @contextmanager
-def held(folder: BucketPath, timestamp: str) -> Iterator[list[str]]:
+def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
     """Hold a stack for one operation, like `lock.held`.
 
     Raises:
@@ -43,29 +45,34 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[list[str]]:
                 _, verdict, who = _judge(path)
                 if verdict is not Verdict.GONE:
                     raise lock.refused(verdict, who, folder.name)
-        yield notes
+        yield Hold(notes=notes, lost=lambda: None if _holds(mine, content) else in_use_by(folder))
     finally:
         # One that was cancelled meanwhile may be another's by now. One that a store that is gone
         # keeps is taken over by the next operation from here.
         with suppress(OSError):
-            if _holds(mine, content):
-                mine.unlink(missing_ok=True)
+            found, tag = mine.read_tagged()
+            if found == content:
+                _remove(mine, tag)
 
 
 def _check_store(path: BucketPath, content: bytes) -> None:
-    """Look whether the store refuses to create what is there.
+    """Look whether the store refuses to create what is there, and to replace what is not there.
 
     Raises:
         EngineError: it does not.
     """
-    try:
-        path.create(content)
-    except FileExistsError:
-        return
-    raise EngineError(
-        f"the store of {path} ignores If-None-Match, so two operations could write one state: "
-        "update the store, or keep states in a folder or another store (docs/engine.md)"
-    )
+    for header, write in (
+        ("If-None-Match", path.create),
+        ("If-Match", lambda content: path.replace(content, NO_TAG)),
+    ):
+        try:
+            write(content)
+        except FileExistsError:
+            continue
+        raise EngineError(
+            f"the store of {path} ignores {header}, so two operations could write one state: "
+            "update the store, or keep states in a folder or another store (docs/engine.md)"
+        )
 
 
 def _holds(path: BucketPath, content: bytes) -> bool:
@@ -75,19 +82,41 @@ def _holds(path: BucketPath, content: bytes) -> bool:
         return False
 
 
-def cancel(folder: BucketPath) -> int:
-    """Remove a stack's locks, like `lock.cancel`."""
-    removed = 0
+def cancel(folder: BucketPath) -> list[str]:
+    """Remove a stack's locks, like `lock.cancel`.
+
+    Raises:
+        EngineError: the process of one is alive; or another has taken its place meanwhile.
+    """
+    removed = []
     for path in folder.glob("*.json"):
-        _, verdict, who = _judge(path)
+        tag, verdict, who = _judge(path)
         if verdict is Verdict.ALIVE:
             raise EngineError(
                 f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
                 "process to end, or end it"
             )
-        path.unlink(missing_ok=True)
-        removed += verdict is not Verdict.GONE
+        if verdict is not Verdict.GONE:
+            try:
+                _remove(path, tag)
+            except FileExistsError:
+                raise EngineError(
+                    f"the lock of {who} is not there any more: look at the stack again"
+                ) from None
+            removed.append(who)
     return removed
+
+
+def _remove(path: BucketPath, tag: str) -> None:
+    """Remove the lock with a tag, and no other.
+
+    Stores need not know conditional deletes. So it is replaced first: then nobody else takes it.
+
+    Raises:
+        FileExistsError: there is another by now, or none.
+    """
+    path.replace(b"{}", tag)
+    path.unlink(missing_ok=True)
 
 
 def in_use_by(folder: BucketPath) -> str:

@@ -214,8 +214,10 @@ def _outputs_of(resources: list[Entry]) -> dict[str, Any]:
 
 def _cancel(options: argparse.Namespace) -> int:
     project, stack, backend = _place(options)
-    removed = backend.unlock(project.name, stack)
-    print(f"{removed} lock(s) removed")  # noqa: T201
+    for who in (removed := backend.unlock(project.name, stack)):
+        print(f"removed the lock of {who}")  # noqa: T201
+    if not removed:
+        print(f"there is no lock on {stack}")  # noqa: T201
     return 0
 
 
@@ -230,15 +232,19 @@ def _stack(options: argparse.Namespace) -> int:
         lines = [json.dumps(found, indent=2)] if options.json else map(history.line, found)
         print("\n".join(lines))  # noqa: T201
         return 0
-    resources = _raw_state(project, stack, backend).get("resources") or []
-    if resources:
-        raise EngineError(f"stack {stack} still has {len(resources)} resources; run destroy first")
+    _require_empty(project, stack, backend)
     if not options.yes:
         _require_somebody()
         _confirm(f"remove the stack {stack} with its backups?")
     with backend.lock(project.name, stack):
+        _require_empty(project, stack, backend)  # by now nobody else changes it
         backend.remove(project.name, stack)
     return 0
+
+
+def _require_empty(project: Project, stack: str, backend: Backend) -> None:
+    if resources := _raw_state(project, stack, backend).get("resources"):
+        raise EngineError(f"stack {stack} still has {len(resources)} resources; run destroy first")
 
 
 def _config_set(options: argparse.Namespace) -> int:

@@ -9,6 +9,10 @@ class LockedError(EngineError):
     """Another process works on the stack, or may."""
 
 
+class SupersededError(EngineError):
+    """Another operation has the stack by now: this one must stop, and write no state."""
+
+
 class UnsupportedError(EngineError):
     """The program asks for something that only the pulumi CLI can do."""
 

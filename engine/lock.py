@@ -13,8 +13,9 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -52,17 +53,27 @@ class Verdict(Enum):
     UNKNOWN = "may be alive"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """A stack that this process holds.
+
+    Attributes:
+        notes: on locks that were removed because the processes that made them are dead.
+        lost: tells who holds it now: None while this process does, "" for nobody.
+    """
+
+    notes: list[str]
+    lost: Callable[[], str | None]
+
+
 @contextmanager
-def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[list[str]]:
+def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
     """Hold a stack for one operation.
 
     Args:
         folder: of the stack's locks, named after the stack. To the CLI every file in it is one.
         temporary: a name outside of it, on the same file system.
         timestamp: the time, as Go writes it.
-
-    Yields:
-        Notes on locks that were removed because the processes that made them are dead.
 
     Raises:
         EngineError: another process holds the stack.
@@ -79,16 +90,16 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[list[str]]:
             descriptor = files.begin(mine, content, temporary, locked=True)
             stack.callback(os.close, descriptor)
         _clear(folder, but=mine)  # the CLI looks, writes and looks again: so does this
-        yield notes
+        yield Hold(notes=notes, lost=lambda: None if mine.exists() else in_use_by(folder))
 
 
-def cancel(folder: Path) -> int:
-    """Remove a stack's locks, and tell how many there were.
+def cancel(folder: Path) -> list[str]:
+    """Remove a stack's locks, and tell whose they were.
 
     Raises:
         EngineError: the process of one is known to be alive; that one is left.
     """
-    removed = 0
+    removed = []
     for path in sorted(folder.glob("*.json")):
         verdict, who = _judge(path)
         if verdict is Verdict.ALIVE:
@@ -96,8 +107,8 @@ def cancel(folder: Path) -> int:
                 f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
                 "process to end, or end it"
             )
-        path.unlink(missing_ok=True)
-        removed += verdict is not Verdict.GONE
+        path.unlink(missing_ok=True)  # no two locks have one name
+        removed += [] if verdict is Verdict.GONE else [who]
     return removed
 
 

@@ -6,6 +6,7 @@ stack.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import os
@@ -22,7 +23,7 @@ from access.state_bucket import BucketError, BucketPath, BucketUrlError
 from access.state_folder import ORGANIZATION, Checkpoint, Place
 from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
-from engine.errors import EngineError, UnsupportedError
+from engine.errors import EngineError, SupersededError, UnsupportedError
 from engine.project import Project
 from engine.recorded import is_believable
 from engine.values import decrypt, encrypt, holds_secret
@@ -84,6 +85,9 @@ class Backend:
         if folder is None:
             raise UnsupportedError(f"the state backend {url!r}")
         self.folder = folder
+        self._seen: dict[tuple[str, str], str | None] = {}  # tags of states, as read or written
+        self._holds: dict[tuple[str, str], lock.Hold] = {}
+        self._began = time.time_ns()
         scheme = "" if isinstance(folder, BucketPath) else state_folder.SCHEME
         self.url = f"{scheme}{folder.parent}"
 
@@ -136,6 +140,7 @@ class Backend:
             EngineError: the file is damaged or the passphrase is wrong; nothing was touched.
         """
         if not self.exists(project, stack):
+            self._seen[project, stack] = None
             return State()
         checkpoint = self._read(project, stack)
         latest = checkpoint.deployment
@@ -181,7 +186,8 @@ class Backend:
 
     def _read(self, project: str, stack: str) -> Checkpoint:
         try:
-            checkpoint = state_folder.read(self.stack_file(project, stack))
+            content, tag = _tagged(self.stack_file(project, stack))
+            checkpoint = state_folder.parse(content)
             if checkpoint.version == FEATURES_VERSION:
                 raise UnsupportedError(f"the features {checkpoint.features} of the state")
             if checkpoint.version != VERSION:
@@ -189,12 +195,16 @@ class Backend:
             _check_resources(checkpoint.deployment.get("resources") or [], stack, project)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(project, stack, f"is damaged ({error})") from None
+        self._seen[project, stack] = tag
         return checkpoint
 
     def save(self, project: str, stack: str, state: State, crypter: Crypter) -> None:
-        """Replace the stack's state file at once and durably.
+        """Replace the state that was read or written last, at once and durably.
 
         Raises:
+            SupersededError: another operation holds the stack, or has written its state. This state
+                is kept elsewhere, and the message says where. Or the lock was removed: then the
+                state is written, and the operation has to stop.
             EngineError: it could not be written; the former file is untouched.
         """
 
@@ -220,7 +230,75 @@ class Backend:
         document = {"version": VERSION, "checkpoint": checkpoint, "sha256": digest}
         document["seal"] = crypter.seal(digest)
         content = json.dumps(document, indent=4).encode()
-        self._write(project, stack, self.stack_file(project, stack), content)
+        path, hold = self.stack_file(project, stack), self._holds.get((project, stack))
+        try:
+            who = hold.lost() if hold is not None else None
+            if who:
+                raise self._superseded(project, stack, state, content, f"is locked by {who}")
+            self._prepare(project, stack)
+            self._seen[project, stack] = self._swap(project, stack, path, content)
+        except FileExistsError:
+            why = "was written by another operation"
+            raise self._superseded(project, stack, state, content, why) from None
+        except OSError as error:
+            raise _unwritten(path, error) from None
+        if who == "":
+            raise SupersededError(
+                f"the lock of this operation on {stack} was removed, so it stops. What it did is "
+                "in the state: run the command again"
+            )
+
+    def _swap(self, project: str, stack: str, path: Place, content: bytes) -> str:
+        """Write a state in place of the one that was seen last; its tag.
+
+        Raises:
+            FileExistsError: there is another by now.
+        """
+        seen = self._seen.get((project, stack))
+        if isinstance(path, Path):
+            files.make_folder(path.parent)
+            with files.exclusive(path.parent):
+                if (_tagged(path)[1] if path.exists() else None) != seen:
+                    raise FileExistsError
+                self._put(project, stack, path, content)
+            return hashlib.sha256(content).hexdigest()
+        try:
+            return path.create(content) if seen is None else path.replace(content, seen)
+        except FileExistsError:
+            # Ours where the answer was lost and the request sent again.
+            with suppress(FileNotFoundError):
+                found, tag = path.read_tagged()
+                if found == content:
+                    return tag
+            raise
+
+    def _superseded(
+        self, project: str, stack: str, state: State, content: bytes, why: str
+    ) -> SupersededError:
+        """Keep a state that is not written, and say where, and what only that one has."""
+        path = self.stack_file(project, stack)
+        copy = self.folder / "refused" / project / stack / f"{stack}.{self._began}.json"
+        known: set[tuple[str, str]] = set()
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            theirs = state_folder.read(path).deployment.get("resources") or []
+            known = {(entry["urn"], entry.get("id", "")) for entry in theirs}
+        made = [(each["urn"], each["id"]) for each in state.resources if each.get("id")]
+        only = [f"{each[0].rpartition('::')[2]} ({each[1]})" for each in made if each not in known]
+        try:
+            self._put(project, stack, copy, content)
+            kept = f"is kept as {copy}"
+        except OSError as error:
+            kept = f"could not be kept as {copy} either ({error.strerror})"
+        action = (
+            f"only that one has {', '.join(only)}: look whether they exist, and end by hand what "
+            "nobody needs, since it may be billed"
+            if only
+            else "the other one has all that is in it"
+        )
+        return SupersededError(
+            f"{path} {why}, so this operation stops and does not overwrite it. Its own state "
+            f"{kept}; {action}"
+        )
 
     def back_up(self, project: str, stack: str) -> None:
         """Keep a copy of the state beside it, before an operation changes it."""
@@ -259,7 +337,8 @@ class Backend:
         """Forget the stack: its state, backups and history, also those that the CLI made."""
         path = self.stack_file(project, stack)
         backups = self.folder / "backups" / project / stack
-        for folder in (history.folder(self.folder, project, stack), backups):
+        refused = self.folder / "refused" / project / stack
+        for folder in (history.folder(self.folder, project, stack), backups, refused):
             for copy in [*folder.glob(f"{stack}*")]:
                 copy.unlink(missing_ok=True)
         for suffix in (".pulumi-tags", ".json.bak", ".json"):
@@ -280,10 +359,10 @@ class Backend:
         with ExitStack() as held:
             try:
                 if isinstance(folder, BucketPath):
-                    notes = held.enter_context(bucket_lock.held(folder, now()))
+                    hold = held.enter_context(bucket_lock.held(folder, now()))
                 else:
                     beside = temporary(self.folder, project, stack, "lock")
-                    notes = held.enter_context(lock.held(folder, beside, now()))
+                    hold = held.enter_context(lock.held(folder, beside, now()))
             except BucketError:
                 raise  # there is no room to be made
             except OSError as error:
@@ -291,7 +370,9 @@ class Backend:
                     f"the lock folder {folder} cannot be written ({error.strerror}); make room "
                     "there, or set PULUMI_BACKEND_URL to a folder that can be written"
                 ) from None
-            yield notes
+            self._holds[project, stack] = hold
+            held.callback(self._holds.pop, (project, stack))
+            yield hold.notes
 
     def in_use_by(self, project: str, stack: str) -> str:
         """Who may be working on the stack, "" for nobody."""
@@ -300,8 +381,8 @@ class Backend:
             return bucket_lock.in_use_by(folder)
         return lock.in_use_by(folder)
 
-    def unlock(self, project: str, stack: str) -> int:
-        """Remove all locks of the stack; how many there were.
+    def unlock(self, project: str, stack: str) -> list[str]:
+        """Remove all locks of the stack; whose they were.
 
         Raises:
             EngineError: the process of one is alive.
@@ -314,18 +395,15 @@ class Backend:
 
     def _write(self, project: str, stack: str, path: Place, content: bytes) -> None:
         try:
-            meta = self.folder / "meta.yaml"
-            if not meta.exists():
-                self._put(project, stack, meta, b"version: 1\n")
+            self._prepare(project, stack)
             self._put(project, stack, path, content)
         except OSError as error:
-            remedy = (
-                "make room for it" if isinstance(path, Path) else "look at the store and its keys"
-            )
-            raise EngineError(
-                f"{path} could not be written ({error.strerror}); the last good state is kept: "
-                f"{remedy} and run the command again"
-            ) from None
+            raise _unwritten(path, error) from None
+
+    def _prepare(self, project: str, stack: str) -> None:
+        meta = self.folder / "meta.yaml"
+        if not meta.exists():
+            self._put(project, stack, meta, b"version: 1\n")
 
     def _put(self, project: str, stack: str, path: Place, content: bytes) -> None:
         # Secrets inside are encrypted; the rest is nobody else's business either.
@@ -342,6 +420,22 @@ class Backend:
             f"restore it: {copying(backups[0], path)}" if backups else "there is no backup of it"
         )
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
+
+
+def _tagged(place: Place) -> tuple[bytes, str]:
+    """What a file or an object holds, and a tag of just this content."""
+    if not isinstance(place, Path):
+        return place.read_tagged()
+    content = place.read_bytes()
+    return content, hashlib.sha256(content).hexdigest()
+
+
+def _unwritten(path: Place, error: OSError) -> EngineError:
+    remedy = "make room for it" if isinstance(path, Path) else "look at the store and its keys"
+    return EngineError(
+        f"{path} could not be written ({error.strerror}); the last good state is kept: "
+        f"{remedy} and run the command again"
+    )
 
 
 def _holds(checkpoint: Checkpoint, crypter: Crypter | None) -> bool:

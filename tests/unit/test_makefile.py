@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from infra.review.page import MARK
 
@@ -260,3 +261,11 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
         assert code == 2
         assert not [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
         assert "error: PULUMI_BACKEND_URL is empty: set the variable" in said
+
+
+def test_no_run_removes_the_lock_of_one_that_works():  # F51
+    jobs = yaml.safe_load((ROOT / ".github/workflows/deploy.yml").read_text())["jobs"]
+    unlocks = [name for name, job in jobs.items() if "UNLOCK=" in str(job["steps"])]
+    assert unlocks == ["plan"]
+    assert jobs["plan"]["concurrency"]["group"] == "stack-${{ inputs.stack }}"
+    assert jobs["apply"]["concurrency"]["group"] == "stack-${{ matrix.stack }}"

@@ -1,5 +1,6 @@
 """The lock in a bucket, with stores that answer otherwise; a real one in tests/integration."""
 
+import hashlib
 from pathlib import PurePosixPath
 
 import pytest
@@ -43,7 +44,10 @@ class Place:
         return self.store.objects[self.path]
 
     def read_tagged(self):
-        return self.read_bytes(), "tag"
+        return self.read_bytes(), self.store.tag(self.path)
+
+    def replace(self, content, tag):
+        self.store.replace(self.path, content, tag)
 
     def unlink(self, *, missing_ok):
         assert missing_ok
@@ -54,26 +58,35 @@ class Store:
     """Creates an object once.
 
     Attributes:
-        careless: it knows no If-None-Match, and takes the second one as well.
+        careless: the header that it does not know, so it takes the second one as well.
         lossy: its first answer is lost, so what was stored is sent again, and refused.
     """
 
-    def __init__(self, *, careless=False, lossy=False):
+    def __init__(self, *, careless="", lossy=False):
         self.objects, self.careless, self.lossy = {}, careless, lossy
 
     def create(self, path, content):
-        if path in self.objects and not self.careless:
+        if path in self.objects and self.careless != "If-None-Match":
             raise FileExistsError
         self.objects[path] = content
         if self.lossy:
             self.lossy = False
             raise FileExistsError
 
+    def tag(self, path):
+        return hashlib.sha256(self.objects[path]).hexdigest()
 
-def test_a_store_in_which_two_could_write_is_refused():
-    store = Store(careless=True)
+    def replace(self, path, content, tag):
+        if path not in self.objects or (self.tag(path) != tag and self.careless != "If-Match"):
+            raise FileExistsError
+        self.objects[path] = content
+
+
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
+def test_a_store_in_which_two_could_write_is_refused(header):  # F51
+    store = Store(careless=header)
     with (
-        pytest.raises(EngineError, match="ignores If-None-Match, so two operations could write"),
+        pytest.raises(EngineError, match=f"ignores {header}, so two operations could write"),
         bucket_lock.held(Place(store), "2026-01-01T00:00:00Z"),
     ):
         raise AssertionError
@@ -83,7 +96,41 @@ def test_a_store_in_which_two_could_write_is_refused():
 @pytest.mark.parametrize("lossy", [False, True])
 def test_a_lock_is_ours_also_where_its_answer_was_lost(lossy):
     store = Store(lossy=lossy)
-    with bucket_lock.held(Place(store), "2026-01-01T00:00:00Z") as notes:
-        assert notes == []
+    with bucket_lock.held(Place(store), "2026-01-01T00:00:00Z") as hold:
+        assert hold.notes == []
+        assert hold.lost() is None
         assert len(store.objects) == 1
     assert store.objects == {}
+
+
+def test_cancel_removes_the_lock_that_it_names_and_no_other(monkeypatch):  # F51
+    store, other = Store(), b'{"pid": 1}'
+    place = Place(store)
+    mine = place / bucket_lock.NAME
+    mine.create(b'{"pid": 0, "username": "ada", "hostname": "runner", "timestamp": "2001"}')
+    judge = bucket_lock._judge
+
+    def judged(path):
+        """Another operation takes the lock right after it was looked at."""
+        found = judge(path)
+        store.objects[path.path] = other
+        return found
+
+    monkeypatch.setattr(bucket_lock, "_judge", judged)
+    with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 0\) since 2001 is not there"):
+        bucket_lock.cancel(place)
+    assert store.objects == {mine.path: other}
+    monkeypatch.undo()
+    assert [who.partition(",")[0] for who in bucket_lock.cancel(place)] == ["an unknown process"]
+    assert store.objects == {}
+
+
+def test_an_operation_whose_lock_is_anothers_neither_has_it_nor_removes_it():  # F51
+    store = Store()
+    with bucket_lock.held(Place(store), "2026-01-01T00:00:00Z") as hold:
+        (path,) = store.objects
+        del store.objects[path]
+        assert hold.lost() == ""
+        store.objects[path] = b"another's"
+        assert "an unknown process" in hold.lost()
+    assert store.objects == {path: b"another's"}

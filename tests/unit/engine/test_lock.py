@@ -362,9 +362,11 @@ def test_a_lock_that_cannot_be_written_is_one_message_and_leaves_none(processes,
 def test_cancel_removes_what_may_be_dead_and_nothing_that_lives(processes):  # F13
     processes.write("one", hostname="elsewhere")
     processes.write("two").write_text("")
-    assert processes.backend.unlock("files", "dev") == 2
+    one, two = processes.backend.unlock("files", "dev")
+    assert one == f"ada@elsewhere (pid {os.getpid()}) since {A_WHILE_AGO}"  # F51
+    assert "an unknown process, by the lock" in two
     with processes.backend.lock("files", "dev"):
         with pytest.raises(EngineError, match=f"pid {os.getpid()}.* is alive and works on"):
             processes.backend.unlock("files", "dev")
         assert len(list(processes.folder.iterdir())) == 1
-    assert processes.backend.unlock("files", "dev") == 0
+    assert processes.backend.unlock("files", "dev") == []

@@ -1,0 +1,186 @@
+"""An operation that lost its stack overwrites no newer state, and says what it made: F51."""
+
+import errno
+import hashlib
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from access.state_bucket import BucketPath
+from engine import crypto
+from engine.crypto import Crypter
+from engine.errors import SupersededError
+from engine.state import Backend, State
+
+PHRASE = "correct horse"
+
+
+class Store:
+    """Answers as S3 does.
+
+    Attributes:
+        lost: answers to writes that are lost: boto3 sends the request again, and hears no.
+    """
+
+    def __init__(self):
+        self.objects, self.lost = {}, 0
+
+    def call(self, path, name, **more):
+        key, tags = str(path.key), {k: _tag(v) for k, v in self.objects.items()}
+        missing = FileNotFoundError(errno.ENOENT, "none", str(path))
+        if name == "put_object":
+            wanted = more.get("IfMatch", tags.get(key))
+            if wanted != tags.get(key) or ("IfNoneMatch" in more and key in tags):
+                raise missing if key not in tags else FileExistsError(errno.EEXIST, "it is there")
+            self.objects[key] = more["Body"]
+            if self.lost and key.endswith("dev.json"):
+                self.lost -= 1
+                return self.call(path, name, **more)
+            return {"ETag": _tag(more["Body"])}
+        if name == "delete_object":
+            self.objects.pop(key, None)
+            return {}
+        if key not in tags:
+            raise missing
+        return {"ETag": tags[key], "Body": Body(self.objects[key])}
+
+    def glob(self, path, pattern):
+        start = f"{path.key}/"
+        for key in sorted(self.objects):
+            if key.startswith(start) and fnmatchcase(key.removeprefix(start), pattern):
+                yield path / key.removeprefix(start)
+
+
+class Body(bytes):
+    """What an answer holds, to be read."""
+
+    __slots__ = ()
+
+    def read(self):
+        return bytes(self)
+
+
+def _tag(content):
+    return f'"{hashlib.md5(content).hexdigest()}"'
+
+
+def _state(*names):
+    urn = "urn:pulumi:dev::files::pulumi-python:dynamic/files:File::{}"
+    entries = [{"urn": urn.format(name), "custom": True, "id": f"{name}-1"} for name in names]
+    return State(resources=[entry | {"type": "t"} for entry in entries])
+
+
+@pytest.fixture
+def store(monkeypatch):
+    found = Store()
+    # A bound method would not get the path.
+    monkeypatch.setattr(BucketPath, "_call", lambda *call, **more: found.call(*call, **more))  # noqa: PLW0108
+    monkeypatch.setattr(BucketPath, "glob", lambda *call: found.glob(*call))  # noqa: PLW0108
+    return found
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def backend(request, tmp_path, store, monkeypatch):
+    """Another runner's view of the states at each call."""
+    monkeypatch.setattr(crypto, "ROUNDS", 10)
+    url = f"file://{tmp_path}" if request.param == "folder" else "s3://states/team"
+    return lambda: Backend(url, Path())
+
+
+@pytest.fixture
+def crypter(backend):
+    return Crypter.fresh(PHRASE)
+
+
+def _names(backend):
+    return [e["urn"].rpartition("::")[2] for e in backend.load("files", "dev", PHRASE).resources]
+
+
+def _cancel(backend):
+    """As another machine does, which cannot tell that the process is alive."""
+    for path in [*backend._locks("files", "dev").glob("*.json")]:
+        path.unlink()
+
+
+def test_a_state_that_another_operation_wrote_is_not_overwritten(backend, crypter):  # F51
+    first, second = backend(), backend()
+    with first.lock("files", "dev"):
+        first.load("files", "dev", PHRASE)
+        first.save("files", "dev", _state("a"), crypter)
+        _cancel(second)
+        with second.lock("files", "dev"):
+            second.load("files", "dev", PHRASE)
+            second.save("files", "dev", _state("a", "b"), crypter)
+            with pytest.raises(SupersededError, match=r"locked by .* only that one has c \(c-1\)"):
+                first.save("files", "dev", _state("a", "c"), crypter)
+            second.save("files", "dev", _state("a", "b", "d"), crypter)
+        # Nor when that has ended.
+        with pytest.raises(SupersededError, match="was written by another operation") as told:
+            first.save("files", "dev", _state("a", "c", "e"), crypter)
+    assert "only that one has c (c-1), e (e-1): look whether they exist" in str(told.value)
+    assert _names(backend()) == ["a", "b", "d"]
+    # What it made is kept where the message says.
+    (kept,) = first.folder.glob("refused/files/dev/dev.*.json")
+    assert str(kept) in str(told.value)
+    found = json.loads(kept.read_bytes())["checkpoint"]["latest"]["resources"]
+    assert [entry["id"] for entry in found] == ["a-1", "c-1", "e-1"]
+
+
+def test_an_operation_whose_lock_was_removed_writes_what_it_did_and_stops(backend, crypter):  # F51
+    first = backend()
+    with first.lock("files", "dev"):
+        first.load("files", "dev", PHRASE)
+        _cancel(first)
+        with pytest.raises(SupersededError, match="was removed, so it stops"):
+            first.save("files", "dev", _state("a"), crypter)
+    assert _names(backend()) == ["a"]
+
+
+def test_a_state_that_was_made_or_removed_meanwhile_is_another_operations(backend, crypter):  # F51
+    first, second = backend(), backend()
+    first.load("files", "dev", PHRASE)
+    second.load("files", "dev", PHRASE)
+    second.save("files", "dev", _state("b"), crypter)
+    with pytest.raises(SupersededError, match="was written by another operation"):
+        first.save("files", "dev", _state("a"), crypter)
+    assert _names(backend()) == ["b"]
+    second.remove("files", "dev")
+    with pytest.raises(SupersededError, match="was written by another operation"):
+        second.save("files", "dev", _state("c"), crypter)
+    assert not backend().exists("files", "dev")
+
+
+def test_a_write_whose_answer_was_lost_is_ours(store, backend, crypter):  # F51
+    first = backend()
+    first.load("files", "dev", PHRASE)
+    store.lost = 2
+    for names in (["a"], ["a", "b"]):  # one that creates, one that replaces
+        first.save("files", "dev", _state(*names), crypter)
+    assert _names(backend()) == ["a", "b"]
+
+
+def test_a_removed_stack_has_no_resources_when_it_is_locked(stack, monkeypatch):  # F51
+    """Another operation made some between the first look and the lock."""
+    stack.declare()
+    stack.up()
+    look = Backend.read_raw
+    looks = []
+
+    def read_raw(self, project, name):
+        looks.append(look(self, project, name))
+        if len(looks) == 1:
+            stack.declare(a={})
+            monkeypatch.setattr(Backend, "read_raw", look)
+            stack.up()
+            monkeypatch.setattr(Backend, "read_raw", read_raw)
+            return looks[0] | {"resources": []}
+        return looks[-1]
+
+    stack.run("destroy")
+    monkeypatch.setattr(Backend, "read_raw", read_raw)
+    result = stack.run("stack", "rm", "--yes")
+    assert result.code == 1
+    assert "run destroy first" in result.err
+    assert stack.state_file.exists()
