@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from access import typed
-from training import progress
+from training import plain, progress
 
 BAR_CELLS = 24
 CLEAR_LINE = "\r\x1b[2K"
@@ -144,8 +144,8 @@ def warn(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints JSON in printable ASCII."""
-    print(json.dumps(value).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
+    """Prints JSON in printable ASCII, with null for NaN and infinities, which it does not have."""
+    print(json.dumps(plain.finite(value)).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:

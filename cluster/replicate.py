@@ -1,8 +1,9 @@
 """Copies results to a second place while they are made: `python replicate.py SETTINGS`.
 
 A pass copies what is new, and a checkpoint's manifest after its files. Older checkpoints that the
-run removed are removed there too, after a newer one has arrived. If a run is gone here, its copy
-stays: it is all that is left once a machine has ended.
+run removed are removed there too, after a newer one has arrived whole. What may be of another stack
+is neither removed nor overwritten. If a run is gone here, its copy stays: it is all that is left
+once a machine has ended.
 
 This module is a file of the service, wherever that runs, and needs nothing beside it but boto3.
 """
@@ -34,17 +35,21 @@ PAUSE_SECONDS = 5.0  # between two passes
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 # Names in the store, as training/ writes them.
 CONFIG = "config.json"  # only runs of ours have one at the top
-STARTS, METRICS, MANIFEST, CHECKPOINT = (
-    "starts.jsonl",
-    "metrics.jsonl",
-    "manifest.json",
-    "checkpoint_",
-)
+STARTS, METRICS, MANIFEST = "starts.jsonl", "metrics.jsonl", "manifest.json"
+CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
 MARK = "replicated.json"  # what of a run is there; `make down` looks at it (client/pull/marks.py)
 PART = re.compile(r"\..*\.part")  # a file while it is written, here and by training/objects.py
 OWN = ".trainyard"  # folder of what is no result
 LEFT_OUT = (MARK, "pulled.json")
+MANIFEST_BYTES = 16 * 1024 * 1024  # at most
+LONGEST_NAME, LONGEST_PART = 768, 255  # bytes, as of training/archive.py
 FAULTS = (OSError, BotoCoreError, ClientError, Boto3Error)
+
+
+OTHER = (
+    "the replica has another run of this name, which is kept: give this one another name, or move "
+    "that one away"
+)
 
 
 class Stamp(NamedTuple):
@@ -190,6 +195,7 @@ class Replica:
     def __init__(self, source: Place, target: Place) -> None:
         self._source, self._target = source, target
         self._copied: dict[str, Stamp] = {}  # of files that change, as they were when copied
+        self._whole: dict[str, tuple[Stamp, dict[str, int]]] = {}  # files by checkpoint
         self._epochs: dict[str, int] = {}
         self._marks: dict[str, bytes] = {}
         self._proof = f"{OWN}/replica-{uuid.uuid4().hex}"
@@ -224,7 +230,14 @@ class Replica:
 
     def _copy_run(self, run: str, here: dict[str, Stamp], there: dict[str, Stamp]) -> None:
         here = {name: stamp for name, stamp in here.items() if _base(name) not in LEFT_OUT}
-        whole = {folder for name in here if (folder := _whole(name))}
+        starts = f"{run}/{STARTS}"
+        # Which run a folder is of, its first start tells.
+        strange = any(_checkpoint(name) for name in there.keys() - self._copied.keys())
+        if starts in there.keys() - here.keys() or (
+            starts in here.keys() - there.keys() and strange
+        ):
+            raise FileExistsError(OTHER)
+        whole = {folder for name in here if (folder := _whole(name)) and self._is_whole(name, here)}
         for name in sorted(here, key=_order):
             # Files that a manifest names never change. Tags of two places cannot be compared.
             fixed = _checkpoint(name) in whole
@@ -233,18 +246,45 @@ class Replica:
             if name not in there or known != there_is:
                 self._copy_file(run, name)
                 self._copied[name] = there[name] = here[name]
-        self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there)
+        own = set(there) if starts in here else self._copied.keys() & set(there)
+        self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there, own)
         if f"{run}/{CONFIG}" in here:
-            self._mark(run, max((each for each in whole if _parent(each) == run), default=""))
+            own_ones = (each for each in whole if _parent(each) == run)
+            self._mark(run, max(own_ones, key=_age, default=""))
 
-    def _prune(self, present: set[str], whole: set[str], there: dict[str, Stamp]) -> None:
-        """Remove older checkpoints that the run removed; all that is present has arrived."""
+    def _is_whole(self, name: str, here: dict[str, Stamp]) -> bool:
+        """Tell whether a manifest names files, and all of them are here in their sizes."""
+        stamp, folder = here[name], _checkpoint(name)
+        if folder not in self._whole or self._whole[folder][0] != stamp:
+            content = b""
+            if stamp.size <= MANIFEST_BYTES:
+                with self._source.opened(name) as file:
+                    content = file.read()
+            self._whole[folder] = stamp, named(content)
+        files = self._whole[folder][1]
+        return bool(files) and all(
+            f"{folder}/{file}" in here and here[f"{folder}/{file}"].size == size
+            for file, size in files.items()
+        )
+
+    def _prune(
+        self, present: set[str], whole: set[str], there: dict[str, Stamp], own: set[str]
+    ) -> None:
+        """Remove older checkpoints that the run removed; all that is present has arrived.
+
+        Args:
+            present: checkpoints of the source.
+            whole: those of them that can be restored.
+            there: files of the target.
+            own: those of them that are certainly of this run.
+        """
         stored = {folder for name in there if (folder := _checkpoint(name))}
-        for gone in sorted(stored - present):
+        others = {_checkpoint(name) for name in there.keys() - own}
+        for gone in sorted(stored - present - others):
             # Others' checkpoints have no manifests.
             known = whole if f"{gone}/{MANIFEST}" in there else present
             beside = [each for each in known if _parent(each) == _parent(gone)]
-            if gone < max(beside, default=""):
+            if any(_age(gone) < _age(each) for each in beside):
                 names = [name for name in there if name.startswith(f"{gone}/")]
                 # Without its manifest it is no checkpoint.
                 for name in sorted(names, key=lambda name: _base(name) != MANIFEST):
@@ -275,11 +315,8 @@ class Replica:
                 first = file.readline()
         except FileNotFoundError:
             return
-        if not content.startswith(first):
-            raise FileExistsError(
-                "the replica has another run of this name, which is kept: give this one another "
-                "name, or move that one away"
-            )
+        if content.partition(b"\n")[0] != first.rstrip(b"\n"):
+            raise FileExistsError(OTHER)
 
     def _mark(self, run: str, newest: str) -> None:
         content = json.dumps({"checkpoint": _base(newest), "epochs": self._epochs.get(run, 0)})
@@ -290,11 +327,33 @@ class Replica:
 
 
 def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:
-    """Files by the first part of their names."""
+    """Files by the first part of their names, as far as they can be files of a folder."""
     found: dict[str, dict[str, Stamp]] = {}
     for name, stamp in listed.items():
-        found.setdefault(name.split("/")[0], {})[name] = stamp
+        parents = itertools.accumulate(name.split("/")[:-1], "{}/{}".format)
+        if _is_file_name(name) and not any(parent in listed for parent in parents):
+            found.setdefault(name.split("/")[0], {})[name] = stamp
     return found
+
+
+def _is_file_name(name: str) -> bool:
+    """Tell whether a name stays inside its folder: any writer of a bucket names its objects."""
+    parts = name.encode(errors="surrogateescape").split(b"/")
+    return (
+        not {b"", b".", b".."} & set(parts)
+        and "\0" not in name
+        and sum(map(len, parts)) + len(parts) <= LONGEST_NAME
+        and max(map(len, parts)) <= LONGEST_PART
+    )
+
+
+def named(content: bytes) -> dict[str, int]:
+    """Return the sizes of the files that a manifest names; none where it cannot be read."""
+    try:
+        files = json.loads(content)["files"]
+        return {str(name): int(digest["size"]) for name, digest in files.items()}
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
 
 
 def _base(name: str) -> str:
@@ -309,9 +368,15 @@ def _checkpoint(name: str) -> str:
     """The checkpoint's folder that a file is in, "" for none."""
     parts = name.split("/")
     for index, part in enumerate(parts[:-1]):
-        if part.startswith(CHECKPOINT):
+        if CHECKPOINT.fullmatch(part):
             return "/".join(parts[: index + 1])
     return ""
+
+
+def _age(folder: str) -> tuple[int, str]:
+    """Sorts checkpoints, the oldest first."""
+    found = CHECKPOINT.fullmatch(_base(folder))
+    return (int(found[1]) if found else -1, folder)
 
 
 def _whole(name: str) -> str:

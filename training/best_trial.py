@@ -31,10 +31,11 @@ def keep(run: RunFolder, trial: str) -> None:
         if any(each["model"] == model for _, each in kept):
             return
         # Newer than that of a search that was cut off at its end, and has another best trial now.
-        number = int(kept[0][0].removeprefix(PREFIX)[:6]) + 1 if kept else 1
+        number = checkpoint_files.order(kept[0][0])[0] + 1 if kept else 1
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                checkpoint_files.fetch(files, f"{folder}/{trial}", name, Path(scratch))
+                copied = checkpoint_files.fetch(files, f"{folder}/{trial}", name, Path(scratch))
+                checkpoint_files.check_loads(Path(scratch), copied)
             except CheckpointError as error:
                 print(f"warning: {trial}/{name} is skipped: {error}", flush=True)  # noqa: T201 - a job's
                 continue

@@ -14,7 +14,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,11 @@ VERSION = 1
 SMALL_BYTES = 1024 * 1024  # several files up to this size travel as one
 NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
 PREFIX = "checkpoint_"
+NAME = re.compile(PREFIX + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
+MANIFEST_BYTES = 16 * 1024 * 1024  # at most: it is read into memory
+# What a run that goes on loads, whether its description names the file or not: others may be the
+# job's own, such as a traced model.
+LOADED = ("checkpoint.pt", "checkpoint.ckpt")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -160,13 +165,16 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
         model: as for `write_manifest`.
 
     Raises:
-        CheckpointError: a file has a name that nothing could restore.
+        CheckpointError: there is no file, or one has a name that nothing could restore.
         StorageError: the store did not take it; there is no manifest then.
     """
     paths = _files(folder)
+    if not paths:
+        raise CheckpointError(f"checkpoint {name} has no files: write one into its folder")
     for path in paths:
         relative = path.relative_to(folder).as_posix()
-        if fault := archive.fault_of_name(relative):
+        fault = archive.fault_of_name(relative) or _reserved(relative, PACKED)
+        if fault:
             raise CheckpointError(f"{relative[:80]!a} of the checkpoint {fault}: rename it")
     small = [path for path in paths if path.stat().st_size <= SMALL_BYTES][: archive.MOST_FILES]
     files: dict[str, Digest] = {}
@@ -212,20 +220,28 @@ def prune(run: Folder, broken: frozenset[str]) -> None:
             if name not in broken and manifest_of(run, name, sizes)[0] is not None
         ]
         for name, sizes in found.items():
-            superseded = bool(whole) and name < whole[0] and name not in whole[:NUM_TO_KEEP]
+            older = bool(whole) and order(name) < order(whole[0])
+            superseded = older and name not in whole[:NUM_TO_KEEP]
             if superseded or (whole and MANIFEST not in sizes):
                 # The manifest first: a reader never sees a checkpoint that lacks a file.
                 run.delete(f"{name}/{MANIFEST}")
                 run.delete(*(f"{name}/{file}" for file in sizes))
 
 
-def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
+def choose(
+    run: Folder,
+    scratch: Path,
+    *,
+    had_one: bool,
+    check: Callable[[Path], None] | None = None,
+) -> Choice:
     """Fetches the newest valid checkpoint of a run.
 
     Args:
         run: the run's folder in the store.
         scratch: the files go to a folder of the checkpoint's name in here.
         had_one: the run is known to have had a checkpoint.
+        check: raises CheckpointError where a job cannot use what was fetched.
     """
     found = candidates(run)
     broken: frozenset[str] = frozenset()
@@ -233,9 +249,9 @@ def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
         manifest, fault = manifest_of(run, name, sizes)
         if manifest is not None:
             try:
-                fetch_from(run, name, scratch / name)
-                if (weights := manifest["model"].get("file")) is not None:
-                    load(inside(scratch / name, weights), mapped=True)
+                check_loads(scratch / name, fetch_from(run, name, scratch / name))
+                if check is not None:
+                    check(scratch / name)
             except CheckpointError as error:
                 fault = str(error)
             else:
@@ -253,9 +269,22 @@ def choose(run: Folder, scratch: Path, *, had_one: bool) -> Choice:
     return Choice(None, fault, broken)
 
 
+def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
+    """Loads the files of a checkpoint here that a run, a service or a notebook loads.
+
+    Raises:
+        CheckpointError: one holds more than tensors and plain values.
+    """
+    weights = manifest["model"].get("file")
+    for path in _files(folder):
+        if path.relative_to(folder).as_posix() in {*LOADED, weights}:
+            load(path, mapped=True)
+
+
 def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
     """`fetch` from a folder of the store that is open already."""
     target.mkdir(parents=True, exist_ok=True)
+    (target / MANIFEST).unlink(missing_ok=True)  # of a transfer that was cut off at its end
     try:
         content = run.read(f"{name}/{MANIFEST}")
         manifest = _parsed(content)
@@ -278,6 +307,13 @@ def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
         except archive.ArchiveError as error:
             raise CheckpointError(f"{PACKED} cannot be unpacked: {error}") from None
         packed.unlink()
+        if (target / MANIFEST).exists():
+            raise CheckpointError(f"{PACKED} holds a {MANIFEST}")
+    if not _files(target):
+        raise CheckpointError(f"{PACKED} holds no files")
+    weights = manifest["model"].get("file")
+    if weights is not None and not inside(target, weights).is_file():
+        raise CheckpointError(f"its {MANIFEST} names {weights[:80]!a}, which is not there")
     (target / MANIFEST).write_bytes(content)
     return manifest
 
@@ -287,15 +323,26 @@ def candidates(run: Source) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for path, size in run.sizes().items():
         name, _, relative = path.partition("/")
-        if name.startswith(PREFIX) and relative:
+        if NAME.fullmatch(name) and relative:
             found.setdefault(name, {})[relative] = size
-    return dict(sorted(found.items(), reverse=True))
+    return dict(sorted(found.items(), key=lambda each: order(each[0]), reverse=True))
+
+
+def order(name: str) -> tuple[int, str]:
+    """Sorts names of checkpoints, the oldest first; -1 and the name for others."""
+    found = NAME.fullmatch(name)
+    return (int(found[1]) if found else -1, name)
 
 
 def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str, Any] | None, str]:
     """A checkpoint's manifest, or None and why the folder is no checkpoint."""
     if MANIFEST not in sizes:
         return None, f"it has no {MANIFEST}: it was never stored to its end"
+    if sizes[MANIFEST] > MANIFEST_BYTES:
+        return (
+            None,
+            f"its {MANIFEST} has {sizes[MANIFEST]} bytes, at most {MANIFEST_BYTES} are read",
+        )
     try:
         manifest = _parsed(run.read(f"{name}/{MANIFEST}"))
     except (CheckpointError, OSError) as error:  # OSError: of a store that is a folder
@@ -308,6 +355,14 @@ def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str
                 f"{relative} has {sizes[relative]} bytes, its manifest says {digest['size']}"
             )
     return manifest, ""
+
+
+def is_manifest(content: bytes | None) -> bool:
+    """Whether a file's content is a checkpoint's manifest; None is none."""
+    try:
+        return content is not None and bool(_parsed(content))
+    except CheckpointError:
+        return False
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -342,8 +397,12 @@ def _parsed(content: bytes) -> dict[str, Any]:
     files, model = manifest.get("files"), manifest.get("model")
     if not isinstance(files, dict) or not isinstance(model, dict):
         raise CheckpointError(f"its {MANIFEST} cannot be read: files and model are no objects")
+    if not files:
+        raise CheckpointError(f"its {MANIFEST} names no files")
     for name, digest in files.items():
         inside(Path(), name)
+        if fault := _reserved(name):
+            raise CheckpointError(f"its {MANIFEST} names {name[:80]!a}, which {fault}")
         if (
             not isinstance(digest, dict)
             or type(digest.get("size")) is not int
@@ -360,7 +419,15 @@ def _parsed(content: bytes) -> dict[str, Any]:
         if not isinstance(weights, str):
             raise CheckpointError(f"its {MANIFEST} has no name of the model's file")
         inside(Path(), weights)
+        if weights not in files and PACKED not in files:
+            raise CheckpointError(f"its {MANIFEST} names {weights[:80]!a}, which is not there")
     return manifest
+
+
+def _reserved(name: str, *more: str) -> str:
+    """Why a file of a checkpoint cannot have this name; "" if it can."""
+    first = next(part for part in name.split("/") if part not in {"", "."})
+    return "is a name of our own" if first in {MANIFEST, archive.SCRATCH, *more} else ""
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,7 +7,6 @@ one whose last report was lost with the worker.
 
 from __future__ import annotations
 
-import re
 import secrets
 import shutil
 import tempfile
@@ -24,11 +23,13 @@ from training.checkpoint_files import (
     PREFIX,
     CheckpointError,
     candidates,
+    check_loads,
     choose,
     fetch,
     fetch_from,
     load,
     model,
+    order,
     prune,
     store,
     valid,
@@ -39,6 +40,7 @@ from training.objects import Folder, open_folder
 
 __all__ = [
     "CheckpointError",
+    "check_loads",
     "fetch",
     "load",
     "model",
@@ -50,7 +52,6 @@ __all__ = [
     "write_manifest",
 ]
 
-NUMBER = re.compile(rf"{PREFIX}(\d{{6}})-")
 SCRATCH_PREFIX = "trainyard-checkpoint-"
 
 
@@ -133,8 +134,12 @@ def report(
 
 
 @contextmanager
-def restored() -> Iterator[Path | None]:
+def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | None]:
     """The newest valid checkpoint of the run, the same on all ranks; every rank calls it.
+
+    Args:
+        check: raises CheckpointError where the job cannot use what is in the folder that it is
+            given: then the one before is taken.
 
     Yields:
         A folder of the checkpoint's name with its files and its manifest, removed at the end; None
@@ -154,7 +159,8 @@ def restored() -> Iterator[Path | None]:
     try:
         found: tuple[str | None, str] | None = None
         if scratch is not None:
-            choice = choose(run, scratch, had_one=train.get_checkpoint() is not None)
+            had_one = train.get_checkpoint() is not None
+            choice = choose(run, scratch, had_one=had_one, check=check)
             _Worker.broken = choice.broken
             prune(run, choice.broken)  # what was cut off may fill the store
             found = choice.name, choice.fault
@@ -176,8 +182,7 @@ def restored() -> Iterator[Path | None]:
 def _next_name(run: Folder) -> str:
     """Greater than those of all folders; a worker that was taken for dead has another one."""
     if not _Worker.number:
-        numbers = [int(found[1]) for name in candidates(run) if (found := NUMBER.match(name))]
-        _Worker.number = max(numbers, default=0)
+        _Worker.number = max((order(name)[0] for name in candidates(run)), default=0)
     _Worker.number += 1
     return f"{PREFIX}{_Worker.number:06d}-{secrets.token_hex(2)}"
 

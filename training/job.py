@@ -20,7 +20,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -35,7 +35,7 @@ from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from training import checkpoints, options, place, progress, ray_train
+from training import asked, checkpoints, options, place, plain, progress, ray_train
 from training.counted_gpus import torch_config
 from training.epochs import Totals
 from training.errors import JobError
@@ -57,6 +57,7 @@ __all__ = [
 
 Config = dict[str, Any]
 T = TypeVar("T")
+_ASKED = "asked"  # in a checkpoint, next to its parts
 
 
 class Part(Protocol):
@@ -95,6 +96,8 @@ class Session:
         self.run = Run(config["storage"], config["run"])
         self._started = 0.0  # of the run's epochs, by the monotonic clock
         self._parts: dict[str, Part] = {}
+        self._asked: asked.Asked = {}  # of the parts, as this start has made them
+        self._loads = False  # what this start has saved
         self._description: dict[str, Any] = {"job": config.get("job", "")}
         self._place: place.Place | None = None  # where an earlier start left an epoch
         self._notices = Notices(self.rank, self.world)
@@ -123,29 +126,43 @@ class Session:
         Args:
             **parts: as `report` stores them; also stored when a node of the run is to go.
 
+        What this start asks of an optimizer takes precedence over its stored state
+        (training/asked.py).
+
         Raises:
             CheckpointError: there are checkpoints and none is valid.
+            JobError: the job has a part that the checkpoint does not.
         """
-        self._parts = parts
-        with checkpoints.restored() as folder:
+        self._parts, self._asked = parts, asked.of(parts)
+        with checkpoints.restored(_check_state) as folder:
             if folder is None:
                 return
             state = checkpoints.load(folder / CHECKPOINT_FILE, self.device)
             self._description = checkpoints.model(folder)
+        if missing := parts.keys() - state.keys():
+            raise JobError(
+                f"checkpoint {folder.name} has no {', '.join(sorted(missing))}: the job was "
+                "changed since; take another --name, or the job as it was"
+            )
         for name, part in parts.items():
             part.load_state_dict(state[name])
+        asked.apply(parts, state.get(_ASKED, {}), self._asked)
         self.history = state["history"]
         left = place.Place(**state["place"]) if "place" in state else None
-        if left is not None and len(left.workers) == self.world:
+        batch_size = self.config.get("batch_size")
+        if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
             self._place = left
         if self.rank == 0:
             where = f"{self.run.url}/{folder.name}"
             node = get_node_ip_address()  # type: ignore[no-untyped-call]
             progress.tell(progress.Restored(where, len(self.history), node, self.batches_done))
             if left is not None and not self._place:
+                why = f"the run had {len(left.workers)} workers, and has {self.world}"
+                if len(left.workers) == self.world:
+                    why = f"their size was {left.batch_size}, and is {batch_size}"
                 print(
                     f"warning: {left.batches} batches of epoch {left.epoch + 1} are trained twice: "
-                    f"the run had {len(left.workers)} workers, and has {self.world}"
+                    f"{why}"
                 )
             # Epochs that only a damaged checkpoint had are trained again.
             self.run.write_metrics(self.history)
@@ -206,15 +223,11 @@ class Session:
         own = place.state(self.device, totals)
         workers = [own] * self.world
         distributed.all_gather_object(workers, own)
-        if self.rank != 0:
+        here = place.Place(epoch, number, self.config.get("batch_size"), workers)
+        folder = self.together(lambda: self._saved(self._parts, {"place": here.record()}))
+        if folder is None:
             checkpoints.report({"epoch": epoch})
             return
-        folder = checkpoints.new_folder()
-        state = {name: part.state_dict() for name, part in self._parts.items()}
-        here = place.Place(epoch, number, workers)
-        torch.save(
-            state | {"history": self.history, "place": here.record()}, folder / CHECKPOINT_FILE
-        )
         checkpoints.report({"epoch": epoch}, folder, self._description, wait=True)
         progress.tell(progress.Noticed(epoch, number))
 
@@ -228,26 +241,96 @@ class Session:
 
         Args:
             record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
+                They are made plain: training/plain.py.
             description: what is needed to use the weights without the job: `model` of
                 training/checkpoint_files.py.
             **parts: the state to resume from; the first worker's is stored.
+
+        Raises:
+            JobError: on all workers: a value of the record is not plain and cannot be made so, or
+                the state of a part could not be loaded by a later start.
         """
         minutes = (time.monotonic() - self._started) / 60
-        self.history.append(record | {"minutes": minutes})
-        self._description = description
-        if self.rank != 0:
+
+        def ready() -> Path | None:
+            self.history.append(
+                {str(key): plain.value(each, str(key)) for key, each in record.items()}
+                | {"minutes": minutes}
+            )
+            self._description = {key: plain.value(each, key) for key, each in description.items()}
+            return self._saved(parts)
+
+        folder = self.together(ready)
+        if folder is None:
             checkpoints.report(self.history[-1])
             return
-        folder = checkpoints.new_folder()
-        state = {name: part.state_dict() for name, part in parts.items()}
-        torch.save(state | {"history": self.history}, folder / CHECKPOINT_FILE)
         # Not before the checkpoint: a run that is cut off trains the epoch again, to other minutes.
         told = partial(self.run.write_metrics, list(self.history))
-        checkpoints.report(self.history[-1], folder, description, stored=told)
-        progress.tell(progress.Epoch(record["epoch"]))
+        checkpoints.report(self.history[-1], folder, self._description, stored=told)
+        progress.tell(progress.Epoch(self.history[-1]["epoch"]))
+
+    def _saved(self, parts: Mapping[str, Part], more: Mapping[str, Any] = {}) -> Path | None:
+        """A new folder with the state of the run; None for workers that store nothing.
+
+        Raises:
+            JobError: a later start could not load it.
+        """
+        if self.rank != 0:
+            return None
+        folder = checkpoints.new_folder()
+        state = {name: part.state_dict() for name, part in parts.items()}
+        own = {"history": self.history, _ASKED: self._asked, **more}
+        torch.save(state | own, folder / CHECKPOINT_FILE)
+        if not self._loads:  # the next ones hold the same types
+            self._check_loads(folder / CHECKPOINT_FILE, state)
+            self._loads = True
+        return folder
+
+    def _check_loads(self, file: Path, state: Mapping[str, Any]) -> None:
+        try:
+            checkpoints.load(file, mapped=True)
+        except checkpoints.CheckpointError as error:
+            fault = error
+        else:
+            return
+        for name, part in state.items():
+            torch.save({name: part}, file)
+            try:
+                checkpoints.load(file, mapped=True)
+            except checkpoints.CheckpointError as error:
+                raise JobError(
+                    f"no later start could load the state of {name!r}, for {error}: make it plain "
+                    "values, or leave it out of session.report and session.restore"
+                ) from None
+        raise JobError(f"no later start could load the run's state, for {fault}")
 
 
 Worker = Callable[[Session], None]
+
+
+def _check_state(folder: Path) -> None:
+    """Looks whether a checkpoint holds what `Session.restore` reads.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    state: Any = checkpoints.load(folder / CHECKPOINT_FILE, mapped=True)
+    try:
+        history = [
+            {key: plain.value(each, key) for key, each in record.items()}
+            for record in state["history"]
+        ]
+        good = history == state["history"] and all(
+            isinstance(record["minutes"], int | float) for record in history
+        )
+        if "place" in state:
+            place.Place(**state["place"])
+    except (JobError, LookupError, TypeError, AttributeError) as error:
+        raise checkpoints.CheckpointError(
+            f"{CHECKPOINT_FILE} is not one of a run's: {error!r}"
+        ) from None
+    if not good:
+        raise checkpoints.CheckpointError(f"{CHECKPOINT_FILE} has no records of epochs")
 
 
 def run(

@@ -174,7 +174,7 @@ def _number(described: dict[str, Any]) -> Callable[[str], int | float]:
 
     def number(text: str) -> int | float:
         value = kind(text)
-        if not least <= value <= most:
+        if not (least <= value <= most and math.isfinite(value)):
             bound = f"less than {least}" if value < least else f"not within {least} and {most:g}"
             raise argparse.ArgumentTypeError(f"{text} is {bound}")
         return value

@@ -24,11 +24,13 @@ class Place:
     Attributes:
         epoch: from 0.
         batches: of it that are done.
+        batch_size: as the job was asked for.
         workers: the state of each, by rank.
     """
 
     epoch: int
     batches: int
+    batch_size: Any
     workers: list[State]
 
     def record(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from training import tracking
+from training import plain, tracking
 from training.housekeeping import housekeeping
 from training.run_folder import COMMIT_VARIABLE, CONFIG, CURVES, METRICS, STARTS, RunFolder
 
@@ -42,7 +42,9 @@ class Run(RunFolder):
 
     def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
         """Writes all epochs anew: a resumed run's history is its checkpoint's."""
-        self.write(METRICS, "".join(json.dumps(epoch) + "\n" for epoch in history).encode())
+        self.write(
+            METRICS, "".join(json.dumps(plain.finite(epoch)) + "\n" for epoch in history).encode()
+        )
         if self._tracking is not None:
             self._tracking.log(history)
 

@@ -111,7 +111,7 @@ class Newest:
 
     def _remove_older(self, newest: str) -> None:
         for name in checkpoint_files.candidates(open_path(self._folder)):
-            if name < newest:
+            if checkpoint_files.order(name) < checkpoint_files.order(newest):
                 # The manifest first: what lacks a file is no checkpoint.
                 (self._folder / name / MANIFEST).unlink(missing_ok=True)
                 shutil.rmtree(self._folder / name)

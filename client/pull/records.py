@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from client.pull import marks
 from client.pull.source import RunSource
 from client.store import Listed
+from training import archive
 from training.checkpoint_files import PREFIX
 
 PART = ".part"
@@ -30,7 +31,9 @@ def pull(source: RunSource, folder: Path) -> int:
     changed = 0
     for name, listed in source.files.items():
         path = folder / name
-        if not _is_record(name) or _is_here(path, listed):
+        # A bucket can hold both `a` and `a/b`; a folder here cannot.
+        below = any(str(parent) in source.files for parent in PurePosixPath(name).parents)
+        if below or not _is_record(name) or _is_here(path, listed):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}{PART}")
@@ -54,8 +57,10 @@ def _is_record(name: str) -> bool:
     Whoever can write the bucket names its objects.
     """
     parts = name.split("/")
-    return name not in marks.ALL and all(
-        part and "\0" not in part and not part.startswith((".", PREFIX)) for part in parts
+    return (
+        name not in marks.ALL
+        and not archive.fault_of_name(name)
+        and all(part and not part.startswith((".", PREFIX)) for part in parts)
     )
 
 

@@ -20,7 +20,8 @@ from client.errors import ClientError
 from client.job_server import Job, JobServer
 from client.pull import marks
 from client.store import Store, open_store
-from training.checkpoint_files import MANIFEST, PREFIX
+from training import checkpoint_files
+from training.checkpoint_files import MANIFEST
 
 DEADLINE_S = 15.0
 
@@ -99,8 +100,12 @@ def unpulled(store: Store) -> list[str]:
 
 def _is_home(store: Store, run: history.RunRecord) -> bool:
     """Whether a mark names the newest checkpoint that was stored whole, and all epochs."""
-    stored = sorted(name for name in store.folders(run.name) if name.startswith(PREFIX))
-    whole = (name for name in reversed(stored) if store.get(f"{run.name}/{name}/{MANIFEST}"))
+    stored = filter(checkpoint_files.NAME.fullmatch, store.folders(run.name))
+    whole = (
+        name
+        for name in sorted(stored, key=checkpoint_files.order, reverse=True)
+        if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
+    )
     mark = marks.Mark(next(whole, ""), len(run.metrics))
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 

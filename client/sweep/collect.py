@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 from client import store
-from client.errors import ClientError
 from client.job_server import Job, Status
 from client.jobs import failure
 from client.outputs import StackOutputs
@@ -43,8 +42,8 @@ def collect(
         return Outcome(job=job_id, error=_why(job))
     try:
         found = result.read(content)
-    except ValueError as error:
-        raise ClientError(f"{place.url}/{record_key}: {error}; remove it, and try again") from None
+    except ValueError as error:  # it stops no other point, and no later start
+        found = result.Result(completed=False, error=f"left {error}; run it again")
     why = "" if found.completed else found.error or "failed"
     packed = place.get(archive_key)
     if packed:
@@ -52,7 +51,7 @@ def collect(
             file.write(packed)
             file.flush()
             try:
-                records.unpack(Path(file.name))
+                records.unpack(Path(file.name), point.folder)
             except DamagedArchiveError as error:  # it stops no other point
                 why = str(error)
     if why:

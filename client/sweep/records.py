@@ -20,8 +20,9 @@ from client.errors import ClientError
 from training import archive
 from training.sweep.result import MOST_BYTES
 
-FOLDER = ".points"
+FOLDER, TABLE, PICTURE = ".points", "results.csv", "results.png"
 SWEEP = "sweep"
+OWN = (FOLDER, TABLE, PICTURE)  # in a sweep's folder, and of no point
 UNKNOWN = "the folder of points is damaged: remove {path}, and this point runs again"
 
 
@@ -112,15 +113,21 @@ class Records:
         """Removes the record of a point that is not sent, or has failed."""
         (self._points / f"{identity}.json").unlink(missing_ok=True)
 
-    def unpack(self, packed: Path) -> None:
-        """Puts the files of a point into the sweep's folder, each whole or not at all.
+    def unpack(self, packed: Path, folder: str) -> None:
+        """Puts the files of a point into its folder, each whole or not at all.
+
+        Args:
+            packed: the archive.
+            folder: of the point, below the sweep's.
 
         Raises:
             DamagedArchiveError: the archive is damaged, or leads out of the folder.
             ClientError: the folder does not take them.
         """
         try:
-            archive.unpack(packed, self.folder, most_bytes=MOST_BYTES)
+            target = self.folder / folder
+            target.mkdir(parents=True, exist_ok=True)
+            archive.unpack(packed, target, most_bytes=MOST_BYTES)
         except archive.ArchiveError as error:
             raise DamagedArchiveError(
                 f"the files of a point cannot be unpacked: {error}; run it again"

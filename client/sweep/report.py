@@ -13,8 +13,8 @@ from typing import Any, cast
 from client.console import print_table, say
 from client.errors import ClientError
 from client.sweep.point import Outcome, Point
+from client.sweep.records import PICTURE, TABLE
 
-TABLE, PICTURE = "results.csv", "results.png"
 ERROR = "error"
 VALUE = "value"  # the column of a function that returns one number
 WIDTH_INCHES, ROW_INCHES, LEAST_ROWS = 8, 0.35, 4

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from hydra.core.hydra_config import HydraConfig
@@ -18,10 +18,13 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from client import runtimes
+from client.errors import ClientError
+from client.sweep import records
 from client.sweep.point import Outcome, Point
 from hydra_plugins.ray_launcher._once import Once
 
 IDENTITY_LENGTH = 16  # hexadecimal digits
+_NO_FOLDERS = {(), *((name,) for name in records.OWN)}
 UNSENT = ("launcher", "sweeper")  # typed by plugins, which nodes do not have
 
 
@@ -64,6 +67,7 @@ def compose(
             number=number,
             overrides=tuple(filter_overrides(overrides)),
             identity=identity + again,
+            folder=_folder(str(each.hydra.sweep.subdir)),
             bundle=_bundle(each.hydra.launcher),
             runtime_env=runtimes.find(env) if (env := each.hydra.launcher.runtime_env) else None,
         )
@@ -130,6 +134,21 @@ def _identity(config: DictConfig, code: str) -> str:
     }
     text = json.dumps(unresolved, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:IDENTITY_LENGTH]
+
+
+def _folder(subdir: str) -> str:
+    """A point's folder below the sweep's.
+
+    Raises:
+        ClientError: it is not below it, or has the records of all points.
+    """
+    folder = PurePosixPath(subdir)
+    if folder.is_absolute() or ".." in folder.parts or folder.parts[:1] in _NO_FOLDERS:
+        raise ClientError(
+            f"hydra.sweep.subdir={subdir[:80]} is not a folder of one point below the sweep's: "
+            "leave it out, or give one such as '${hydra.job.num}'"
+        )
+    return folder.as_posix()
 
 
 def _bundle(launcher: DictConfig) -> dict[str, float]:

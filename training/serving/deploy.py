@@ -131,7 +131,7 @@ def _address() -> tuple[str, int]:
 
 
 def _choose(storage: str, run: str, wanted: str | None) -> str:
-    """The checkpoint to serve, with every byte of it looked at before a service is touched."""
+    """The checkpoint to serve; it is read and loaded before a service is touched."""
     from pyarrow.fs import FileSystem
 
     from training import checkpoints
@@ -147,6 +147,7 @@ def _choose(storage: str, run: str, wanted: str | None) -> str:
             try:
                 manifest = checkpoints.fetch(files, path, name, Path(folder))
                 check_description(manifest["model"])
+                checkpoints.check_loads(Path(folder), manifest)
             except checkpoints.CheckpointError as error:
                 print(f"warning: checkpoint {name} is not served: {error}", flush=True)
             except ValueError as error:

@@ -50,7 +50,8 @@ def run(points: Points, number: int, job: str) -> Result:
             config.hydra.job.id = job
             config.hydra.sweep.dir = str(output)
         found = _called(function, points.context, config)
-        archive, left = result.pack(output)
+        # No more than the point's own: it lies next to those of other points.
+        archive, left = result.pack(output / str(config.hydra.sweep.subdir))
         if left:
             found = replace(found, note=f"{found.note}; {left}".strip("; "))
         logging.getLogger("botocore").setLevel(logging.WARNING)  # Hydra has all at INFO

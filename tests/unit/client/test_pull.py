@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import hashlib
 import io
 import json
@@ -228,6 +229,45 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     with pytest.raises(ClientError, match=r"none of the 1 checkpoints in .* is valid"):
         Transfer(place, "first", home).run()
     assert (home / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", ["no files", "no weights", "packed, cut off", "another name"])
+def test_the_last_good_one_stays_here_until_the_next_is_whole(  # F53
+    kind: str, place: Tagged, checkpoint: Callable[..., str], home: Path
+) -> None:
+    first = checkpoint(1)
+    Transfer(place, "first", home).run()
+    last = checkpoint(2, a=b"1", b=b"2")
+    there = Path(place.url.removeprefix("file://")) / "first" / last
+    manifest = json.loads((there / "manifest.json").read_text())
+    if kind == "no files":
+        manifest["files"] = {}
+    elif kind == "no weights":
+        manifest["model"] = {"file": "checkpoint.pt"}
+    elif kind == "packed, cut off":
+        content = gzip.compress((there / "packed.tar").read_bytes())[:-9]
+        (there / "packed.tar").write_bytes(content)
+        digest = checkpoint_files.digest_of(there / "packed.tar")
+        manifest["files"]["packed.tar"] = digest._asdict()
+    else:
+        there = there.rename(there.with_name("checkpoint_zz"))
+    (there / "manifest.json").write_text(json.dumps(manifest))
+    pulled = Transfer(place, "first", home).run()
+    assert pulled is not None
+    assert pulled.checkpoint == first
+    assert [path.name for path in home.glob("*checkpoint_*")] == [first]
+    assert (home / first / "checkpoint.pt").read_bytes() == BIG
+
+
+def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(  # F53
+    place: Tagged, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = place.listed
+    odd = {name: store.Listed(1, "") for name in ("metrics.jsonl/x", "a/../../b", "x" * 300)}
+    monkeypatch.setattr(place, "listed", lambda prefix: listed(prefix) | odd)
+    monkeypatch.setattr(place, "part", lambda key, _, size: b"x" * size if "x" in key else None)
+    Transfer(place, "first", home).run()
+    assert not (home.parent / "b").exists()
 
 
 def test_one_that_the_run_removes_meanwhile_gives_way_to_the_newer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -158,6 +159,73 @@ def test_an_older_checkpoint_goes_once_a_newer_one_is_there(
     stored = {path.name for path in (there / "first").glob("checkpoint_*")}
     assert new in stored
     assert old not in stored
+
+
+@pytest.mark.parametrize(("starts", "own"), [(True, False), (False, False), (False, True)])
+def test_nothing_of_another_stack_is_removed_or_overwritten(  # F55
+    starts: bool, own: bool, replica: Replica, here: Path, there: Path
+) -> None:
+    other = there.parent / "other"
+    a_run(other, 2)
+    a_checkpoint(other, "checkpoint_000001-abcd")
+    if not starts:
+        (other / "first" / "starts.jsonl").unlink()
+    other.rename(there)
+    before = {name: (there / name).read_bytes() for name in names(there)}
+    if own:
+        a_run(here, 1)
+    a_checkpoint(here, "checkpoint_000002-cdef")
+    for each in (replica, Replica(Folder(here), Folder(there))):
+        assert [fault[:45] for fault in each.copy()] == (
+            ["first: the replica has another run of this na"] if starts or own else []
+        )
+        kept = {name: (there / name).read_bytes() for name in names(there)}
+        assert kept | before == kept
+
+
+def test_a_newer_one_that_is_not_whole_takes_no_ones_place(  # F53
+    replica: Replica, here: Path, there: Path
+) -> None:
+    a_run(here, 1)
+    old = a_checkpoint(here, "checkpoint_000001-abcd")
+    replica.copy()
+    for file in ("checkpoint.pt", "manifest.json"):
+        (here / "first" / old / file).unlink()
+    new = here / "first" / a_checkpoint(here, "checkpoint_000002-cdef")
+    manifest = (new / "manifest.json").read_text()
+    for text in ('{"version": 1, "model": {}, "files": {}}', "[]", "", manifest):
+        (new / "manifest.json").write_text(text)
+        if text == manifest:
+            (new / "checkpoint.pt").write_bytes(b"cut off")
+        assert replica.copy() == []
+        assert (there / "first" / old / "manifest.json").exists()
+    (new / "checkpoint.pt").write_bytes(WEIGHTS)
+    replica.copy()
+    assert not (there / "first" / old).exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../canary", "first/../../canary", "/canary", "first//x", "x" * 256, "first/starts.jsonl/x"],
+)
+def test_a_name_that_leads_elsewhere_is_not_copied(  # F47
+    name: str, replica: Replica, here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(here, 1)
+    listed, opened, source = Folder.listed, Folder.opened, replica._source
+    odd = {name: replicate.Stamp(1, "")}
+    monkeypatch.setattr(
+        Folder, "listed", lambda self: listed(self) | (odd if self is source else {})
+    )
+    monkeypatch.setattr(
+        Folder,
+        "opened",
+        lambda self, each: io.BytesIO(b"x") if each == name else opened(self, each),
+    )
+    assert replica.copy() == []
+    assert names(there.parent) == {
+        f"there/{each}" for each in names(here) - {"first/replicated.json"}
+    }
 
 
 def test_what_is_gone_here_stays_there(replica: Replica, here: Path, there: Path) -> None:

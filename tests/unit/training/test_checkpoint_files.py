@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -84,9 +85,9 @@ def test_a_manifest_written_in_place_makes_a_valid_checkpoint(tmp_path: Path) ->
     folder = tmp_path / "run" / "checkpoint_000001-abcd"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "file").write_bytes(b"x")
-    checkpoint_files.write_manifest(folder, MODEL)
+    checkpoint_files.write_manifest(folder, {"file": "deep/file"})
     [(name, manifest)] = checkpoint_files.valid(*opened(tmp_path))
-    assert (name, manifest["model"]) == (folder.name, MODEL)
+    assert (name, manifest["model"]) == (folder.name, {"file": "deep/file"})
     checkpoint_files.fetch(*opened(tmp_path), name, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "deep" / "file").read_bytes() == b"x"
 
@@ -106,7 +107,7 @@ class Evil:
         return os.system, (f"touch {self.canary}",)
 
 
-def damage(kind: str, there: Path, canary: Path) -> None:
+def damage(kind: str, there: Path, canary: Path) -> None:  # noqa: PLR0912 - a kind each
     file, manifest = there / "checkpoint.pt", there / "manifest.json"
     content = file.read_bytes()
     if kind == "truncated":
@@ -121,7 +122,28 @@ def damage(kind: str, there: Path, canary: Path) -> None:
         manifest.write_text(manifest.read_text()[:40])
     elif kind == "another version":
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 2}))
+    elif kind == "no files":
+        write_odd(there, {"files": {}})
+    elif kind == "weights that are not there":
+        write_odd(there, {"model": MODEL | {"file": "other.pt"}})
+    elif kind == "a large manifest":
+        with manifest.open("ab") as file_:
+            file_.truncate(checkpoint_files.MANIFEST_BYTES + 1)
+    elif kind.startswith("packed"):
+        file.unlink()
+        with tarfile.open(there / "packed.tar", "w") as tar:
+            if kind != "packed of nothing":
+                tar.add(__file__, "checkpoint.pt" if kind == "packed, cut off" else "other")
+            if kind == "packed with a manifest":
+                tar.add(__file__, "manifest.json/x")
+        if kind == "packed, cut off":  # and compressed
+            whole = gzip.compress((there / "packed.tar").read_bytes())
+            (there / "packed.tar").write_bytes(whole[: len(whole) // 2])
+        manifest.unlink()
+        checkpoint_files.write_manifest(there, MODEL if kind == "packed, cut off" else {})
     else:  # whoever can write the bucket can write a manifest that fits
+        if kind == "another file":  # than the description names
+            torch.save({"model": Evil(canary)}, there / "checkpoint.ckpt")
         if kind == "pickle":
             file.write_bytes(pickle.dumps(Evil(canary)))
         elif kind == "pickle in a zip":
@@ -142,12 +164,19 @@ DAMAGES = {
     "another version": "its manifest.json has version 2, this program reads 1",
     "pickle": "checkpoint.pt does not hold tensors and plain values only",
     "pickle in a zip": "checkpoint.pt does not hold tensors and plain values only",
+    "another file": r"checkpoint.ckpt does not hold tensors and plain values only",
+    "no files": "its manifest.json names no files",
+    "weights that are not there": "its manifest.json names 'other.pt', which is not there",
+    "a large manifest": "its manifest.json has .* bytes, at most",
+    "packed, cut off": r"packed\.tar cannot be unpacked: it is (cut off|damaged)",
+    "packed of nothing": r"packed\.tar holds no files",
+    "packed with a manifest": r"packed\.tar holds a manifest\.json",
     "outside": "names '../../checkpoint.pt', which is not inside|is not there",
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_newest_is_skipped_with_a_warning_that_names_it(  # F22 F23 F40
+def test_a_damaged_newest_is_skipped_with_a_warning_that_names_it(  # F22 F23 F40 F53
     kind: str, run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     earlier = store(run, tmp_path, 1)
@@ -179,6 +208,7 @@ ODD_MANIFESTS: dict[str, Any] = {
     "a size below 0": {"files": {"checkpoint.pt": ENTRY | {"size": -1}}},
     "a sum as a number": {"files": {"checkpoint.pt": ENTRY | {"sha256": 0}}},
     "a sum that is short": {"files": {"checkpoint.pt": ENTRY | {"sha256": "00"}}},
+    "a manifest as a file": {"files": {"./manifest.json": ENTRY}},
     "weights as a number": {"model": {"file": 7}},
     "weights as a list": {"model": {"file": ["checkpoint.pt"]}},
     "weights outside": {"model": {"file": "../checkpoint.pt"}},
@@ -246,6 +276,28 @@ def test_no_manifest_raises(run: Any, tmp_path: Path, change: dict[str, Any]) ->
     write_odd(newest, change)
     assert choose(run, tmp_path).name in ("checkpoint_000001-abcd", newest.name)
     shutil.rmtree(tmp_path / "scratch")
+
+
+def test_a_folder_of_another_name_is_no_checkpoint(run: Any, tmp_path: Path) -> None:  # F53
+    there = store(run, tmp_path, 1)
+    for name in ("checkpoint_zz", "checkpoint_", "checkpoint_9x", "checkpoint_9-A"):
+        shutil.copytree(there, there.parent / name)
+    assert choose(run, tmp_path).name == there.name
+    later = store(run, tmp_path, 1_000_000)  # more digits than all before
+    assert choose(run, tmp_path).name == later.name
+
+
+@pytest.mark.parametrize("name", ["", "manifest.json", "packed.tar", ".unpacking"])
+def test_what_could_not_be_restored_is_not_stored(  # F53
+    name: str, run: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    if name:
+        (folder / name).write_bytes(b"x")
+    with pytest.raises(checkpoint_files.CheckpointError, match=r"has no files|of our own: rename"):
+        checkpoint_files.store(run, "checkpoint_000001-abcd", folder, {})
+    assert run.sizes() == {}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DAMAGES if kind != "no manifest"])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import http
+import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +14,7 @@ from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from ray.util import get_node_ip_address
@@ -53,8 +58,11 @@ class Stored:
         stored()
 
     @contextmanager
-    def restored(self) -> Iterator[Path | None]:
-        yield self.folder / self.names[-1] if self.names else None
+    def restored(self, check: Any) -> Iterator[Path | None]:
+        found = self.folder / self.names[-1] if self.names else None
+        if found:
+            check(found)
+        yield found
 
 
 class Unnoticed:
@@ -166,12 +174,152 @@ def test_a_place_of_other_workers_is_no_place_of_these(
 ) -> None:
     _template.train_worker(session(tmp_path, "--epochs", "1"))
     file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
-    place = {"epoch": 1, "batches": 7, "workers": [{}, {}]}
+    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}, {}]}
     torch.save(torch.load(file) | {"place": place}, file)
     _template.train_worker(session(tmp_path, "--epochs", "2"))
     assert [record["epoch"] for record in stored.reports] == [0, 1]
     assert (
         "warning: 7 batches of epoch 2 are trained twice: the run had 2 workers, and has 1"
+        in capsys.readouterr().out
+    )
+
+
+class Part:
+    """A part of a checkpoint."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+FIGURES = {
+    "numpy float": (np.float64(0.5), 0.5),
+    "numpy int": (np.int64(3), 3),
+    "numpy bool": (np.bool_(True), True),
+    "numpy text": (np.str_("x"), "x"),
+    "array": (np.arange(3), [0, 1, 2]),
+    "tensor": (torch.tensor(2.0), 2.0),
+    "tensors": ({"a": [torch.ones(2, requires_grad=True)]}, {"a": [[1.0, 1.0]]}),
+    "path": (Path("a/b"), "a/b"),
+    "date": (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02T00:00:00+00:00"),
+    "large": (10**30, 1e30),
+    "larger": (10**400, math.inf),
+    "number of an enumeration": (http.HTTPStatus.OK, 200),
+}
+
+
+def test_figures_are_made_plain(stored: Stored, tmp_path: Path) -> None:  # F61
+    made = session(tmp_path)
+    made.restore()
+    given = {name: value for name, (value, _) in FIGURES.items()}
+    made.report({"epoch": np.int32(0), "loss": math.nan, **given}, {"mean": np.ones(1)})
+    [record] = figures(stored.reports)
+    assert math.isnan(record.pop("loss"))
+    assert record == {"epoch": 0} | {name: plain for name, (_, plain) in FIGURES.items()}
+    assert {name: type(record[name]) for name in FIGURES} == {
+        name: type(plain) for name, (_, plain) in FIGURES.items()
+    }
+    assert stored.model == {"mean": [1.0]}
+    text = (tmp_path / "first" / "metrics.jsonl").read_text()
+    written = json.loads(text, parse_constant=pytest.fail)  # JSON has no NaN
+    assert (written["loss"], written["larger"]) == (None, None)
+    again = session(tmp_path)
+    again.restore()
+    assert figures(again.history)[0].keys() == record.keys() | {"loss"}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), r"^odd of an epoch's record is a builtins\.object: report numbers"),
+        ({"a": [1j]}, r"^odd\.a\[0\] of an epoch's record is a builtins\.complex"),
+        (torch.zeros(2000), "^odd of an epoch's record has 2000 values"),
+    ],
+)
+def test_what_cannot_be_a_figure_is_refused_by_name_in_the_first_epoch(  # F61
+    value: Any, said: str, stored: Stored, tmp_path: Path
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    with pytest.raises(job.JobError, match=said):
+        made.report({"epoch": 0, "odd": value}, {})
+    assert stored.reports == []
+
+
+@pytest.mark.parametrize("value", [np.float64(1), np.zeros(2), Path("x")])
+def test_a_part_that_no_later_start_could_load_is_refused_by_name(  # F61
+    value: Any, stored: Stored, tmp_path: Path
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    with pytest.raises(job.JobError, match=r"^no later start could load the state of 'rates', for"):
+        made.report({"epoch": 0}, {}, good=Part({"a": 1}), rates=Part({"b": [value]}))
+    assert stored.reports == []
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        [],
+        {"model": {}},
+        {"history": [1]},
+        {"history": [{"epoch": 0}]},
+        {"history": [{"minutes": 0.1, "loss": torch.zeros(1)}]},
+        {"history": [], "place": {"epoch": 1}},
+    ],
+)
+def test_a_state_of_another_shape_is_a_damaged_checkpoint(  # F53
+    state: Any, tmp_path: Path
+) -> None:
+    torch.save(state, tmp_path / job.CHECKPOINT_FILE)
+    with pytest.raises(checkpoints.CheckpointError, match=job.CHECKPOINT_FILE):
+        job._check_state(tmp_path)
+
+
+def test_a_part_that_is_new_is_named(stored: Stored, tmp_path: Path) -> None:
+    made = session(tmp_path)
+    made.restore()
+    made.report({"epoch": 0}, {})
+    with pytest.raises(job.JobError, match="checkpoint_000000 has no scheduler: the job was chang"):
+        session(tmp_path).restore(scheduler=Part(1))
+
+
+def test_what_a_start_asks_for_counts_more_than_the_stored_state(  # F61
+    stored: Stored, tmp_path: Path
+) -> None:
+    def start(rate: float, decay: float) -> Any:
+        optimizer = torch.optim.AdamW([torch.ones(1)], lr=rate, weight_decay=decay)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        made = session(tmp_path)
+        made.restore(optimizer=optimizer, scheduler=scheduler)
+        before = optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]
+        optimizer.step()
+        scheduler.step()
+        made.report({"epoch": 0}, {}, optimizer=optimizer, scheduler=scheduler)
+        return before
+
+    assert start(0.1, 0.01) == (0.1, 0.01)
+    assert start(0.1, 0.01) == (0.05, 0.01)  # as the scheduler has left it
+    assert start(0.4, 0.2) == pytest.approx((0.1, 0.2))  # a quarter of what is asked for
+    assert start(0.4, 0.2) == pytest.approx((0.05, 0.2))
+
+
+def test_batches_of_another_size_are_not_left_out(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # F61
+    _template.train_worker(session(tmp_path, "--epochs", "1"))
+    file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
+    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}]}
+    torch.save(torch.load(file) | {"place": place}, file)
+    _template.train_worker(session(tmp_path, "--epochs", "2", "--batch-size", "32"))
+    assert [record["epoch"] for record in stored.reports] == [0, 1]
+    assert (
+        "warning: 7 batches of epoch 2 are trained twice: their size was 64, and is 32"
         in capsys.readouterr().out
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -119,11 +120,12 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
     for name in names:
         folder = tmp_path / "run" / name
         folder.mkdir(parents=True)
-        (folder / "checkpoint.ckpt").write_bytes(name.encode())
+        torch.save({"state_dict": {"w": torch.zeros(1)}}, folder / "checkpoint.ckpt")
         checkpoints.write_manifest(folder, describe(**PLAIN))
     storage = tmp_path.as_uri()
     assert deploy._choose(storage, "run", None) == names[2]
-    (tmp_path / "run" / names[2] / "checkpoint.ckpt").write_bytes(b"x" * len(names[2]))
+    file = tmp_path / "run" / names[2] / "checkpoint.ckpt"
+    file.write_bytes(b"x" * file.stat().st_size)
     assert deploy._choose(storage, "run", None) == names[1]
     assert f"warning: checkpoint {names[2]} is not served" in capsys.readouterr().out
     assert deploy._choose(storage, "run", names[0]) == names[0]
@@ -133,6 +135,18 @@ def test_the_newest_checkpoint_that_is_whole_is_chosen(
     (tmp_path / "none").mkdir()
     with pytest.raises(deploy.DeployError, match="run 'none' has no valid checkpoint"):
         deploy._choose(storage, "none", None)
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_not_served(  # F53
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, state in ((1, torch.zeros(1)), (2, np.float64(1))):
+        folder = tmp_path / "run" / f"checkpoint_{number:06d}-abcd"
+        folder.mkdir(parents=True)
+        torch.save({"state_dict": {"w": state}}, folder / "checkpoint.ckpt")
+        checkpoints.write_manifest(folder, describe(**PLAIN))
+    assert deploy._choose(tmp_path.as_uri(), "run", None) == "checkpoint_000001-abcd"
+    assert "checkpoint.ckpt does not hold tensors and plain values" in capsys.readouterr().out
 
 
 def test_a_run_that_describes_too_little_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """What a point has left, and what of it cannot be taken."""
 
+import gzip
+import io
+import tarfile
+
 import pytest
 
 from client import store
@@ -7,10 +11,10 @@ from client.job_server import Job, Status
 from client.store import FolderStore
 from client.sweep import collect
 from client.sweep.point import Point
-from client.sweep.records import Records
+from client.sweep.records import Record, Records
 from training.sweep import result
 
-POINT = Point(number=3, overrides=("x=1",), identity="a", bundle={})
+POINT = Point(number=3, overrides=("x=1",), identity="a", folder="3", bundle={})
 DONE = Job(status=Status.SUCCEEDED)
 
 
@@ -20,6 +24,41 @@ def place(tmp_path, monkeypatch):
     found = FolderStore("file:///store", tmp_path / "store")
     monkeypatch.setattr(store, "open_store", lambda _: found)
     return found
+
+
+def packed(name):
+    """An archive of one file."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    return written.getvalue()
+
+
+def test_a_result_that_cannot_be_read_fails_its_point_alone(tmp_path, place):  # F53
+    with Records(tmp_path / "sweep", "first") as records:
+        record_key, archive_key = result.keys("first", 3, "job")
+        place.put(record_key, b'{"completed": ')
+        place.put(archive_key, gzip.compress(packed("left.txt"))[:-9])
+        found = collect.collect(POINT, "job", DONE, records, None)
+        assert "cannot be unpacked" in found.error
+        place.put(record_key, b'{"completed": ')
+        found = collect.collect(POINT, "job", DONE, records, None)
+        assert found.error == "left no result of a point: JSONDecodeError; run it again"
+        assert place.get(record_key) is None  # no later start meets it
+
+
+def test_an_archive_holds_files_of_its_own_point_alone(tmp_path, place):  # F53
+    with Records(tmp_path / "sweep", "first") as records:
+        other = Record(job="other", number=0, overrides=("x=0",), done=True, value=1)
+        records.put("other", other)
+        record_key, archive_key = result.keys("first", 3, "job")
+        for name in (".points/other.json", ".points/sweep.json", "0/left.txt", "results.csv"):
+            place.put(record_key, result.write(result.Result(completed=True, value=1)))
+            place.put(archive_key, packed(name))
+            assert not collect.collect(POINT, "job", DONE, records, None).error
+            assert (tmp_path / "sweep" / "3" / name).exists()
+        assert records.get("other") == other
+        assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [".points", "3"]
 
 
 def test_an_archive_that_cannot_be_unpacked_fails_its_point_alone(tmp_path, place):

@@ -14,7 +14,7 @@ DONE = Job(status=Status.SUCCEEDED)
 
 def points(count, cpus=1.0):
     return [
-        Point(number=i, overrides=(f"x={i}",), identity=str(i), bundle={"CPU": cpus})
+        Point(number=i, overrides=(f"x={i}",), identity=str(i), folder=str(i), bundle={"CPU": cpus})
         for i in range(count)
     ]
 

@@ -66,5 +66,7 @@ def test_an_archive_stays_in_the_folder(tmp_path, name):  # F47
         Records(tmp_path / "sweep", "first") as records,
         pytest.raises(DamagedArchiveError, match=r"cannot be unpacked: the name .* inside its"),
     ):
-        records.unpack(packed)
-    assert [path.name for path in (tmp_path / "sweep").iterdir()] == [".points"]
+        records.unpack(packed, "0")
+    assert sorted(path.name for path in (tmp_path / "sweep").rglob("*")) == [
+        *(".points", "0", "lock", "sweep.json")
+    ]

@@ -8,7 +8,8 @@ from client.sweep.point import Outcome, Point
 
 
 def ended(number, value=None, error=""):
-    point = Point(number=number, overrides=(f"+x={number}",), identity=str(number), bundle={})
+    name = str(number)
+    point = Point(number=number, overrides=(f"+x={name}",), identity=name, folder=name, bundle={})
     return point, Outcome(value=value, error=error)
 
 

@@ -13,7 +13,9 @@ from client.sweep.run import Sweep
 
 
 def point(number, override):
-    return Point(number=number, overrides=(override,), identity=override, bundle={})
+    return Point(
+        number=number, overrides=(override,), identity=override, folder=str(number), bundle={}
+    )
 
 
 def done(number, override):
