@@ -35,8 +35,13 @@ PAUSE_SECONDS = 5.0  # between two passes
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 # Names in the store, as training/ writes them.
 CONFIG = "config.json"  # only runs of ours have one at the top
-STARTS, METRICS, MANIFEST = "starts.jsonl", "metrics.jsonl", "manifest.json"
-CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
+STARTS, METRICS, MANIFEST, CHECKPOINT = (
+    "starts.jsonl",
+    "metrics.jsonl",
+    "manifest.json",
+    "checkpoint_",
+)
+CHECKPOINT_NAME = re.compile(CHECKPOINT + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
 MARK = "replicated.json"  # what of a run is there; `make down` looks at it (client/pull/marks.py)
 PART = re.compile(r"\..*\.part")  # a file while it is written, here and by training/objects.py
 OWN = ".trainyard"  # folder of what is no result
@@ -368,14 +373,14 @@ def _checkpoint(name: str) -> str:
     """The checkpoint's folder that a file is in, "" for none."""
     parts = name.split("/")
     for index, part in enumerate(parts[:-1]):
-        if CHECKPOINT.fullmatch(part):
+        if CHECKPOINT_NAME.fullmatch(part):
             return "/".join(parts[: index + 1])
     return ""
 
 
 def _age(folder: str) -> tuple[int, str]:
     """Sorts checkpoints, the oldest first."""
-    found = CHECKPOINT.fullmatch(_base(folder))
+    found = CHECKPOINT_NAME.fullmatch(_base(folder))
     return (int(found[1]) if found else -1, folder)
 
 
