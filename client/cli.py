@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from access.terminal import clean
 from client import info as info_rows
 from client import manifests, services
 from client import outputs as contract
@@ -27,7 +28,7 @@ from client.command import (
     reach_jobs,
     why_it_waits,
 )
-from client.console import clean, print_json, print_table, say, warn
+from client.console import print_json, print_table, say, warn
 from client.dev import command as dev_command
 from client.drill import command as drill_command
 from client.errors import ClientError

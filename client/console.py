@@ -1,32 +1,23 @@
 """What the client writes to the user's terminal or file: sentences, tables, a job's log.
 
-Names, messages and logs come from the cluster and the store, where others can write: none of their
-characters moves a cursor, sets a title or is taken for markup. A log keeps its colours.
+`access.terminal` takes the effects out of what others wrote.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from access import typed
+from access import terminal, typed
+from access.terminal import clean, clean_log
 from training import plain, progress
 
 BAR_CELLS = 24
 CLEAR_LINE = "\r\x1b[2K"
-# What a terminal takes for more than text, but line ends and tabs: control characters of both sets,
-# and those that turn the direction of writing.
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-# An escape sequence: a CSI, a string (OSC, DCS, SOS, PM, APC) with its end, or a short one.
-ESCAPE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~])"
-)
 UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 LONGEST_ESCAPE = 4096  # characters; what has no end by then is no escape sequence
-COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 PLAIN = "\x1b[0m"
 
 
@@ -37,22 +28,6 @@ def about(stack: str) -> None:
     """Says which stack this command is about: commands in its sentences name it."""
     global _about  # noqa: PLW0603 - a process runs one command
     _about = stack
-
-
-def clean(text: object) -> str:
-    """Foreign text as one line without effects; what would have one is shown by its code."""
-    shown = CONTROL.sub(lambda found: _shown(found[0]), str(text))
-    return shown.replace("\n", "\\n").replace("\t", " ")
-
-
-def clean_log(text: str) -> str:
-    """A log without escape sequences and control characters, but for colours and line ends."""
-    kept = re.split(f"({ESCAPE.pattern})", text)
-    parts = [
-        part if i % 2 and COLOUR.fullmatch(part) else "" if i % 2 else _without_controls(part)
-        for i, part in enumerate(kept)
-    ]
-    return "".join(parts)
 
 
 class Lines:
@@ -133,19 +108,17 @@ def bar(done: int, total: int, text: str) -> str:
 
 def say(text: str, *, rule: bool = False) -> None:
     """Prints a sentence; with a rule above and below it when it is an announcement."""
-    text = typed.commands(_lines(text), _about)
-    lines = [line := "-" * len(text), text, line] if rule else [text]
-    print("\n".join(lines), flush=True)  # noqa: T201
+    terminal.say(text, _about, rule=rule)
 
 
 def warn(text: str) -> None:
     """Prints a sentence beside the command's output, which may be a log or JSON."""
-    print(typed.commands(_lines(text), _about), file=sys.stderr, flush=True)  # noqa: T201
+    terminal.warn(text, _about)
 
 
 def print_json(value: Any) -> None:
-    """Prints JSON in printable ASCII, with null for NaN and infinities, which it does not have."""
-    print(json.dumps(plain.finite(value)).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
+    """Prints JSON, with null for NaN and infinities, which it does not have."""
+    terminal.print_json(plain.finite(value))
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
@@ -153,35 +126,10 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_js
     if as_json:
         print_json(rows)
         return
-    texts = [
-        ["" if (value := row.get(name)) is None else clean(value) for name in columns]
-        for row in rows
-    ]
-    titles = [clean(name) for name in columns]
+    found = [[row.get(name) for name in columns] for row in rows]
+    texts = [["" if value is None else value for value in values] for values in found]
     if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415 - slow
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
-
-        table = Table()
-        for title in titles:
-            table.add_column(Text(title))
-        for each in texts:
-            table.add_row(*(Text(cell) for cell in each))
-        Console().print(table)
+        terminal.print_table(columns, texts)
         return
-    for each in (titles, *texts):
-        print("\t".join(each), flush=True)  # noqa: T201
-
-
-def _lines(text: str) -> str:
-    return "\n".join(clean(line) for line in text.split("\n"))
-
-
-def _shown(character: str) -> str:
-    return character.encode("unicode_escape").decode()
-
-
-def _without_controls(text: str) -> str:
-    # \r begins a line anew, as bars of progress do.
-    return CONTROL.sub(lambda found: "\r" if found[0] == "\r" else "", text)
+    for cells in (columns, *texts):
+        terminal.print_row(cells)

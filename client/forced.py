@@ -9,6 +9,7 @@ import argparse
 import sys
 from contextlib import nullcontext
 
+from access.terminal import agree
 from client import outputs as contract
 from client import way
 from client.console import warn
@@ -43,7 +44,7 @@ def main() -> None:
         return
     if not sys.stdin.isatty():
         sys.exit("error: nobody can be asked: make up FORCE=yes goes on without")
-    if input("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+    if not agree("Go on?"):
         sys.exit("nothing was changed")
 
 

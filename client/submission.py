@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from access import repository, user
 from client import conda, parallel, preflight, runtimes, scripts
+from client.console import say
 from client.errors import ClientError, UnreachedError
 from client.feasibility import Bundle
 from client.outputs import StackOutputs
@@ -153,7 +153,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
         preflight.check_feasible(bundles, outputs)
     server = preflight.run(request.runtime_env, request.run_name, outputs)
     conda.check(request.runtime_env, server, outputs, send)
-    print(f"Job submission server address: {outputs.dashboard_url}", flush=True)  # noqa: T201
+    say(f"Job submission server address: {outputs.dashboard_url}")
     _show_packaging()
     submission_id = send(
         outputs,
@@ -240,7 +240,7 @@ def _send(client: JobSubmissionClient, **job: Any) -> str:
         except RuntimeError as error:
             if NO_NODE_YET not in str(error):
                 raise
-            print("no node of the cluster takes jobs yet; asking again", flush=True)  # noqa: T201
+            say("no node of the cluster takes jobs yet; asking again")
     return client.submit_job(**job)
 
 
@@ -260,9 +260,17 @@ def prepare() -> Future[None]:
     return parallel.start(load)
 
 
+class _Said(logging.Handler):
+    """Shows what Ray's client logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        say(record.getMessage())
+
+
 def _show_packaging() -> None:
     for name in PACKAGING_LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
-        logger.addHandler(logging.StreamHandler(sys.stdout))
+        logger.addHandler(_Said())
         logger.propagate = False

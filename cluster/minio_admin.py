@@ -4,13 +4,13 @@ The root credentials that they need are secret inputs; nothing else receives the
 """
 
 import hashlib
-import sys
 from types import ModuleType
 from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
+from access import terminal
 from cluster import late
 from cluster.provider import Provider
 
@@ -72,7 +72,7 @@ class StoreUserProvider(Provider):
     def delete(self, _id: str, _props: dict[str, Any]) -> None:
         """Remove user and policy; a store that is gone has neither."""
         if not self.calls().remove_user(_props, _props["accessKey"]):
-            sys.stderr.write(f"{self.title} is gone: nothing to remove of its users\n")
+            terminal.warn(f"{self.title} is gone: nothing to remove of its users")
 
     def calls(self) -> ModuleType:
         """Return what does it.

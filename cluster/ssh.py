@@ -20,6 +20,8 @@ CONNECT_SECONDS = 15.0
 # ten have not logged in yet (MaxStartups 10:30:100), and other users log in there too.
 LOGINS_AT_ONCE = 8
 LAST_LINES = 20
+MOST_CHARACTERS = 16 * 1024 * 1024  # of what a command prints
+PIECE = 64 * 1024
 KEY_SETTING = "sshKeyFile"
 KEY_ADVICE = "name the file of a private key"
 
@@ -63,7 +65,14 @@ def agent_holds(public_key: str) -> bool:
     return _wait(ssh_client.agent_holds(public_key))
 
 
-def run(connection: Connection, command: str, *, stdin: str = "", seconds: float) -> str:
+def run(
+    connection: Connection,
+    command: str,
+    *,
+    stdin: str = "",
+    seconds: float,
+    most: int = MOST_CHARACTERS,
+) -> str:
     """Run a command in the shell of the machine's user, and return what it printed.
 
     Args:
@@ -71,23 +80,48 @@ def run(connection: Connection, command: str, *, stdin: str = "", seconds: float
         command: for the shell; never holds a secret, which others there could see.
         stdin: what it reads; may be a secret.
         seconds: it may take.
+        most: characters that it may print.
 
     Raises:
-        SshError: the machine cannot be reached, the connection broke, or the time is over.
+        SshError: the machine cannot be reached, the connection broke, the time is over, or it
+            prints too much.
         CommandError: the command ended with another status than 0.
     """
+    import asyncssh  # noqa: PLC0415
+
+    broken = UnreachableError(
+        f"the connection to {connection.name} broke before the command there ended: look at the "
+        "network and the machine, and run again"
+    )
+
+    async def read(stream: Any) -> str:
+        parts: list[str] = []
+        left = most
+        while part := await stream.read(PIECE):
+            left -= len(part)
+            if left < 0:
+                raise SshError(
+                    f"a command on {connection.name} prints more than {most:,} characters: look "
+                    "at what it reads there"
+                )
+            parts.append(part)
+        return "".join(parts)
 
     async def call() -> str:
         async with _connected(connection) as client:
             # What it prints may be cut anywhere, or no text at all.
-            done = await client.run(command, input=stdin, check=False, errors="replace")
+            process = await client.create_process(command, input=stdin, errors="replace")
+            try:
+                printed, complained = await asyncio.gather(
+                    *(read(stream) for stream in (process.stdout, process.stderr))
+                )
+                done = await process.wait(check=False)
+            except asyncssh.Error:
+                raise broken from None
         if done.exit_status is None:
-            raise UnreachableError(
-                f"the connection to {connection.name} broke before the command there ended: look "
-                "at the network and the machine, and run again"
-            )
+            raise broken
         if done.exit_status != 0:
-            lines = f"{done.stdout}{done.stderr}".rstrip().splitlines()[-LAST_LINES:]
+            lines = f"{printed}{complained}".rstrip().splitlines()[-LAST_LINES:]
             end = f"status {done.exit_status}"
             if done.exit_signal is not None:
                 end = f"signal {done.exit_signal[0]}"
@@ -95,7 +129,7 @@ def run(connection: Connection, command: str, *, stdin: str = "", seconds: float
             raise CommandError(
                 f"a command on {connection.name} ended with {end}. Its last lines:\n{text}"
             )
-        return str(done.stdout)
+        return printed
 
     try:
         return _wait(asyncio.wait_for(call(), seconds))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from access import typed
+from access import terminal
 from access.state_bucket import BucketError
 from engine import config, files, history, rotate
 from engine.crypto import Crypter
@@ -45,12 +45,11 @@ def main(argv: list[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except EngineError as error:
-        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}", options.stack)
     except BucketError as error:
-        print(  # noqa: T201
+        terminal.warn(
             f"error: {error.filename}: {error.strerror}; nothing was changed. Look at the address "
-            "and the keys of the state backend (PULUMI_BACKEND_URL, AWS_ACCESS_KEY_ID)",
-            file=sys.stderr,
+            "and the keys of the state backend (PULUMI_BACKEND_URL, AWS_ACCESS_KEY_ID)"
         )
     return 1
 
@@ -189,12 +188,13 @@ def _output(options: argparse.Namespace) -> int:
             raise EngineError(f"stack {stack} has no output {options.property!r}; it has: {known}")
         value = outputs[options.property]
         text = value if isinstance(value, str) and not options.json else json.dumps(value, indent=2)
-        print(text)  # noqa: T201
+        terminal.print_value(text)
     elif options.json:
-        print(json.dumps(outputs, indent=2))  # noqa: T201
+        terminal.print_json(outputs, indent=2)
     else:
         for key, value in sorted(outputs.items()):
-            print(f"{key:24} {value if isinstance(value, str) else json.dumps(value)}")  # noqa: T201
+            shown = value if isinstance(value, str) else json.dumps(value)
+            terminal.print_value(f"{key:24} {shown}")
     return 0
 
 
@@ -215,9 +215,9 @@ def _outputs_of(resources: list[Entry]) -> dict[str, Any]:
 def _cancel(options: argparse.Namespace) -> int:
     project, stack, backend = _place(options)
     for who in (removed := backend.unlock(project.name, stack)):
-        print(f"removed the lock of {who}")  # noqa: T201
+        terminal.say(f"removed the lock of {who}")
     if not removed:
-        print(f"there is no lock on {stack}")  # noqa: T201
+        terminal.say(f"there is no lock on {stack}")
     return 0
 
 
@@ -225,12 +225,12 @@ def _stack(options: argparse.Namespace) -> int:
     project, stack, backend = _place(options)
     if options.action == "ls":
         for name in backend.stacks(project.name):
-            print(name)  # noqa: T201
+            terminal.say(name)
         return 0
     if options.action == "history":
         found = backend.history(project.name, stack)
         lines = [json.dumps(found, indent=2)] if options.json else map(history.line, found)
-        print("\n".join(lines))  # noqa: T201
+        terminal.say("\n".join(lines))
         return 0
     _require_empty(project, stack, backend)
     if not options.yes:
@@ -272,7 +272,7 @@ def _read_value(options: argparse.Namespace) -> str:
 
 def _config_get(options: argparse.Namespace) -> int:
     project, settings = _read_all(options)
-    print(config.get(settings, project, options.key, path=options.path))  # noqa: T201
+    terminal.print_value(config.get(settings, project, options.key, path=options.path))
     return 0
 
 
@@ -288,7 +288,7 @@ def _config_rm(options: argparse.Namespace) -> int:
 def _config_ls(options: argparse.Namespace) -> int:
     project, settings = _read_all(options, hidden=None if options.show_secrets else HIDDEN)
     for key, value in sorted(settings.config.items()):
-        print(f"{key.removeprefix(f'{project.name}:'):24} {value}".rstrip())  # noqa: T201
+        terminal.print_value(f"{key.removeprefix(f'{project.name}:'):24} {value}".rstrip())
     return 0
 
 
@@ -317,13 +317,13 @@ def _secrets(options: argparse.Namespace) -> int:
     old = passphrase()
     file = options.new_passphrase_file
     done = rotate.rotate(project, stack, backend, old, read(file) if file else old)
-    print(  # noqa: T201
+    terminal.say(
         f"{stack}: {done.resources} resources and {done.settings} settings are encrypted anew. "
         f"{done.backups} copies of earlier states, and earlier commits of Pulumi.{stack}.yaml, "
         "still open with the former key: change what must not be read"
     )
     if file:
-        print(f"from now on: PULUMI_CONFIG_PASSPHRASE_FILE={file}")  # noqa: T201
+        terminal.say(f"from now on: PULUMI_CONFIG_PASSPHRASE_FILE={file}")
     return 0
 
 
@@ -353,7 +353,7 @@ def _require_somebody() -> None:
 
 
 def _confirm(question: str) -> None:
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    if not terminal.agree(question):
         raise EngineError("nothing was changed")
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
-from access import typed
+from access import terminal, typed
 from engine.differences import differences, excerpts
 from engine.values import Properties, mask
 
@@ -107,7 +107,7 @@ class Display:
                 if old is not None:
                     before, after = excerpts(before, after, LONGEST)
                 text = after if old is None else f"{before} => {after}"
-                self._print(Text(f"        {path}: {text}", style="dim"))
+                self._print(f"        {path}: {text}", style="dim")
 
     def outputs(self, olds: Properties, news: Properties) -> None:
         """Note which outputs of the stack change."""
@@ -121,12 +121,12 @@ class Display:
             return
         name = f"{urn.rpartition('::')[2]}: " if urn else ""
         text = typed.commands(self.clean(text), self._stack)
-        self._print(Text(f"{level}: {name}{text}", style=LEVELS.get(level, "dim")))
+        self._print(f"{level}: {name}{text}", style=LEVELS.get(level, "dim"))
 
     def trace(self, error: BaseException) -> None:
         """Show where an unexpected error comes from, with --debug only."""
         if self._debug:
-            self._print(Text(self.clean("".join(traceback.format_exception(error))), style="dim"))
+            self._print(self.clean("".join(traceback.format_exception(error))), style="dim")
 
     def summary(self, title: str) -> None:
         """Count what was done."""
@@ -134,7 +134,7 @@ class Display:
             f"{count} {operation}" for operation, count in sorted(self.counts.items()) if count
         ]
         took = f"{time.monotonic() - self._started:.1f}s"
-        self._console.print(f"{title}: {', '.join(words) or 'nothing to do'} ({took})")
+        self._print(f"{title}: {', '.join(words) or 'nothing to do'} ({took})")
 
     @property
     def changed(self) -> int:
@@ -145,10 +145,10 @@ class Display:
         symbol = SYMBOLS[operation]
         took = "" if begun is None or self._dry_run else f" ({time.monotonic() - begun:.1f}s)"
         line = f" {symbol:2} {_short(urn)} {operation} {state}{took}"
-        self._print(Text(line, style="bold red" if state == "failed" else STYLES[symbol[0]]))
+        self._print(line, style="bold red" if state == "failed" else STYLES[symbol[0]])
 
-    def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True)
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(Text(terminal.clean_lines(text), style=style), soft_wrap=True)
 
     def clean(self, text: str) -> str:
         """The text with `[secret]` in place of the secrets that are to be hidden."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from access import state_folder, typed
+from access import state_folder, terminal
 from engine import policy
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
@@ -43,7 +43,8 @@ def main() -> None:
         if cli and options.policy_pack:
             _check_pack(Path(options.policy_pack), options.policy_pack_config)
     except EngineError as error:
-        sys.exit(f"error: {typed.commands(str(error), options.stack)}")
+        terminal.warn(f"error: {error}", options.stack)
+        sys.exit(1)
     arguments = [options.command, "--stack", options.stack]
     if options.command != "preview":
         arguments.append("--yes")
@@ -53,11 +54,11 @@ def main() -> None:
         if value := getattr(options, name):
             arguments += [f"--{name.replace('_', '-')}", value]
     if not cli:
-        print("pulumi is not on PATH: running the embedded engine", flush=True)  # noqa: T201
+        terminal.say("pulumi is not on PATH: running the embedded engine")
         # The engine of this environment, and not a folder of that name in the project's (-P).
         command = [sys.executable, "-P", "-m", "engine", *arguments]
     else:
-        print("running the pulumi CLI", flush=True)  # noqa: T201
+        terminal.say("running the pulumi CLI")
         if options.command in ("up", "preview"):
             select = ["pulumi", "stack", "select", "--create", options.stack]
             if (code := subprocess.run(select, env=environment, check=False).returncode) != 0:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from access import terminal
 from engine import history, plan
 from engine.command.schema import hidden
 from engine.context import Context
@@ -207,7 +207,7 @@ class Operation:
             return False
         self._display.summary(f"plan: {verb}" if self._dry_run else verb)
         if self._options.expect_no_changes and self._display.changed:
-            print(f"error: {self._display.changed} changes, expected none", file=sys.stderr)  # noqa: T201
+            terminal.warn(f"error: {self._display.changed} changes, expected none")
             return False
         return True
 

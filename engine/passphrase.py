@@ -7,6 +7,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from access import terminal
 from engine import files
 from engine.errors import EngineError
 
@@ -84,7 +85,7 @@ def make() -> Path:
             if not os.path.lexists(path):
                 text = f"{secrets.token_urlsafe(RANDOM_BYTES)}\n"
                 files.replace(path, text.encode(), path.with_name(".passphrase.new"))
-                print(f"made the passphrase of your stacks' secrets: {path}", flush=True)  # noqa: T201
+                terminal.say(f"made the passphrase of your stacks' secrets: {path}")
     except OSError as error:
         raise EngineError(
             f"the passphrase file {path} cannot be made ({error.strerror}); make its "

@@ -12,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 
+from access import terminal
 from engine.command import schema as command
 from engine.docker import schema as docker
 from engine.schema import Property, Table
@@ -58,4 +59,4 @@ if __name__ == "__main__":
     try:
         PAGE.write_text(updated(PAGE.read_text()))
     except ValueError as error:
-        sys.exit(f"error: {PAGE}: {error}")
+        sys.exit(terminal.clean_lines(f"error: {PAGE}: {error}"))

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from access import markdown, terminal
 from gitops import changed
 from gitops.changed import GitError
 from gitops.github import REPOSITORY, GitHub, GithubError
@@ -45,13 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.command == "closed":
             return _over(sys.stdin.read().split(), options.expired)
-        print(_answer(options))  # noqa: T201
+        terminal.print_value(_answer(options))
     except (GitError, GithubError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}")
         return 1
     except OSError as error:
         what = f"cannot read or start {error.filename} ({error.strerror})"
-        print(f"error: {what}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {what}")
         return 1
     return 0
 
@@ -91,9 +92,9 @@ def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
             if stack in expired or github.is_closed(int(match[1])):
                 numbers.append(match[1])
         except GithubError as error:
-            print(f"error: {stack} is kept: {error}", file=sys.stderr)  # noqa: T201
+            terminal.warn(f"error: {stack} is kept: {error}")
             failed = True
-    print(" ".join(numbers))  # noqa: T201
+    terminal.say(" ".join(numbers))
     return int(failed)
 
 
@@ -103,8 +104,9 @@ def _watched(title: str, command: Sequence[str]) -> str:
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    sys.stderr.write(done.stdout)
-    page = f"`{shlex.join(command)}` ended with code {done.returncode}.\n\n```\n{done.stdout}```\n"
+    terminal.pass_on(done.stdout)
+    ended = f"{markdown.code(shlex.join(command))} ended with code {done.returncode}."
+    page = f"{ended}\n\n{markdown.block(done.stdout)}"
     return f"issue {github.report(title, page, found=done.returncode != 0)}"
 
 

@@ -6,8 +6,6 @@ The tag of each follows from what it is built of, so a changed image has a new o
 are the setting `images` that names them.
 """
 
-# ruff: noqa: T201 - a program that prints
-
 import argparse
 import os
 import subprocess
@@ -16,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from access import terminal
 from infra import build_context, images, versions
 from infra.container_settings import IMAGE
 
@@ -93,11 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for program in dict.fromkeys(given.programs)
         }
     except (BuildError, images.LockError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        terminal.warn(f"error: {error}")
         return 1
-    print("  trainyard:images:")
+    terminal.say("  trainyard:images:")
     for program, name in names.items():
-        print(f"    {program}: {name}")
+        terminal.say(f"    {program}: {name}")
     return 0
 
 

@@ -9,8 +9,9 @@ packages at the end.
 import os
 import re
 import select
-import sys
 import time
+
+from access import terminal
 
 PERIOD_SECONDS = 10.0
 DOWNLOAD = re.compile(r"\s*(Downloading|Downloaded) (\S+)(?: \((\d[\d.]*)\s*([KMG])iB\))?")
@@ -56,21 +57,16 @@ def main() -> None:
         *lines, rest = (rest + data.decode(errors="replace")).split("\n")
         for line in lines:
             if not downloads.take(line):
-                _print(line)
+                terminal.say(line)
         ended = bool(ready) and not data
         if ended or time.monotonic() >= due:
             # As long as a large one goes on nothing changes: the line shows that it is not over.
             if (text := str(downloads)) and not (ended and text == shown):
-                _print(text)
+                terminal.say(text)
                 shown = text
             due = time.monotonic() + PERIOD_SECONDS
         if ended:
             return
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

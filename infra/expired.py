@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from access import terminal
 from infra import backend, states
 from infra.backend import BackendError
 from infra.states import StateError
@@ -16,9 +17,9 @@ from infra.states import StateError
 def main() -> int:
     """Run the command; 1 when a state cannot be read."""
     try:
-        print("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))  # noqa: T201
+        terminal.say("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))
     except (StateError, BackendError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}")
         return 1
     return 0
 

@@ -7,8 +7,6 @@ name for their digests, and writes docker/digests.json. From then on `up` takes 
 others, whatever a tag comes to mean.
 """
 
-# ruff: noqa: T201 - a program that prints
-
 import argparse
 import json
 import re
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import pulumi
 
+from access import terminal
 from cluster import services, shipped
 from cluster.descriptor import Source
 
@@ -102,7 +101,7 @@ def lock() -> int:
         wanted = _wanted()
         known = _locked()
     except LockError as error:
-        print(f"error: {error}", file=sys.stderr)
+        terminal.warn(f"error: {error}")
         return 1
     found = {reference: known[reference] for reference in wanted if reference in known}
     failed = 0
@@ -111,12 +110,12 @@ def lock() -> int:
             try:
                 found[reference] = registry.digest(reference, client)
             except registry.RegistryError as error:
-                print(f"error: {error}", file=sys.stderr)
+                terminal.warn(f"error: {error}")
                 failed += 1
             else:
-                print(f"{reference}@{found[reference]}")
+                terminal.say(f"{reference}@{found[reference]}")
     _write(json.dumps(found, indent=2, sort_keys=True) + "\n")
-    print(f"{len(found)} of {len(wanted)} images have a digest in {LOCK}: commit it")
+    terminal.say(f"{len(found)} of {len(wanted)} images have a digest in {LOCK}: commit it")
     return 1 if failed else 0
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from access import terminal
+
 ENVIRONMENT = Path(".venv")
 UV = Path("requirements/setup.txt")
 NEEDED_BYTES = 6 * 10**9  # of all packages; measured: 5.8 GB
@@ -29,7 +31,7 @@ def main() -> None:
         look(Path.cwd())
         make()
     except SetupError as error:
-        sys.exit(f"error: {error}, then run the same command again")
+        sys.exit(terminal.clean_lines(f"error: {error}, then run the same command again"))
 
 
 def look(checkout: Path) -> None:
@@ -97,7 +99,7 @@ def make() -> None:
             "connect this machine, or name a proxy in HTTPS_PROXY, or a mirror in PIP_INDEX_URL "
             "and UV_DEFAULT_INDEX"
         )
-    sys.exit(done.stderr.rstrip())
+    sys.exit(terminal.clean_lines(done.stderr.rstrip()))
 
 
 def _index(pip: Path) -> str:

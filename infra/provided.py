@@ -1,9 +1,10 @@
 """What the dynamic resources of this package share."""
 
-import sys
 from typing import Any
 
 from pulumi import dynamic
+
+from access import terminal
 
 # A variable of who runs `up`: Ray is started anew though its jobs are lost.
 FORCE = "TRAINYARD_FORCE"
@@ -11,8 +12,7 @@ FORCE = "TRAINYARD_FORCE"
 
 def say(message: str) -> None:
     """Tell the user something from within a provider: both engines show what it prints."""
-    sys.stderr.write(f"{message}\n")
-    sys.stderr.flush()
+    terminal.warn(message)
 
 
 def difference(

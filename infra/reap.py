@@ -8,7 +8,6 @@ ended only by its id. Secrets in states are not read: ids and types stand there 
 
 import argparse
 import itertools
-import json
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pulumi
-from rich.console import Console
-from rich.table import Table
 
+from access import terminal
 from infra import backend, states
 from infra.backend import Backend, BackendError
 from infra.hosts import local, sources
@@ -32,6 +30,7 @@ PAST_END = "past its end"  # in state, and its timer has not ended it
 LATE = timedelta(minutes=15)  # that an instance may take to end, with tries of its timer
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
 WIDE = 200  # characters
+TITLES = ("", "id", "name", "type", "region", "$/h", "owner", "stack", "verdict")
 ORPHAN = "orphan"
 OTHER_OWNER = "other owner"
 OTHER_BACKEND = "of another backend"
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(options)
     except (ReapError, StateError, BackendError, pulumi.RunError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}")
         return 1
 
 
@@ -167,7 +166,7 @@ def _run(options: argparse.Namespace) -> int:
             "expired": [f"{stack.project}/{stack.name}" for stack in expired],
             "orphansHourlyCost": round(_price(orphans), 2),
         }
-        print(json.dumps(document, indent=2))  # noqa: T201
+        terminal.print_json(document, indent=2)
     else:
         _show(findings, expired, _summary(findings, orphans, owner))
     late = [finding for finding in findings if finding.verdict == PAST_END]
@@ -234,11 +233,11 @@ def _ask(ending: Sequence[Finding]) -> None:
     what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
     if not sys.stdin.isatty():
         raise ReapError(f"{what}: there is no terminal to ask; add --yes. Nothing was ended")
-    names = "".join(f"  {each.id} {each.name} ({each.verdict})\n" for each in ending)
-    # Not to the standard output, where the report may be JSON.
-    sys.stderr.write(f"To be ended, with all that is on them:\n{names}End {what}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    names = [f"  {each.id} {each.name} ({each.verdict})" for each in ending]
+    terminal.warn(
+        "\n".join(["To be ended, with all that is on them:", *map(terminal.clean, names)])
+    )
+    if not terminal.agree(f"End {what}?"):
         raise ReapError("nothing was ended")
 
 
@@ -267,23 +266,21 @@ def _summary(findings: Sequence[Finding], orphans: Sequence[Finding], owner: str
 
 
 def _show(findings: Sequence[Finding], expired: Sequence[Stack], summary: str) -> None:
-    table = Table("", "id", "name", "type", "region", "$/h", "owner", "stack", "verdict")
+    rows = []
     for f in findings:
         price = f"{f.price:.2f}" if f.kind == INSTANCE else ""
-        table.add_row(f.kind, f.id, f.name, f.type, f.region, price, f.owner, f.stack, f.verdict)
-    # A pipe or a log has no width: ids must not be cut there. Names of others may hold [markup].
-    width = None if sys.stdout.isatty() else WIDE
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
-    console.print(table)
+        rows.append([f.kind, f.id, f.name, f.type, f.region, price, f.owner, f.stack, f.verdict])
+    # A pipe or a log has no width: ids must not be cut there.
+    terminal.print_table(TITLES, rows, width=None if sys.stdout.isatty() else WIDE)
     for stack in expired:
-        console.print(f"stack {stack.project}/{stack.name} is past its time: {stack.expires}")
-    console.print(summary)
+        terminal.say(f"stack {stack.project}/{stack.name} is past its time: {stack.expires}")
+    terminal.say(summary)
 
 
 def _destroy(stack: Stack, folder: Path) -> bool:
     """Destroy a stack; return whether that failed."""
     if stack.project != backend.project(folder)["name"]:
-        print(f"{stack.project}/{stack.name}: of another project; name its folder with -C")  # noqa: T201
+        terminal.say(f"{stack.project}/{stack.name}: of another project; name its folder with -C")
         return True
     # The engine of this environment, not a folder of that name in the project's (-P).
     command = [sys.executable, "-P", "-m", "engine.launch", "destroy", "-s", stack.name]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from access import outputs, typed
+from access import outputs, terminal
 from access.ssh import Connection, SshError
 from cluster.ssh import CommandError, run
 from infra.wishes import AS_IT_IS, VARIABLE
@@ -35,6 +35,8 @@ CALL_SECONDS = 60.0
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 10.0, 300.0  # between attempts that fail
 TELL_SECONDS = 60.0  # between two lines on an `up` that goes on
 LAST_LINES = 12
+MOST_CHARACTERS = 64 * 1024  # of what the head's machine answers; jobs may write there
+NAMED, LONGEST_NAME = 3, 63  # unknown names that a message shows, and characters of each
 # Files of infra/runtimes/wish_provider.py, which imports all of Ray.
 WANTED, THERE = "wanted.json", "there.json"
 LOCKED = "locked by"  # says each engine of a stack that another operation holds
@@ -45,7 +47,7 @@ asked = json.load(sys.stdin)
 head = {"Authorization": "Bearer " + asked["token"]}
 open_ = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 with open_(urllib.request.Request(asked["url"] + "/verdict", headers=head), timeout=20) as answer:
-    print(json.dumps(json.load(answer)["end"]))
+    print(json.dumps(json.load(answer)["end"] is True))
 """
 
 
@@ -118,7 +120,9 @@ class Group:
             raise UnreadableError(f"{WANTED} on {self.way.name} holds no wish") from None
         if unknown := sorted({*wished} - {*self.prices}):
             # Somebody has changed the group; the outputs are read again.
-            raise UnreadableError(f"{', '.join(unknown)}: of no group that the outputs name")
+            named = ", ".join(terminal.clean(name[:LONGEST_NAME]) for name in unknown[:NAMED])
+            more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+            raise UnreadableError(f"{named}{more}: in no group that the outputs name")
         return wished
 
     def tell(self, there: Collection[str]) -> None:
@@ -154,7 +158,7 @@ class Group:
         return f"{len(names)} of at most {len(self.prices)} machines, {price:.2f} $/h"
 
     def _run(self, command: str, stdin: str = "") -> str:
-        return run(self.way, command, stdin=stdin, seconds=CALL_SECONDS)
+        return run(self.way, command, stdin=stdin, seconds=CALL_SECONDS, most=MOST_CHARACTERS)
 
 
 def steps(
@@ -338,7 +342,7 @@ class Scaler:
 
     def _say(self, text: str) -> None:
         if text != self._said:  # not again and again
-            print(f"{time.strftime('%H:%M:%S')} {self._stack}: {text}", flush=True)  # noqa: T201
+            terminal.say(f"{time.strftime('%H:%M:%S')} {self._stack}: {text}", self._stack)
         self._said = text
 
 
@@ -360,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return int(not scaler.meet())
             scaler.run()
     except ScaleError as error:
-        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}", options.stack)
         return 1
     return 0
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from access import terminal
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
 BEGIN = "<!-- Written by `make docs` from Pulumi.yaml. -->\n"
@@ -55,4 +57,4 @@ if __name__ == "__main__":
         schema = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
         PAGE.write_text(updated(PAGE.read_text(), schema))
     except ValueError as error:
-        sys.exit(f"error: {PAGE}: {error}")
+        sys.exit(terminal.clean_lines(f"error: {PAGE}: {error}"))

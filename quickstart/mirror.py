@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from access.ssh import Connection
-from client.console import clean
+from access.terminal import clean
 from cluster import ssh
 
 CHECKPOINT = "checkpoint_"  # how the name of a checkpoint's folder begins

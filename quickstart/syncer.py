@@ -23,6 +23,7 @@ from ray import cloudpickle
 
 from access import user
 from access.ssh import Connection, SshError
+from access.terminal import clean_lines
 from client import package
 from client.command import INTERRUPTED
 from client.console import say, warn
@@ -183,7 +184,7 @@ def one_message() -> Iterator[None]:
     try:
         yield
     except (ClientError, SshError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(clean_lines(f"error: {error}"))
     except KeyboardInterrupt:
         warn("interrupted: the training on the box ends with this connection")
         sys.exit(INTERRUPTED)

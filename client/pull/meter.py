@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TextIO
 
-from client.console import CLEAR_LINE, bar, clean
+from access.terminal import clean
+from client.console import CLEAR_LINE, bar
 from training.progress import LINE_INTERVAL_S
 
 MB = 1_000_000

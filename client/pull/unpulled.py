@@ -13,6 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from access.terminal import agree
 from client import history, parallel, way
 from client import outputs as contract
 from client.console import warn
@@ -77,10 +78,10 @@ def _agree(ending: Ending, *, yes: bool, force: bool) -> None:
         return
     if sys.stdin.isatty() and not yes:
         try:
-            answer = input("End the stack? [y/N] ")
-        except (KeyboardInterrupt, EOFError):
+            agreed = agree("End the stack?")
+        except KeyboardInterrupt:
             sys.exit(130)
-        if answer.strip().lower() not in ("y", "yes"):
+        if not agreed:
             sys.exit("nothing was changed")
     elif lost:
         sys.exit("error: jobs run: wait for them, end them with train stop, or add FORCE=1")

@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from access.terminal import clean
 from client import conda, feasibility, jobs, parallel, preflight, submission
-from client.console import LogWriter, clean, say, warn
+from client.console import LogWriter, say, warn
 from client.errors import ClientError, UnreachedError
 from client.job_server import ACTIVE, Job, JobServer
 from client.outputs import StackOutputs

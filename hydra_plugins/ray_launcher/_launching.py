@@ -20,6 +20,7 @@ from hydra.errors import CompactHydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from access.terminal import clean_lines
 from client import outputs as contract
 from client import scripts, submission, unreachable
 from client.command import INTERRUPTED
@@ -68,7 +69,7 @@ def launch(
     try:
         return _launch(settings, task, batch, first)
     except ClientError as error:
-        raise CompactHydraException(f"error: {error}") from None
+        raise CompactHydraException(f"error: {clean_lines(error)}") from None
     except LetGoError as let_go:
         _tell_how_to_go_on(let_go, task.config)
         sys.exit(INTERRUPTED)
@@ -76,7 +77,7 @@ def launch(
         message = unreachable.explained(error)
         if message is None:
             raise
-        raise CompactHydraException(f"error: {message}") from None
+        raise CompactHydraException(f"error: {clean_lines(message)}") from None
 
 
 def _launch(

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pulumi
 
-from access import typed
+from access import terminal
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         report = examine(folder, options.stack, look(folder, options.stack))
     except LookError as error:
-        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}", options.stack)
         return 1
-    print(report.json() if options.json else report.text())  # noqa: T201
+    terminal.print_value(report.json() if options.json else report.text())
     return report.code
 
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from access.terminal import clean, clean_lines
+
 STATE = "state"
 INSTANCES = "instances"
 HOSTS = "hosts"
@@ -69,12 +71,12 @@ class Report:
             lines += [layer] if found else []
             for finding in found:
                 lines += [
-                    f"  {finding.name}",
-                    f"    expected  {finding.expected}",
-                    f"    found     {finding.found}",
-                    f"    do        {finding.action}",
+                    f"  {clean(finding.name)}",
+                    f"    expected  {clean(finding.expected)}",
+                    f"    found     {clean(finding.found)}",
+                    f"    do        {clean(finding.action)}",
                 ]
-        lines += [f"not looked at: {failure}" for failure in self.failures]
+        lines += [f"not looked at: {clean_lines(failure)}" for failure in self.failures]
         count = len(self.findings)
         lines.append(
             f"stack {self.stack}: {self.looked} resources looked at, "

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from access import terminal
 from infra.hosts import local
 from infra.hosts.go_programs import DEFAULT, MONITORING, NOTE, STORES, TOOLS, GoProgram
 
@@ -49,7 +50,7 @@ def main(asked: Sequence[str] = ()) -> None:
         elif STORES[DEFAULT].obtainable:
             obtain(STORES[DEFAULT], STORES[DEFAULT].path, _tell)
     except BuildError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(terminal.clean_lines(f"error: {error}"))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -75,7 +76,7 @@ def _monitoring() -> None:
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    terminal.warn(text)
 
 
 def obtain(program: GoProgram, path: Path, say: Say) -> None:

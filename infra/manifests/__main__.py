@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pulumi
 
-from access import typed
+from access import terminal
 from infra.manifests import files, program
 
 
@@ -27,9 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             text = files.stream(options.stack, found)
     except pulumi.RunError as error:
-        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}", options.stack)
         return 1
-    print(text, end="")  # noqa: T201
+    terminal.print_value(text, end="")
     return 0
 
 

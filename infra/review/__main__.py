@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from access import typed
+from access import terminal
 from infra.review import page
 from infra.review.planned import ReviewError, read
 
@@ -28,9 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.policy_pack_config,
         )
     except ReviewError as error:
-        print(f"error: {typed.commands(str(error), options.stack)}", file=sys.stderr)  # noqa: T201
+        terminal.warn(f"error: {error}", options.stack)
         return 1
-    print(page.to_json(planned) if options.json else page.to_markdown(planned), end="")  # noqa: T201
+    terminal.print_value(
+        page.to_json(planned) if options.json else page.to_markdown(planned), end=""
+    )
     return int(page.refused(planned))
 
 

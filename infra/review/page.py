@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
+from access.markdown import code, text
 from infra.review.facts import Cost, cost, listening
 from infra.review.jobs import HEAD, AtRisk, at_risk
 from infra.review.planned import Change, Planned
@@ -52,7 +53,7 @@ def to_markdown(planned: Planned) -> str:
     lines = [
         MARK.format(stack=planned.stack),
         f"## {planned.stack}: {told}",
-        *([f"Commit `{planned.commit[:COMMIT_LENGTH]}`"] if planned.commit else []),
+        *([f"Commit {code(planned.commit[:COMMIT_LENGTH])}"] if planned.commit else []),
         *_cost_lines(price),
         *_policy_lines(planned),
         *_job_lines(at_risk(planned)),
@@ -64,7 +65,7 @@ def to_markdown(planned: Planned) -> str:
     if beyond := sorted(address for address in new if not address.startswith(LOOPBACK)):
         lines.append(f"- **Opens beyond loopback**: {_names(beyond)}")
     lines += _folded("Changes", _table(["", "Resource", "What changes"], _rows(planned.changes)))
-    rows = [[f"`{name}`", _names(heard)] for name, heard in after.items()]
+    rows = [[code(name), _names(heard)] for name, heard in after.items()]
     lines += _folded("What listens where", _table(["Resource", "Addresses"], rows))
     return "\n".join(lines) + "\n"
 
@@ -85,7 +86,7 @@ def _cost_lines(price: Cost) -> Iterator[str]:
 def _policy_lines(planned: Planned) -> Iterator[str]:
     for verdict in planned.verdicts:
         level = "refused" if verdict.mandatory else "note"
-        yield f"- **Policy, {level}**: `{verdict.name}`: {_cell(verdict.message)}"
+        yield f"- **Policy, {level}**: {code(verdict.name)}: {text(verdict.message)}"
 
 
 def _job_lines(risk: AtRisk) -> Iterator[str]:
@@ -93,16 +94,16 @@ def _job_lines(risk: AtRisk) -> Iterator[str]:
         what = "all end" if HEAD in risk.nodes else "those there go on from their last checkpoint"
         yield f"- **Jobs that run now**: {_names(risk.jobs)}; with {_names(risk.nodes)} {what}"
     elif risk.unknown:
-        yield f"- **Jobs that run now** are not known: {_cell(risk.unknown)}"
+        yield f"- **Jobs that run now** are not known: {text(risk.unknown)}"
 
 
 def _rows(changes: Iterable[Change]) -> Iterator[list[str]]:
     for change in sorted(changes, key=lambda each: (-VERBS.index(each.operation), each.name)):
         what = "; ".join(
-            f"{name}: {_cell(before)} → {_cell(after)}"
+            f"{text(name)}: {text(before)} → {text(after)}"
             for name, (before, after) in change.differs.items()
         )
-        yield [change.operation, f"`{change.name}` ({change.type})", what]
+        yield [change.operation, f"{code(change.name)} ({text(change.type)})", what]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -117,12 +118,4 @@ def _folded(title: str, table: Sequence[str]) -> list[str]:
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _cell(text: str) -> str:
-    """Return a text that neither ends its cell nor is taken for Markdown or HTML."""
-    flat = " ".join(text.split())
-    for character, shown in {"&": "&amp;", "<": "&lt;", "|": "&#124;", "`": "&#96;"}.items():
-        flat = flat.replace(character, shown)
-    return flat
+    return ", ".join(map(code, names))

@@ -80,7 +80,10 @@ def test_a_workflow_begins_with_python_alone():
         for path in (ROOT / "gitops").glob("*.py")
         for name in _imported(path)
     }
-    assert roots <= {*sys.stdlib_module_names, "gitops"}
+    assert roots <= {*sys.stdlib_module_names, "gitops", "access"}
+    # Also what it takes of access.
+    command = [sys.executable, "-S", "-m", "gitops", "--help"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
 def _named_like_other_modules(root, folders):

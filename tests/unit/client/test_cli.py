@@ -17,8 +17,8 @@ import pytest
 import ray
 import shellingham
 
+from access.terminal import COLOUR, CONTROL, clean
 from client import cli, results, submission
-from client.console import COLOUR, CONTROL, clean
 from client.drill import command, procedure
 from client.outputs import StackOutputs
 from training import runs

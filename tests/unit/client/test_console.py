@@ -6,18 +6,10 @@ import io
 
 import pytest
 
-from client.console import (
-    CLEAR_LINE,
-    COLOUR,
-    CONTROL,
-    LogWriter,
-    bar,
-    clean,
-    print_table,
-    say,
-    warn,
-)
+from access.terminal import COLOUR, CONTROL, clean
+from client.console import CLEAR_LINE, LogWriter, bar, print_table, say, warn
 from tests.growth import growth
+from tests.hostile import HARM, LINK, TITLE
 from training import progress
 
 PREFIX = "(RayTrainWorker pid=7) "
@@ -73,26 +65,6 @@ def test_batches_pass_and_are_counted(capsys: pytest.CaptureFixture[str]) -> Non
     assert list(batches) == [1, 2, 3]
     LogWriter(out).write(capsys.readouterr().out)
     assert "epoch 1/1 batch 3/3" in out.getvalue()
-
-
-TITLE = "\x1b]0;you have been had\x07"
-LINK = "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\"
-HARM = {
-    "a title": TITLE,
-    "a title with ST": "\x1b]0;x\x1b\\",
-    "the clipboard": "\x1b]52;c;ZXZpbA==\x07",
-    "a cleared screen": "\x1b[2J\x1b[H",
-    "a question to the terminal": "\x1b[6n\x1b[c\x1bZ",
-    "a string of DCS": "\x1bPq#0\x1b\\",
-    "a string of APC": "\x1b_x\x1b\\",
-    "another character set": "\x1b(0\x0e",
-    "a reset": "\x1bc",
-    "8-bit CSI": "\x9b2J",
-    "8-bit OSC": "\x9d0;x\x9c",
-    "backspaces": "\b\b\b\x7f",
-    "a bell": "\x07\x00\x05",
-    "writing turned around": "\u202egnp.exe\u2066",
-}
 
 
 def log_of(*pieces: str, out: io.StringIO | None = None) -> str:
@@ -164,3 +136,8 @@ def test_a_line_too_long_for_a_record_is_passed_on() -> None:  # F56
     line = "progress: " * progress.LONGEST + record(1)
     assert log_of(f"{line}\n") == f"{line}\n"
     assert progress.parse(f"{'x' * 1000}{record(1)}")
+
+
+def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:  # F61
+    console.print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
+    assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n'

@@ -40,7 +40,7 @@ def test_jobs_are_named_and_the_user_decides(
 ) -> None:
     ask(said="y", jobs=JOBS)
     named = "a new head of stack 'dev' ends these jobs: job-1 (night), job-2\n"
-    assert capsys.readouterr().err == named
+    assert capsys.readouterr().err == f"{named}Go on? [y/N] "
     ask("--yes", jobs=JOBS)
     assert capsys.readouterr().err == named
     ask(jobs=JOBS[2:])  # nothing to ask

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
+from access.terminal import CONTROL
 from gitops import __main__ as command
 from gitops import changed, github
 from gitops.changed import GitError
@@ -179,6 +181,17 @@ def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
         f"error: {ours[2]} is kept: GitHub refuses GET pulls/9 (404): check the number, and that "
         "the job may read it (permissions)\n"
     )
+
+
+def test_what_a_command_says_stays_a_block_of_an_issue(  # F39
+    there: fake.GitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "`" * 5 + "\n@octocat\n# Approved\n\x1b]0;had\x07"
+    assert command.main(["issue", "Drift", "sh", "-c", 'printf "%s" "$0"; exit 2', said]) == 0
+    (issue,) = there.issues
+    kinds = [token.type for token in MarkdownIt("commonmark").parse(issue["body"])]
+    assert kinds == ["paragraph_open", "inline", "paragraph_close", "fence"]
+    assert not CONTROL.search(issue["body"] + "".join(capsys.readouterr()))
 
 
 def test_a_command_that_fails_is_an_issue(

@@ -66,7 +66,10 @@ class Stack:
         monkeypatch.setattr(Scaler, "_outputs", lambda _: self.known)
         self.scaler = Scaler(Path(), "test")
 
-    def _ask(self, connection: Any, command: str, *, stdin: str = "", seconds: float) -> str:
+    def _ask(
+        self, connection: Any, command: str, *, stdin: str = "", seconds: float, most: int
+    ) -> str:
+        assert most == 64 * 1024  # F39
         assert connection.host == SSH["host"]
         assert seconds > 0
         if isinstance(self.wish, Exception):
@@ -219,7 +222,10 @@ def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> Non
         ("{", "holds no wish"),
         ("7", "holds no wish"),
         ("[" * 100_000, "holds no wish"),
-        (["ray-worker-77"], "ray-worker-77: of no group that the outputs name"),
+        (["ray-worker-77"], "ray-worker-77: in no group that the outputs name"),
+        (list("abcde"), "a, b, c and 2 more: in no group"),
+        (["\x1b]0;had\x07"], r"\x1b]0;had\x07: in no group"),  # F39
+        (["x" * 1000], f" {'x' * 63}: in no group"),
     ],
 )
 def test_without_a_wish_nothing_changes(

@@ -91,6 +91,13 @@ def test_a_command_reads_what_it_is_given_and_its_output_comes_back(host):
     assert ssh.run(host, "true", stdin=large, seconds=SECONDS) == ""  # it need not read
 
 
+@pytest.mark.parametrize("end", ["", " >&2"])
+def test_what_a_command_prints_is_bounded(host, end):  # F39
+    with pytest.raises(SshError, match="prints more than 65,536 characters"):
+        ssh.run(host, f"cat /dev/zero{end}", seconds=SECONDS, most=65_536)
+    assert len(ssh.run(host, "head -c 65536 /dev/zero", seconds=SECONDS, most=65_536)) == 65_536
+
+
 def test_many_at_once_are_all_let_in(host):
     # Of so many logins at once a usual sshd hangs up on some.
     with ThreadPoolExecutor(40) as pool:

@@ -1,15 +1,19 @@
 """The page of a plan: what it says, and what it hides."""
 
 import json
+import re
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
+from access.terminal import CONTROL
 from infra.dashboard import AskError
 from infra.review import __main__ as review
 from infra.review import page
 from infra.review.facts import Cost, cost, listening
 from infra.review.planned import Change, Planned, Resource, Verdict
+from tests.hostile import HARM, MARKDOWN
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
 
 PACK = """
@@ -81,7 +85,10 @@ def test_policies_are_part_of_the_page(stack: Any, run: Any, tmp_path: Any) -> N
     stack.declare(a={"text": "rude"})
     code, text = run(*rules)
     assert code == 1
-    assert "- **Policy, refused**: `a`: no-rude (mandatory): says &lt;rude> &#124; words\n" in text
+    assert (
+        "- **Policy, refused**: `a`: no-rude (mandatory): says &#60;rude&#62; &#124; words\n"
+        in text
+    )
     (tmp_path / "levels.json").write_text('{"no-rude": "advisory"}')
     code, text = run(*rules, "--policy-pack-config", str(tmp_path / "levels.json"))
     assert code == 0
@@ -208,3 +215,41 @@ def test_jobs_that_a_plan_costs_are_named(
     text = page.to_markdown(_planned(changes=[_restart(name)], outputs=known))
     assert said in text
     assert ("Jobs that run now" in text) == bool(said)
+
+
+@pytest.mark.parametrize("harm", (HARM | MARKDOWN).values(), ids=HARM | MARKDOWN)
+def test_a_page_holds_no_markdown_of_others(  # F39
+    harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(name: str) -> tuple[str, list[str]]:
+        job = {"submission_id": f"job-{name}", "status": "RUNNING", "metadata": {"run": name}}
+        monkeypatch.setattr("infra.dashboard.ask", lambda *_: [job])
+        change = Change(
+            operation="replace",
+            name=f"ray-worker-1{name}",
+            type="process:Program",
+            differs={f"a{name}": (f"b{name}", f"c{name}")},
+        )
+        service = _resource("container:Container", f"x{name}", ports=[{"ip": f"1{name}"}])
+        verdict = Verdict(name=f"a{name}", message=f"m{name}", mandatory=True)
+        text = page.to_markdown(
+            _planned(
+                changes=[change],
+                after=[service],
+                verdicts=[verdict],
+                outputs={"dashboardUrl": "http://127.0.0.1:8265"},
+            )
+        )
+        found = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+        tokens = [each for token in found for each in (token, *(token.children or ()))]
+        # A name is a span of code, or a text between <code> and </code>.
+        kinds = [token.type for token in tokens if token.type not in ("text", "code_inline")]
+        html = [token.content for token in tokens if token.type == "html_inline"]
+        assert {*html} <= {"<code>", "</code>"}
+        assert not CONTROL.search(text)
+        outside = "".join(t.content for t in tokens if t.type in ("text", "html_inline"))
+        shown = re.sub("<code>.*?</code>", "", outside)
+        assert not re.search(r"[@#]\w", shown)
+        return text, [kind for kind in kinds if kind != "html_inline"]
+
+    assert made(harm)[1] == made("plain")[1]

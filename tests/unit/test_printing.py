@@ -1,0 +1,151 @@
+"""Nothing that a cluster, store, account or repository says has effects where it is printed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from access import terminal
+from access.terminal import CONTROL
+from engine.display import Display
+from engine.values import Properties
+from infra import provided
+from infra.drift.findings import SERVICES, Finding, Report
+from tests.hostile import HARM
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    *("access", "client", "cluster", "engine", "gitops", "hydra_plugins", "infra", "policy"),
+    "quickstart",
+)
+PRINTERS = {"print", "input", "getpass", "Console", "StreamHandler", "echo", "secho"}
+STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
+ASKED = {"isatty", "flush", "encoding"}  # of a stream, which writes nothing
+# The helper, and what writes no more than it has cleaned.
+CLEANS = {
+    "access/terminal.py",
+    "client/console.py",  # LogWriter
+    "client/pull/meter.py",  # a bar in place, of a cleaned name
+    "client/dev/log.py",  # through a LogWriter
+    "client/drill/procedure.py",  # what the client says, to standard error
+    "client/sweep/log.py",  # LogWriter writes to it
+    "engine/display.py",
+    "infra/build_images.py",  # what Docker says
+    "infra/drift/__main__.py",  # argparse's usage
+}
+# Programs on a cluster's nodes: a log that `train logs` cleans, or an answer that a program reads.
+ON_NODES = {
+    "client/drill/agent.py",
+    "client/drill/store.py",
+    "cluster/idle_watch.py",
+    "cluster/ray_leave.py",
+    "cluster/ray_start.py",
+    "cluster/replicate.py",
+    "infra/hosts/guest/trainyard_ttl.py",
+    "infra/runtimes/agent.py",
+    "infra/runtimes/locked_supervisord.py",
+}
+FOR_USERS = ("quickstart/project/",)  # files of a project that users begin with
+ASKS = r"engine/cli\.py:\d+: (input|getpass\.getpass)\(question\)"  # by a name that the user typed
+SECRET = "engine/cli.py"  # asks for a secret by the name that the user typed
+
+
+def printed(path: Path) -> Iterator[str]:
+    """Where a module prints by itself, or ends with a text made there, which Python prints."""
+    tree = ast.parse(path.read_text())
+    harmless = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ASKED
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            name = node.func.id if isinstance(node.func, ast.Name) else name
+            ends = name in ("exit", "SystemExit") and node.args and _is_text(node.args[0])
+            prints = ends or name in PRINTERS or ast.unparse(node.func) == "os.write"
+        else:
+            stream = isinstance(node, ast.Attribute) and node.attr in STREAMS
+            prints = stream and ast.unparse(node.value) == "sys" and node not in harmless
+        if prints:
+            yield f"{path.relative_to(ROOT).as_posix()}:{node.lineno}: {ast.unparse(node)}"
+
+
+def _is_text(node: ast.expr) -> bool:
+    called = node.func if isinstance(node, ast.Call) else node
+    return isinstance(node, ast.JoinedStr) or getattr(called, "id", "") in ("str", "error")
+
+
+def test_no_module_prints_but_through_the_helper() -> None:  # F39
+    modules = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    found = [each for path in modules for each in printed(path)]
+    by_module = {each.partition(":")[0] for each in found}
+    assert by_module >= CLEANS | ON_NODES  # none is listed that does not print
+    others = [each for each in found if each.partition(":")[0] not in CLEANS | ON_NODES]
+    others = [each for each in others if not each.startswith(FOR_USERS)]
+    assert [each for each in others if not re.match(ASKS, each)] == []
+
+
+def _show(say: Callable[[Display, str], None]) -> Callable[[str], None]:
+    return lambda name: say(Display(dry_run=False, diff=True, debug=True), name)
+
+
+def _urn(name: str) -> str:
+    return f"urn:pulumi:dev::trainyard::pulumi-python:dynamic/a:B::{name}"
+
+
+def _step(display: Display, name: str) -> None:
+    olds: Properties = {"text": name}
+    with display.step("update", _urn(name), olds, {"text": f"{name}x", name: "new"}):
+        pass
+
+
+def _drift(name: str) -> None:
+    finding = Finding(layer=SERVICES, name=name, expected=name, found=name, action=name)
+    report = Report(stack="dev", looked=1, findings=[finding], failures=[name])
+    text = report.text()
+    lines = Report(stack="dev", looked=1, findings=[], failures=[]).text().count("\n") + 6
+    assert text.count("\n") == lines  # a name begins no line of its own
+    terminal.print_value(text)
+
+
+PLACES: dict[str, Callable[[str], None]] = {
+    "a message": terminal.say,
+    "a warning": terminal.warn,
+    "a table": lambda name: terminal.print_table([name], [[name]]),
+    "a row": lambda name: terminal.print_row([name, name]),
+    "JSON": lambda name: terminal.print_json({name: name}),
+    "a log": terminal.pass_on,
+    "a provider": provided.say,
+    "a report of drift": _drift,
+    "a message of the engine": _show(lambda display, name: display.message("error", name, "")),
+    "a step of the engine": _show(_step),
+    "a trace of the engine": _show(lambda display, name: display.trace(ValueError(name))),
+    "a summary of the engine": _show(lambda display, name: display.summary(name)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_name_has_no_effect_where_it_is_printed(  # F39
+    place: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for harm in HARM.values():
+        place(f"a{harm}b [/red]")
+        said = "".join(capsys.readouterr())
+        assert said
+        assert not CONTROL.search(said), repr(said)
+
+
+def test_a_value_is_exact_for_a_program_and_without_effects_on_a_terminal(  # F39
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = "key\r\n\x1b[2J"
+    terminal.print_value(value)
+    assert capsys.readouterr().out == f"{value}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal.print_value(value)
+    assert not CONTROL.search(capsys.readouterr().out)
