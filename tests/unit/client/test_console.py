@@ -7,7 +7,7 @@ import io
 import pytest
 
 from access.terminal import COLOUR, CONTROL, clean
-from client.console import CLEAR_LINE, LogWriter, bar, print_table, say, warn
+from client.console import CLEAR_LINE, LogWriter, bar, print_json, print_table, say, warn
 from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
 from training import progress
@@ -139,5 +139,5 @@ def test_a_line_too_long_for_a_record_is_passed_on() -> None:  # F56
 
 
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:  # F61
-    console.print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
+    print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
     assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n'
