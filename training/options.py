@@ -18,11 +18,14 @@ import argparse
 import ast
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 ARGUMENTS, RESOURCES = "ARGUMENTS", "RESOURCES"
 KEYS = {"default", "min", "max", "choices", "pattern", "help"}
+RESERVED = {"job", "run", "storage"}  # in a job's configuration
+NEGATIVE = re.compile(r"-\.?\d\S*")  # such as -1e-3, which argparse takes for an option
 
 Arguments = Mapping[str, Any]
 """By name the default: a string, a number or a bool; or a dict of `default`, `help` and bounds.
@@ -80,11 +83,16 @@ def parse(
     Raises:
         ValueError: `arguments` does not follow the rules.
     """
+    if taken := sorted(RESERVED & arguments.keys()):
+        raise ValueError(
+            f"{ARGUMENTS} has {', '.join(taken)}, which a job's configuration has already: "
+            "choose another name"
+        )
     p = argparse.ArgumentParser(prog=prog)
     for name, value in arguments.items():
         _add(p, name, _described(value))
     p.set_defaults(**{name: value for name, value in (earlier or {}).items() if name in arguments})
-    return vars(p.parse_args(given))
+    return vars(p.parse_args(_joined(sys.argv[1:] if given is None else given)))
 
 
 def bundles(resources: Resources, config: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -124,6 +132,17 @@ def differences(
         for name in fixed
         if earlier and earlier.get(name) != config[name]
     )
+
+
+def _joined(given: Sequence[str]) -> list[str]:
+    """The same with a negative number in one word with its option, as `--shift=-1e-3`."""
+    joined: list[str] = []
+    for word in given:
+        if NEGATIVE.fullmatch(word) and joined and re.fullmatch("--[^=]+", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _described(value: object) -> dict[str, Any]:

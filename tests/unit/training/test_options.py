@@ -86,11 +86,20 @@ def test_help_shows_what_each_is_for(capsys: pytest.CaptureFixture[str]) -> None
         ({"a": {"default": 1, "least": 1}}, "'least'"),
         ({"a": [1]}, "default"),
         ({"a": None}, "the default is no string, number or bool"),
+        ({"run": "a", "lr": 0.1}, "ARGUMENTS has run, which a job's configuration has already"),
     ],
 )
 def test_arguments_that_do_not_follow_the_rules(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         options.parse("job", arguments, [])
+
+
+@pytest.mark.parametrize("number", ["-1", "-.5", "-1e-3", "-1.5E+3", "-2_000.0"])
+@pytest.mark.parametrize("option", ["--shift {}", "--shift={}"])
+def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
+    arguments = {"shift": {"default": 0.0, "min": -1e9}, "flag": False}
+    given = [*option.format(number).split(), "--flag"]
+    assert options.parse("job", arguments, given) == {"shift": float(number), "flag": True}
 
 
 def test_what_a_worker_asks_for() -> None:
