@@ -73,7 +73,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     monkeypatch.setattr("ray.train.get_context", lambda: context)
     monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(alexnet, "prepare_model", lambda network: network)
-    monkeypatch.setattr(checkpoints, "restored", lambda: nullcontext(None))
+    monkeypatch.setattr(checkpoints, "restored", lambda _check: nullcontext(None))
     monkeypatch.setattr(checkpoints, "report", lambda record, *_, **__: told.append(record))
     monkeypatch.setattr(checkpoints, "new_folder", lambda: tmp_path)
 
@@ -136,7 +136,7 @@ def test_a_run_leaves_all_that_tells_how_it_was_made(cluster: Any) -> None:
 def test_the_checkpoint_holds_tensors_and_plain_values_only(cluster: Any) -> None:
     [key] = [k for k in cluster.keys("cut/checkpoint_") if k.endswith("checkpoint.pt")][-1:]
     state = torch.load(io.BytesIO(cluster.read(key)), weights_only=True)  # F40
-    assert set(state) == {"model", "optimizer", "history"}
+    assert set(state) == {"model", "optimizer", "history", "asked"}
 
 
 def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(
