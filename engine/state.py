@@ -282,7 +282,11 @@ class Backend:
         with suppress(OSError, ValueError, LookupError, TypeError):
             theirs = state_folder.read(path).deployment.get("resources") or []
             known = {(entry["urn"], entry.get("id", "")) for entry in theirs}
-        made = [(each["urn"], each["id"]) for each in state.resources if each.get("id")]
+        made = [
+            (each["urn"], each["id"])
+            for each in state.resources
+            if each.get("id") and not each["type"].startswith("pulumi:providers:")
+        ]
         only = [f"{each[0].rpartition('::')[2]} ({each[1]})" for each in made if each not in known]
         try:
             self._put(project, stack, copy, content)

@@ -45,8 +45,9 @@ class EngineProcess:
         text = yaml.safe_dump({"config": config}, sort_keys=False)
         (self.project / "Pulumi.dev.yaml").write_text(text)
 
-    def start(self, command, *arguments, delay=0.0):
-        environment = self.environment | {"FILES_DELAY": str(delay)}
+    def start(self, command, *arguments, delay=0.0, hold=""):
+        """Start the engine; a create waits while a file named by `hold` is there."""
+        environment = self.environment | {"FILES_DELAY": str(delay), "FILES_HOLD": str(hold)}
         process = self._server.start([command, *arguments], self.project, environment)
         self._started.append(process)
         return process

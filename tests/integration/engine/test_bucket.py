@@ -170,12 +170,20 @@ def test_a_lock_of_another_machine_or_of_the_cli_is_respected(engine, bucket):
 
 
 @pytest.mark.timeout(120)
-def test_an_operation_that_lost_its_lock_stops_and_says_what_it_made(engine, bucket):  # F51
+def test_an_operation_that_lost_its_lock_stops_and_says_what_it_made(  # F51
+    engine, bucket, tmp_path
+):
     """A runner that was paused, whose lock somebody removed, goes on after the next one."""
     engine.declare(a={"text": "1"})
-    first = engine.start("up", "--yes", delay=2)
+    (hold := tmp_path / "hold").touch()
+    first = engine.start("up", "--yes", hold=hold)
     state = "team/.pulumi/stacks/files/dev.json"
-    wait_for("its step in the state", lambda: state in names(bucket), 20)
+
+    def begun():
+        found = bucket.get_object(Bucket=stores.BUCKET, Key=state)["Body"].read()
+        return b'"creating"' in found and b"::a" in found
+
+    wait_for("its step in the state", lambda: state in names(bucket) and begun(), 20)
     os.killpg(first.pid, signal.SIGSTOP)
     try:
         assert engine.files() == {}
@@ -185,6 +193,7 @@ def test_an_operation_that_lost_its_lock_stops_and_says_what_it_made(engine, buc
         assert code == 0, output
         newer = bucket.get_object(Bucket=stores.BUCKET, Key=state)["Body"].read()
     finally:
+        hold.unlink()
         os.killpg(first.pid, signal.SIGCONT)
     output, _ = first.communicate(timeout=60)
     assert first.returncode == 1, output

@@ -46,6 +46,9 @@ class FileProvider(ResourceProvider):
         folder = Path(props["folder"])
         if props.get("text") == "fail":
             raise RuntimeError("the disk said no")
+        hold = os.environ.get("FILES_HOLD")
+        while hold and Path(hold).exists():
+            time.sleep(0.02)
         time.sleep(float(os.environ.get("FILES_DELAY", "0")))
         number = 0
         while True:
