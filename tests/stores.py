@@ -15,12 +15,14 @@ from typing import Any
 import boto3
 import requests
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from cluster.object_store import KEY_BYTES, SECRET_BYTES
 from cluster.service import Service, Volume
 from cluster.storage import REGION
 from cluster.store_kind import Keys, StoreKind
 from tests.ports import free_ports
+from tests.waiting import wait_for
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.05
@@ -125,10 +127,21 @@ def bare(
     store = BareStore(kind, binary, folder)
     try:
         if bucket:
-            store.s3.create_bucket(Bucket=BUCKET)
+            wait_for("a store that makes buckets", lambda: _has_made_bucket(store.s3), 30)
         yield store
     finally:
         store.kill()
+
+
+def _has_made_bucket(s3: Any) -> bool:
+    """Make the bucket; False where MinIO, which answers by then, is not ready for it."""
+    try:
+        s3.create_bucket(Bucket=BUCKET)
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] != 503:
+            raise
+        return False
+    return True
 
 
 @contextmanager
