@@ -11,6 +11,7 @@ from contextlib import ExitStack
 FIRST, LAST = 10000, 32000
 SHARES = 5  # test processes side by side; a sixth takes any port
 TRIES = 10_000
+MARK = "trainyard-test-ports"  # begins the names of the shares that are taken
 
 _given: set[int] = set()
 _share: tuple[socket.socket, range] | None = None
@@ -48,7 +49,7 @@ def _own_share() -> range:
             mark = socket.socket(socket.AF_UNIX)
             try:
                 # A name that the kernel frees, also after a kill.
-                mark.bind(f"\0trainyard-test-ports-{number}")
+                mark.bind(f"\0{MARK}-{number}")
             except OSError:
                 mark.close()
                 continue

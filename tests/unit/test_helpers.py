@@ -54,8 +54,10 @@ def test_who_listens_is_seen(family: socket.AddressFamily, address: str) -> None
 
 
 def test_processes_side_by_side_choose_ports_of_their_own() -> None:
-    script = "from tests.ports import free_ports; print(*free_ports(9)); input()"
-    command = [sys.executable, "-c", script]
+    # With names of their own: other tests on this machine may have all shares of the usual ones.
+    script = "import sys; from tests import ports; ports.MARK = sys.argv[1]"
+    script += "; print(*ports.free_ports(9)); input()"
+    command = [sys.executable, "-c", script, f"test-{os.getpid()}"]
     with ExitStack() as both:
         processes = [
             both.enter_context(
