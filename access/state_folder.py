@@ -107,7 +107,7 @@ def read(path: Place) -> Checkpoint:
     """Read the file of a state.
 
     Raises:
-        DamagedStateError: it is no whole state, or was changed.
+        DamagedStateError: it is not a whole state, or somebody changed it.
         OSError: it cannot be read.
     """
     return parse(path.read_bytes())
@@ -117,7 +117,7 @@ def parse(content: bytes) -> Checkpoint:
     """Read what the file of a state holds.
 
     Raises:
-        DamagedStateError: it is no whole state, or was changed.
+        DamagedStateError: it is not a whole state, or somebody changed it.
     """
     try:
         document = json.loads(content)

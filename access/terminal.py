@@ -101,7 +101,7 @@ def print_table(
     """Draw a table.
 
     Args:
-        titles: of the columns.
+        titles: one for each column.
         rows: a cell for each column.
         width: in characters, None for the terminal's.
     """
@@ -122,5 +122,5 @@ def _shown(character: str) -> str:
 
 
 def _without_controls(text: str) -> str:
-    # \r begins a line anew, as bars of progress do.
+    # Progress bars write \r to begin their line again.
     return CONTROL.sub(lambda found: "\r" if found[0] == "\r" else "", text)

@@ -26,7 +26,7 @@ def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model
     """Trains, and prints the figures in the first process.
 
     Args:
-        image_count: of an epoch, at least those of STEPS.
+        image_count: images in an epoch, enough for at least STEPS steps.
         prepare_model: makes DDP's model of it.
     """
     import torch

@@ -76,7 +76,7 @@ def stream(storage: str, count: int) -> dict[str, Any]:
 
     Args:
         storage: where the shards are, or will be.
-        count: of the images.
+        count: how many images.
 
     Returns:
         figures: as `rates`; largest_mb, object_store_mb: the most that one process, the reader

@@ -89,7 +89,7 @@ class Skipped:
     """What cannot be measured on this machine.
 
     Attributes:
-        name: of the benchmark.
+        name: the benchmark's.
         reason: why not, and what would help.
     """
 
@@ -116,7 +116,10 @@ class Done:
 
 
 def in_turn(rounds: int, *ways: Callable[[], float]) -> list[list[float]]:
-    """Figures of each way, A B A B, after a round that only counts where there is no other."""
+    """Figures of each way, in the order A B A B.
+
+    The first round warms up. It counts only if it is the only one.
+    """
     taken = [[way() for way in ways] for _ in range(rounds + 1)]
     return [list(figures) for figures in zip(*(taken[1:] or taken), strict=True)]
 

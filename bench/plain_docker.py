@@ -109,7 +109,7 @@ def await_container(name: str, ready: dict[str, Any]) -> None:
     """Wait for a container as the stack does.
 
     Args:
-        name: of the container.
+        name: the container's.
         ready: inputs of the stack's wait for it.
     """
     ReadyProvider().create({**ready, "container": name})

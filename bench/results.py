@@ -28,8 +28,8 @@ class Record:
     """What one benchmark gave.
 
     Attributes:
-        module: of the benchmark.
-        commit: of the tree, with CHANGED behind it if the tree has changes that no commit has.
+        module: the benchmark's, without its package.
+        commit: what was checked out; CHANGED follows if files differ from it.
         time: when it ended.
         machine: a line on it.
         seconds: that it took.

@@ -24,7 +24,7 @@ def throughput(
     """Images per second of each epoch.
 
     Args:
-        images: of an epoch.
+        images: how many an epoch has.
         prepare_model: what Ray Train does to a model.
         prepare_loader: what Ray Train does to a loader.
     """

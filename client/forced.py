@@ -32,11 +32,7 @@ def main() -> None:
         warn(f"which jobs run in stack {options.stack!r} is not known ({error})")
         names = ["whatever runs there"]
     else:
-        names = [
-            f"{job.submission_id} ({job.run})" if job.run else job.submission_id
-            for job in jobs
-            if not job.status.ended
-        ]
+        names = [job.label for job in jobs if not job.status.ended]
     if not names:
         return
     warn(f"a new head of stack {options.stack!r} ends these jobs: {', '.join(names)}")

@@ -71,6 +71,13 @@ class Job:
         """The name of its run; "" for a job of another client."""
         return self.metadata.get("run", "")
 
+    @property
+    def label(self) -> str:
+        """What a message calls it: its id, with its run and user as far as they are known."""
+        user = self.metadata.get("user", "")
+        named = ", ".join(filter(None, [self.run, user and f"of {user}"]))
+        return (self.submission_id or self.job_id) + (f" ({named})" if named else "")
+
 
 class JobServer:
     """The job server of a stack; every method may raise a DashboardError."""

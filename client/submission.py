@@ -17,7 +17,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from access import repository, user
+from access import proxies, repository, user
 from client import conda, parallel, preflight, runtimes, scripts
 from client.console import say
 from client.errors import ClientError, UnreachedError
@@ -91,7 +91,7 @@ def runtime_env(
         progress: whether somebody watches.
 
     Raises:
-        ClientError: the file is no runtime environment, or names another working folder.
+        ClientError: the file is not a runtime environment, or it names another working folder.
     """
     env = {} if file is None else runtimes.read(file)
     named, ours = env.get("working_dir"), script.working_dir
@@ -228,9 +228,7 @@ def send(outputs: StackOutputs, **job: Any) -> str:
 
 def _go_direct(url: str) -> None:
     """Has no proxy of this user's asked for the way to the head: it would get the token."""
-    host = urlsplit(url).hostname or ""
-    before = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    os.environ["no_proxy"] = ",".join(filter(None, (before, host)))
+    os.environ["no_proxy"] = proxies.direct(urlsplit(url).hostname or "")
 
 
 def _send(client: JobSubmissionClient, **job: Any) -> str:

@@ -32,29 +32,9 @@ from typing import Any
 import psutil
 
 try:
-    from cluster.replicate import (
-        CHECKPOINT,
-        CONFIG,
-        MANIFEST,
-        MARK,
-        METRICS,
-        Place,
-        Stamp,
-        place,
-        records,
-    )
+    from cluster import replicate
 except ImportError:  # beside it, where the service runs
-    from replicate import (  # type: ignore[import-not-found,no-redef]
-        CHECKPOINT,
-        CONFIG,
-        MANIFEST,
-        MARK,
-        METRICS,
-        Place,
-        Stamp,
-        place,
-        records,
-    )
+    import replicate  # type: ignore[import-not-found,no-redef]
 
 LOOK_SECONDS = 15.0
 BLIND_SECONDS = 120.0  # without a look: what happened meanwhile is not known
@@ -64,7 +44,7 @@ HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it
 JOIN_SECONDS = 3600.0  # a machine that has not joined by then is no reason to keep the others
 REQUEST_SECONDS = 10.0
 BODY_BYTES = 1000
-MARKS = (MARK, "pulled.json")
+MARKS = (replicate.MARK, "pulled.json")
 LISTED = 10_000  # actors, or nodes
 
 
@@ -259,9 +239,9 @@ class Results:
         source: where jobs keep their results.
     """
 
-    def __init__(self, source: Place) -> None:
+    def __init__(self, source: replicate.Place) -> None:
         self._source = source
-        self._known: dict[str, tuple[Stamp, Any]] = {}  # what was made of a file, by its name
+        self._known: dict[str, tuple[replicate.Stamp, Any]] = {}  # made of a file, by its name
 
     def __call__(self) -> list[str]:
         """Return those runs."""
@@ -269,9 +249,11 @@ class Results:
         checkpoints: dict[str, list[str]] = {}
         for name in listed:
             run, _, rest = name.partition("/")
-            if rest.startswith(CHECKPOINT) and rest.endswith(f"/{MANIFEST}"):
+            if rest.startswith(replicate.CHECKPOINT) and rest.endswith(f"/{replicate.MANIFEST}"):
                 checkpoints.setdefault(run, []).append(rest.partition("/")[0])
-        runs = sorted(run for run, _, rest in (n.partition("/") for n in listed) if rest == CONFIG)
+        runs = sorted(
+            run for run, _, rest in (n.partition("/") for n in listed) if rest == replicate.CONFIG
+        )
         known, self._known = self._known, {}  # files that are gone are forgotten
 
         def of(name: str, make: Callable[[bytes], Any]) -> Any:
@@ -285,7 +267,7 @@ class Results:
 
         found = []
         for run in runs:
-            epochs = of(f"{run}/{METRICS}", records) or 0
+            epochs = of(f"{run}/{replicate.METRICS}", replicate.records) or 0
             newest = {"checkpoint": max(checkpoints.get(run, []), default=""), "epochs": epochs}
             saved = [of(f"{run}/{mark}", _json) for mark in MARKS]
             if (newest["checkpoint"] or epochs) and newest not in saved:
@@ -293,7 +275,7 @@ class Results:
         return found
 
 
-def _read(source: Place, name: str) -> bytes:
+def _read(source: replicate.Place, name: str) -> bytes:
     with source.opened(name) as file:
         return file.read()
 
@@ -414,7 +396,9 @@ def main(settings: Mapping[str, Any]) -> None:
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
     }
     # Last: all of the store is listed.
-    stored: dict[str, Callable[[], Sequence[str]]] = {"results": Results(place(settings["source"]))}
+    stored: dict[str, Callable[[], Sequence[str]]] = {
+        "results": Results(replicate.place(settings["source"]))
+    }
     said: list[str] = []
     while True:
         began = time.time()

@@ -76,14 +76,14 @@ class Recorded:
         """Believe the provider that the program gives, if the next operation would, too.
 
         Raises:
-            EngineError: it is no secret, and more than the name of a class of the program.
+            EngineError: it is not a secret, and not just the name of a class of the program.
         """
         self.trust(properties)
         pickled = properties.get(PROVIDER_KEY)
         if isinstance(pickled, str) and not self._is_ours(named(pickled)):
             raise EngineError(
-                "its provider is recorded in the clear, and is no class of the program's modules "
-                "without attributes: leave serialize_as_secret_always as it is"
+                "its provider is recorded in the clear, and is not a class of the program's "
+                "modules without attributes: leave serialize_as_secret_always as it is"
             )
 
     def load(self, pickled: str) -> ResourceProvider:

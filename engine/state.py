@@ -167,7 +167,7 @@ class Backend:
                     try:
                         entry[name] = decrypt(entry[name], crypter.decrypt)
                     except (LookupError, ValueError, TypeError, AttributeError):
-                        what = f"holds a secret that is no ciphertext (of {entry['urn']})"
+                        what = f"holds a secret that is not a ciphertext (of {entry['urn']})"
                         raise self._damaged(project, stack, what) from None
                 elif holds_secret(entry.get(name)):
                     raise self._damaged(project, stack, "holds secrets, and no salt to read them")

@@ -94,7 +94,7 @@ def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
         except GithubError as error:
             terminal.warn(f"error: {stack} is kept: {error}")
             failed = True
-    terminal.say(" ".join(numbers))
+    terminal.print_value(" ".join(numbers))
     return int(failed)
 
 

@@ -17,7 +17,7 @@ from infra.states import StateError
 def main() -> int:
     """Run the command; 1 when a state cannot be read."""
     try:
-        terminal.say("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))
+        terminal.print_value("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))
     except (StateError, BackendError) as error:
         terminal.warn(f"error: {error}")
         return 1

@@ -18,7 +18,7 @@ from client import history, parallel, way
 from client import outputs as contract
 from client.console import warn
 from client.errors import ClientError
-from client.job_server import Job, JobServer
+from client.job_server import JobServer
 from client.pull import marks
 from client.store import Store, open_store
 from training import checkpoint_files
@@ -120,14 +120,8 @@ def _look(stack: str, ending: Ending) -> None:
         return
     with way.tunnel(outputs, warn) or nullcontext() as opened:
         reached = opened.outputs if opened else outputs
-        ending.jobs = [_shown(job) for job in JobServer(reached).jobs() if not job.status.ended]
+        ending.jobs = [job.label for job in JobServer(reached).jobs() if not job.status.ended]
         ending.runs = unpulled(open_store(reached)) if outputs.expires_at is not None else []
-
-
-def _shown(job: Job) -> str:
-    user = job.metadata.get("user", "")
-    named = ", ".join(filter(None, [job.run, user and f"of {user}"]))
-    return (job.submission_id or job.job_id) + (f" ({named})" if named else "")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from typing import Any
 import psutil
 from supervisor import xmlrpc as supervisor_xmlrpc
 
+from access import proxies
 from infra.runtimes import folders, owned_processes
 from infra.runtimes.folders import Mark, write_private
 
@@ -41,7 +42,7 @@ START_SECONDS = 20.0  # for supervisord itself
 POLL_SECONDS = 0.1
 STOP_POLL_SECONDS = 0.02
 OPEN_FILES = 65536  # Ray and the object store keep many sockets open
-LOOPBACK = "localhost,127.0.0.1"
+LOOPBACK = ("localhost", "127.0.0.1")
 SETTING = "stateDir"  # names the folder
 LOG_BYTES = "10MB"
 LOG_BACKUPS = 2
@@ -193,8 +194,8 @@ class Supervisor:
         """Raise if the folder or what runs from it is another stack's.
 
         Returns:
-            Whether the stack's processes run from the folder: then it is the stack's without a
-            mark too. A cleaner removed the mark, and they go on writing.
+            Whether the folder is the stack's though it bears no mark: a cleaner removed that, and
+            the stack's processes go on writing there.
 
         Raises:
             FolderError: the folder is.
@@ -369,7 +370,10 @@ class Supervisor:
         )
 
     def _known(self) -> bool:
-        return self.mark is not None and bool(owned_processes.supervised(self.url, self.mark))
+        """Whether the folder is the stack's though it bears no mark: its processes run from it."""
+        if self.mark is None or folders.read(self.folder) is not None:
+            return False
+        return bool(owned_processes.supervised(self.url, self.mark))
 
     def _forget(self, rpc: Any, name: str) -> None:
         # Taken down before it is stopped: orphans that overwrote their environment have no trace.
@@ -451,9 +455,8 @@ def inherited_environment() -> dict[str, str]:
         if name in INHERITED or name.startswith(INHERITED_PREFIXES)
     }
     # Jobs find the services of this machine without the proxy that their user has for the rest.
-    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     if any(name.lower() in {"http_proxy", "https_proxy"} for name in kept):
-        kept |= dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(filter(None, (direct, LOOPBACK))))
+        kept |= dict.fromkeys(("no_proxy", "NO_PROXY"), proxies.direct(*LOOPBACK))
     # Jobs say `python`, and mean the one of this environment.
     path = os.environ.get("PATH", os.defpath)
     return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}"}

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from client import forced
+from client.job_server import Job, Status
 
 JOBS = [("job-1", "night", False), ("job-2", "", False), ("job-3", "old", True)]
 
@@ -17,7 +18,11 @@ JOBS = [("job-1", "night", False), ("job-2", "", False), ("job-3", "old", True)]
 def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def ask(*options: str, said: str | None = None, jobs: list[tuple[str, str, bool]]) -> None:
         found = [
-            SimpleNamespace(submission_id=name, run=run, status=SimpleNamespace(ended=ended))
+            Job(
+                submission_id=name,
+                metadata={"run": run},
+                status=Status.FAILED if ended else Status.RUNNING,
+            )
             for name, run, ended in jobs
         ]
         # A stack elsewhere: its addresses lead to it only through a tunnel.

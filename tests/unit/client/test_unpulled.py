@@ -45,22 +45,27 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return found
 
 
+Warned = Callable[..., str]
+
+
+@pytest.fixture
 def warned(
-    values: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     outputs_file: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
-    *options: str,
-    refused: str = "",
-) -> str:
-    """What `make down` says before it destroys, or where it does not."""
-    monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(json.dumps(values))))
-    monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev", *options])
-    with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
-        unpulled.main()
-    out, err = capsys.readouterr()
-    assert out == ""
-    return err
+) -> Warned:
+    """What `make down` says of a stack with these outputs, also where it refuses to go on."""
+
+    def warned(outputs: dict[str, Any], *options: str, refused: str = "") -> str:
+        monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(json.dumps(outputs))))
+        monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev", *options])
+        with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
+            unpulled.main()
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    return warned
 
 
 def test_a_run_is_home_until_it_has_stored_more(
@@ -90,13 +95,11 @@ def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
 @pytest.mark.usefixtures("place")
 def test_runs_are_named_where_the_machines_end(
     values: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    warned: Warned,
 ) -> None:
-    assert warned(values, monkeypatch, outputs_file, capsys) == ""
-    said = warned(values | ENDS, monkeypatch, outputs_file, capsys, refused="or add YES=1")
-    assert warned(values | ENDS, monkeypatch, outputs_file, capsys, "--yes") == said
+    assert warned(values) == ""
+    said = warned(values | ENDS, refused="or add YES=1")
+    assert warned(values | ENDS, "--yes") == said
     command = typed.command("train pull RUN -s dev")
     assert said == (
         "warning: these runs were not pulled, and end with the machines of stack 'dev': "
@@ -107,8 +110,7 @@ def test_runs_are_named_where_the_machines_end(
 def test_a_store_that_is_gone_holds_no_destroy_up(
     values: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    warned: Warned,
 ) -> None:
     monkeypatch.setattr(unpulled, "DEADLINE_S", 1.0)
     with socket.socket() as mute:
@@ -118,18 +120,16 @@ def test_a_store_that_is_gone_holds_no_destroy_up(
         bucket = {"storageUrl": "s3://ray", "bucket": "ray", "objectStoreEndpoint": address}
         begun = time.monotonic()
         refused = "nobody can be asked"
-        said = warned(values | ENDS | bucket, monkeypatch, outputs_file, capsys, refused=refused)
+        said = warned(values | ENDS | bucket, refused=refused)
         assert time.monotonic() - begun < 30
     assert "of stack 'dev' were not pulled is not known (no answer within 1 s)" in said
-    said = warned(values | ENDS | bucket, monkeypatch, outputs_file, capsys, "--yes")
+    said = warned(values | ENDS | bucket, "--yes")
     assert "is not known (" in said
 
 
 def test_jobs_that_run_are_named_and_end_by_force_only(
     values: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    warned: Warned,
     jobs: list[Job],
 ) -> None:
     jobs += [
@@ -139,9 +139,9 @@ def test_jobs_that_run_are_named_and_end_by_force_only(
     ]
     named = "warning: these jobs run, and end with stack 'dev': job-1 (night, of ada), 02000000\n"
     for options in ((), ("--yes",)):
-        said = warned(values, monkeypatch, outputs_file, capsys, *options, refused="add FORCE=1")
+        said = warned(values, *options, refused="add FORCE=1")
         assert said == named
-    assert warned(values, monkeypatch, outputs_file, capsys, "--force") == named
+    assert warned(values, "--force") == named
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
@@ -151,8 +151,7 @@ def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
     known: bool,
     values: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    warned: Warned,
     jobs: list[Job],
 ) -> None:
     jobs.append(Job(status=Status.RUNNING, submission_id="job-1"))
@@ -160,17 +159,15 @@ def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
         silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
         monkeypatch.setattr(unpulled.JobServer, "jobs", silent)
         # A script may end it: often it is dead.
-        assert "is not known" in warned(values, monkeypatch, outputs_file, capsys)
+        assert "is not known" in warned(values)
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda _: answer)
     refused = "nothing was changed" if answer == "n" else ""
-    said = warned(values, monkeypatch, outputs_file, capsys, refused=refused)
+    said = warned(values, refused=refused)
     assert ("job-1" in said, "which jobs run" in said) == (known, not known)
 
 
 def test_a_stack_that_is_not_up_is_the_destroys_matter(
-    monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    warned: Warned,
 ) -> None:
-    assert warned({}, monkeypatch, outputs_file, capsys) == ""
+    assert warned({}) == ""
