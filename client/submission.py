@@ -17,7 +17,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from access import proxies, repository, user
+from access import repository, user
 from client import conda, parallel, preflight, runtimes, scripts
 from client.console import say
 from client.errors import ClientError, UnreachedError
@@ -228,7 +228,9 @@ def send(outputs: StackOutputs, **job: Any) -> str:
 
 def _go_direct(url: str) -> None:
     """Has no proxy of this user's asked for the way to the head: it would get the token."""
-    os.environ["no_proxy"] = proxies.direct(urlsplit(url).hostname or "")
+    host = urlsplit(url).hostname or ""
+    before = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    os.environ["no_proxy"] = ",".join(filter(None, (before, host)))
 
 
 def _send(client: JobSubmissionClient, **job: Any) -> str:

@@ -33,7 +33,6 @@ from typing import Any
 import psutil
 from supervisor import xmlrpc as supervisor_xmlrpc
 
-from access import proxies
 from infra.runtimes import folders, owned_processes
 from infra.runtimes.folders import Mark, write_private
 
@@ -42,7 +41,7 @@ START_SECONDS = 20.0  # for supervisord itself
 POLL_SECONDS = 0.1
 STOP_POLL_SECONDS = 0.02
 OPEN_FILES = 65536  # Ray and the object store keep many sockets open
-LOOPBACK = ("localhost", "127.0.0.1")
+LOOPBACK = "localhost,127.0.0.1"
 SETTING = "stateDir"  # names the folder
 LOG_BYTES = "10MB"
 LOG_BACKUPS = 2
@@ -455,8 +454,9 @@ def inherited_environment() -> dict[str, str]:
         if name in INHERITED or name.startswith(INHERITED_PREFIXES)
     }
     # Jobs find the services of this machine without the proxy that their user has for the rest.
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     if any(name.lower() in {"http_proxy", "https_proxy"} for name in kept):
-        kept |= dict.fromkeys(("no_proxy", "NO_PROXY"), proxies.direct(*LOOPBACK))
+        kept |= dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(filter(None, (direct, LOOPBACK))))
     # Jobs say `python`, and mean the one of this environment.
     path = os.environ.get("PATH", os.defpath)
     return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}"}
