@@ -30,14 +30,13 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
         LockedError: another process holds the stack.
         OSError: the lock cannot be written.
     """
-    mine, content = folder / NAME, json.dumps(lock.myself(timestamp)).encode()
-    notes = []
+    mine, own = folder / NAME, lock.own_file()
+    content = json.dumps(lock.myself(timestamp) | own).encode()
     try:
-        mine.create(content)
-    except FileExistsError:
-        # Ours where the answer was lost and the request sent again.
-        if not _holds(mine, content):
-            notes += _taken_over(mine, content)
+        notes = _acquire(mine, content)
+    except BaseException:
+        lock.remove_own(own)
+        raise
     try:
         _check_store(mine, content)
         for path in folder.glob("*.json"):
@@ -50,9 +49,22 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
         # One that was cancelled meanwhile may be another's by now. One that a store that is gone
         # keeps is taken over by the next operation from here.
         with suppress(OSError):
-            found, tag = mine.read_tagged()
-            if found == content:
-                _remove(mine, tag)
+            with suppress(FileNotFoundError, FileExistsError):
+                found, tag = mine.read_tagged()
+                if found == content:
+                    _remove(mine, tag)
+            lock.remove_own(own)
+
+
+def _acquire(path: BucketPath, content: bytes) -> list[str]:
+    """Put the lock there, also in place of a dead process's; the notes that say so."""
+    try:
+        path.create(content)
+    except FileExistsError:
+        # Ours where the answer was lost and the request sent again.
+        if not _holds(path, content):
+            return _taken_over(path, content)
+    return []
 
 
 def _check_store(path: BucketPath, content: bytes) -> None:
@@ -76,10 +88,14 @@ def _check_store(path: BucketPath, content: bytes) -> None:
 
 
 def _holds(path: BucketPath, content: bytes) -> bool:
+    return _read(path) == content
+
+
+def _read(path: BucketPath) -> bytes:
     try:
-        return path.read_bytes() == content
+        return path.read_bytes()
     except FileNotFoundError:
-        return False
+        return b""
 
 
 def cancel(folder: BucketPath) -> list[str]:
@@ -90,6 +106,7 @@ def cancel(folder: BucketPath) -> list[str]:
     """
     removed = []
     for path in folder.glob("*.json"):
+        holder = lock.parsed(_read(path))
         tag, verdict, who = _judge(path)
         if verdict is Verdict.ALIVE:
             raise EngineError(
@@ -103,6 +120,7 @@ def cancel(folder: BucketPath) -> list[str]:
                 raise EngineError(
                     f"the lock of {who} is not there any more: look at the stack again"
                 ) from None
+            lock.remove_own(holder)
             removed.append(who)
     return removed
 
@@ -130,11 +148,13 @@ def _taken_over(path: BucketPath, content: bytes) -> list[str]:
     Raises:
         LockedError: its process is alive, or may be.
     """
+    holder = lock.parsed(_read(path))
     tag, verdict, who = _judge(path)
     if verdict not in (Verdict.DEAD, Verdict.GONE):
         raise lock.refused(verdict, who, path.parent.name)
     try:
         path.replace(content, tag) if tag else path.create(content)
+        lock.remove_own(holder)
     except FileExistsError:  # another was quicker, or our own request was sent again
         if not _holds(path, content):
             _, verdict, who = _judge(path)

@@ -18,7 +18,7 @@ from typing import Any
 
 from access import terminal
 from access.state_bucket import BucketError
-from engine import config, files, history, rotate
+from engine import config, files, history, rotate, users
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
 from engine.errors import EngineError
@@ -165,6 +165,8 @@ def _operate(options: argparse.Namespace) -> int:
     makes = options.name in ("up", "preview") and settings_file.exists()
     if not makes and not backend.exists(project.name, stack):
         raise _unknown_stack(project, stack, backend)
+    if options.name == "destroy":
+        users.refuse_used(backend, project.name, stack)
     is_preview = options.name == "preview"
     if not is_preview and not options.yes:
         _require_somebody()

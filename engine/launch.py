@@ -11,15 +11,18 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from access import state_folder, terminal
-from engine import policy
+from access.state_bucket import BucketError
+from engine import policy, users
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
 from engine.project import Project
+from engine.state import Backend
 
 # Where the settings have lost the salt of their secrets, the CLI takes that of the state.
 SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
@@ -40,6 +43,8 @@ def main() -> None:
     cli = shutil.which("pulumi") is not None
     try:
         environment = SALT_OF_STATE | os.environ | _passphrase() | _backend(cli=cli)
+        if cli and options.command == "destroy":
+            _refuse_used(options.stack)
         if cli and options.policy_pack:
             _check_pack(Path(options.policy_pack), options.policy_pack_config)
     except EngineError as error:
@@ -100,6 +105,21 @@ def _backend(*, cli: bool) -> dict[str, str]:
         if cli:
             return {}  # the CLI can
         raise EngineError(str(error)) from None
+
+
+def _refuse_used(stack: str) -> None:
+    """Refuse to end a stack that others use, if the states are where this engine can read them.
+
+    Raises:
+        EngineError: it names them.
+    """
+    project = Project.find(Path.cwd())
+    with suppress(BucketError):  # the CLI tells why
+        try:
+            backend = Backend.of(project)
+        except EngineError:  # a place that only the CLI reads
+            return
+        users.refuse_used(backend, project.name, stack)
 
 
 def _check_pack(folder: Path, config: str) -> None:

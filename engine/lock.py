@@ -12,6 +12,8 @@ import fcntl
 import json
 import os
 import socket
+import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,6 +29,11 @@ from engine.errors import EngineError, LockedError
 BOOT = "bootId"
 NAMESPACE = "pidNamespace"
 START = "processStart"
+MACHINE = "machineId"
+# Machines restored from one snapshot share all of these, and the pids of their processes. But a
+# file that one of them makes later is not on the others.
+HERE = (BOOT, NAMESPACE, "hostname", MACHINE)
+OWN_FILE, OWN_PREFIX = "ownFile", "trainyard-lock-"
 # File systems that no other kernel writes to at the same time: an flock there is seen by all.
 LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
 # Linux gives this inode number to the namespace that the machine starts with.
@@ -85,7 +92,9 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
         # Of two engines one always proceeds: only one at a time looks for locks and sets its own.
         with files.exclusive(folder):
             notes = _clear(folder)
-            content = json.dumps(myself(timestamp)).encode()
+            own = {} if _is_local(folder) else own_file()
+            content = json.dumps(myself(timestamp) | own).encode()
+            stack.callback(remove_own, own)
             stack.callback(mine.unlink, missing_ok=True)
             descriptor = files.begin(mine, content, temporary, locked=True)
             stack.callback(os.close, descriptor)
@@ -107,7 +116,7 @@ def cancel(folder: Path) -> list[str]:
                 f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
                 "process to end, or end it"
             )
-        path.unlink(missing_ok=True)  # no two locks have one name
+        _remove(path)  # no two locks have one name
         removed += [] if verdict is Verdict.GONE else [who]
     return removed
 
@@ -132,9 +141,35 @@ def myself(timestamp: str) -> Holder:
         "timestamp": timestamp,
         BOOT: _boot(),
         NAMESPACE: _namespace(),
+        MACHINE: _machine(),
         START: _status(pid)[1],
         **({RUN: where} if (where := run()) else {}),
     }
+
+
+def own_file() -> Holder:
+    """Make a file that exists on this machine only, and return its entry in the lock.
+
+    If the disk is full there is none. Then nobody takes the lock over, and a user has to cancel it.
+    """
+    try:
+        descriptor, path = tempfile.mkstemp(prefix=f"{OWN_PREFIX}{time.time_ns()}-")
+    except OSError:
+        return {}
+    os.close(descriptor)
+    return {OWN_FILE: path}
+
+
+def remove_own(holder: Holder) -> None:
+    """Remove the file that a lock names.
+
+    Anyone may have written that lock, so it removes an empty file of such a name and nothing else.
+    """
+    path = Path(str(holder.get(OWN_FILE, "")))
+    if path.name.startswith(OWN_PREFIX):
+        with suppress(OSError):
+            if path.is_file() and not path.is_symlink() and not path.stat().st_size:
+                path.unlink()
 
 
 def run() -> str:
@@ -179,11 +214,28 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
             continue
         verdict, who = _judge(path)
         if verdict is Verdict.DEAD:
-            path.unlink(missing_ok=True)
+            _remove(path)
             notes.append(f"the lock of {who} was removed: that process is dead")
         elif verdict is not Verdict.GONE:
             raise refused(verdict, who, folder.name)
     return notes
+
+
+def parsed(content: bytes) -> Holder:
+    """Content of a lock, {} if it is not a JSON object."""
+    try:
+        holder = json.loads(content)
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _remove(path: Path) -> None:
+    holder = {}
+    with suppress(OSError):
+        holder = parsed(path.read_bytes())
+    path.unlink(missing_ok=True)
+    remove_own(holder)
 
 
 def _judge(path: Path) -> tuple[Verdict, str]:
@@ -218,7 +270,11 @@ def _judge(path: Path) -> tuple[Verdict, str]:
 
 def is_here(holder: Holder) -> bool:
     """True when the process of an engine would be seen here."""
-    return (holder.get(BOOT), holder.get(NAMESPACE)) == (_boot(), _namespace())
+    here = (_boot(), _namespace(), socket.gethostname(), _machine())
+    if tuple(holder.get(key) for key in HERE) != here:
+        return False
+    own = Path(str(holder.get(OWN_FILE, "")))
+    return own.is_file() and _is_local(own)
 
 
 def has_ended(holder: Holder, pid: int) -> bool:
@@ -265,6 +321,14 @@ def _is_local(path: Path) -> bool:
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _machine() -> str:
+    """The id that an installation draws once, "" where there is none."""
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _namespace() -> str:

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -15,11 +16,13 @@ from access import state_bucket
 from cluster import versitygw_calls, versitygw_store
 from engine.state import Backend
 from infra import backend, states
-from tests import stores
+from tests import pages, stores
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
+ALONE, TEAM = pages.read_by(__file__)
+(UP,) = ALONE.of("python")
 LOCK = "team/.pulumi/locks/organization/files/dev/{}.json"
 
 
@@ -34,9 +37,12 @@ def store(store_program, tmp_path_factory):
 def bucket(store, engine, monkeypatch):
     """A stack whose state is in an empty bucket; a client of that."""
     keys = {"AWS_ACCESS_KEY_ID": store.root.access, "AWS_SECRET_ACCESS_KEY": store.root.secret}
-    endpoint = f"endpoint={store.endpoint}&region={stores.REGION}&s3ForcePathStyle=true"
-    engine.environment |= keys | {
-        "PULUMI_BACKEND_URL": f"s3://{stores.BUCKET}/team?{endpoint}",
+    ours = {"states": stores.BUCKET, "https://s3.example.com": store.endpoint}
+    ours |= {f"{name}=…": f"{name}={value}" for name, value in keys.items()}
+    user = pages.Terminal(engine.project, engine.environment, ours)
+    user.run(replace(ALONE, text=ALONE.text.partition("python")[0]))
+    user.run(TEAM)
+    engine.environment |= user.environment | {
         "GITHUB_SERVER_URL": "https://git.example",
         "GITHUB_REPOSITORY": "team/cluster",
         "GITHUB_RUN_ID": "7",
@@ -119,9 +125,9 @@ def test_of_two_at_once_one_waits_or_is_refused(engine, bucket):
     assert code == 1
     assert "is alive and works on the stack" in output
     engine.declare(a={"text": "2"})
-    code, output = engine.run("up", "--yes", "--wait", "1m")
+    code, output = engine.run(*UP[2:], "--yes")
     assert code == 0, output
-    assert "Waiting for up to 60 s" in output
+    assert "Waiting for up to 300 s" in output
     first.communicate(timeout=60)
     assert first.returncode == 0
     assert engine.files() == {"a": "2"}

@@ -36,9 +36,15 @@ def test_a_stack_reads_the_outputs_of_another(engine):
     assert entry["outputs"]["outputs"]["aPath"] == path
     made = next(each for each in entries if each["urn"].endswith("::b"))
     assert entry["urn"] in made["propertyDependencies"]["text"]
-    code, output = engine.run("destroy", "--yes", "-s", "prod")
-    assert code == 0, output
-    assert list(engine.files()) == ["a"]
+    code, output = engine.run("destroy", "--yes", "-s", "dev")  # F19
+    assert code == 1
+    assert "stack dev is in use by prod: " in output
+    assert "Traceback" not in output
+    assert sorted(engine.files()) == ["a", "b"]
+    for stack in ("prod", "dev"):
+        code, output = engine.run("destroy", "--yes", "-s", stack)
+        assert code == 0, output
+    assert engine.files() == {}
 
 
 @pytest.mark.pulumi

@@ -1,11 +1,13 @@
 """The lock in a bucket, with stores that answer otherwise; a real one in tests/integration."""
 
 import hashlib
+import json
+import tempfile
 from pathlib import PurePosixPath
 
 import pytest
 
-from engine import bucket_lock
+from engine import bucket_lock, lock
 from engine.errors import EngineError
 
 
@@ -134,3 +136,57 @@ def test_an_operation_whose_lock_is_anothers_neither_has_it_nor_removes_it():  #
         store.objects[path] = b"another's"
         assert "an unknown process" in hold.lost()
     assert store.objects == {path: b"another's"}
+
+
+@pytest.fixture
+def own_files(tmp_path, monkeypatch):
+    """The files that locks name, of this machine."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return lambda: list(tmp_path.iterdir())
+
+
+def _left(place, start):
+    """What an engine that was killed left, with a start of its process."""
+    holder = lock.myself("2001") | lock.own_file() | {"processStart": start}
+    (place / bucket_lock.NAME).create(json.dumps(holder).encode())
+
+
+@pytest.mark.parametrize("way", ["take over", "cancel"])
+def test_the_file_of_a_killed_engine_goes_with_its_lock(own_files, way):  # F52
+    place = Place(Store())
+    _left(place, start=1)
+    before = own_files()
+    if way == "cancel":
+        assert len(bucket_lock.cancel(place)) == 1
+        assert own_files() == []
+        return
+    with bucket_lock.held(place, "2026-01-01T00:00:00Z") as hold:
+        assert len(hold.notes) == 1
+        [own] = own_files()
+        assert [own] != before
+    assert own_files() == []
+
+
+def test_who_is_refused_leaves_no_file(own_files):  # F52
+    place = Place(Store())
+    _left(place, start=lock.myself("2001")["processStart"])
+    before = own_files()
+    with (
+        pytest.raises(EngineError, match="is locked by"),
+        bucket_lock.held(place, "2026-01-01T00:00:00Z"),
+    ):
+        raise AssertionError
+    assert own_files() == before
+
+
+def test_a_lock_that_a_lost_store_keeps_has_its_file(own_files, monkeypatch):  # F52
+    place = Place(Store())
+
+    def lost(_):
+        raise ConnectionError
+
+    with bucket_lock.held(place, "2026-01-01T00:00:00Z"):
+        monkeypatch.setattr(Place, "read_tagged", lost)
+    [own] = own_files()
+    [content] = place.store.objects.values()
+    assert json.loads(content)["ownFile"] == str(own)

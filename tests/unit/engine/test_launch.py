@@ -7,6 +7,7 @@ import pytest
 from access import state_folder
 from engine import launch
 from engine.errors import EngineError
+from engine.state import REFERENCE_TYPE
 
 RULES = """
 from types import SimpleNamespace
@@ -76,3 +77,23 @@ def test_levels_of_rules_that_there_are_not_are_refused_before_the_cli_starts(pr
     levels.write_text(json.dumps({"no-rudes": "mandatory"}))
     with pytest.raises(EngineError, match="no rule is named 'no-rudes'"):
         launch._check_pack(pack, str(levels))
+
+
+def test_the_cli_ends_no_stack_that_another_uses(project, tmp_path, monkeypatch, capsys):  # F19
+    monkeypatch.setenv(state_folder.URL, f"file://{tmp_path}")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
+    monkeypatch.setattr(launch.shutil, "which", lambda _: "/bin/pulumi")
+    monkeypatch.setattr(launch.os, "execvpe", lambda *_: pytest.fail("the CLI was started"))
+    states = tmp_path / ".pulumi" / "stacks" / "test"
+    states.mkdir(parents=True)
+    reference = {"urn": "urn:pulumi:staging::test::t::prod", "type": REFERENCE_TYPE}
+    reference |= {"external": True, "inputs": {"name": "organization/test/prod"}}
+    for name, resources in (("prod", []), ("staging", [reference]), ("damaged", None)):
+        document = {"version": 3, "checkpoint": {"latest": {"resources": resources}}}
+        text = json.dumps(document) if name != "damaged" else "{"
+        (states / f"{name}.json").write_text(text)
+    monkeypatch.setattr("sys.argv", ["launch", "destroy", "-s", "prod"])
+    with pytest.raises(SystemExit) as ended:
+        launch.main()
+    assert ended.value.code == 1
+    assert "error: stack prod is in use by staging: " in capsys.readouterr().err

@@ -171,8 +171,21 @@ def _marks(**fields):
     return {
         "bootId": lock._boot(),
         "pidNamespace": lock._namespace(),
+        "machineId": lock._machine(),
         "processStart": lock._status(os.getpid())[1],
+        "ownFile": __file__,
     } | fields
+
+
+@pytest.fixture
+def network(processes, monkeypatch):
+    """The locks are on a file system of other machines too."""
+    found = lock._is_local
+    monkeypatch.setattr(
+        lock,
+        "_is_local",
+        lambda path: not path.is_relative_to(processes.backend.folder) and found(path),
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,10 +195,17 @@ def _marks(**fields):
         ({}, False),
         ({"processStart": 1, "bootId": "another"}, False),
         ({"processStart": 1, "pidNamespace": "pid:[1]"}, False),
+        # Of another machine that was restored from the same snapshot.
+        ({"processStart": 1, "hostname": "runner-2"}, False),
+        ({"processStart": 1, "machineId": "another"}, False),
+        ({"processStart": 1, "ownFile": "/tmp/trainyard-0-another"}, False),
+        ({"processStart": 1, "ownFile": "/proc/self/status"}, False),  # which is on each machine
     ],
 )
-def test_on_a_network_file_system_an_flock_is_not_enough(processes, monkeypatch, fields, dead):
-    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+@pytest.mark.usefixtures("network")
+def test_on_a_network_file_system_an_flock_is_not_enough(  # F52
+    processes, fields, dead
+):
     path = processes.write(**_marks(**fields))
     if dead:
         assert len(processes.take()) == 1
@@ -195,8 +215,17 @@ def test_on_a_network_file_system_an_flock_is_not_enough(processes, monkeypatch,
     assert path.exists()
 
 
+@pytest.mark.usefixtures("network")
+def test_on_a_network_file_system_a_lock_has_a_file_of_its_machine(processes):  # F52
+    with processes.backend.lock("files", "dev"):
+        [path] = processes.folder.iterdir()
+        own = Path(json.loads(path.read_text())["ownFile"])
+        assert own.is_file()
+    assert not own.exists()
+
+
+@pytest.mark.usefixtures("network")
 def test_on_a_network_file_system_a_process_that_is_hidden_may_live(processes, monkeypatch):  # F14
-    monkeypatch.setattr(lock, "_is_local", lambda _: False)
     processes.write(**_marks(processStart=1))
 
     def hidden(pid):
@@ -207,8 +236,8 @@ def test_on_a_network_file_system_a_process_that_is_hidden_may_live(processes, m
         processes.take()
 
 
-def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes, monkeypatch):  # F13
-    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+@pytest.mark.usefixtures("network")
+def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes):  # F13
     path = processes.write(**_marks(), pid=_gone_pid())
     assert len(processes.take()) == 1
     processes.write(**_marks(bootId="another"), pid=_gone_pid())
@@ -217,10 +246,8 @@ def test_on_a_network_file_system_a_pid_that_is_gone_is_dead(processes, monkeypa
     assert path.exists()
 
 
-def test_on_a_network_file_system_a_process_that_waits_to_be_reaped_is_dead(
-    processes, monkeypatch
-):  # F13
-    monkeypatch.setattr(lock, "_is_local", lambda _: False)
+@pytest.mark.usefixtures("network")
+def test_on_a_network_file_system_a_process_that_waits_to_be_reaped_is_dead(processes):  # F13
     process = processes.start("true")
     deadline = time.monotonic() + 20
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
@@ -370,3 +397,20 @@ def test_cancel_removes_what_may_be_dead_and_nothing_that_lives(processes):  # F
             processes.backend.unlock("files", "dev")
         assert len(list(processes.folder.iterdir())) == 1
     assert processes.backend.unlock("files", "dev") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "stays"),
+    [
+        ("trainyard-lock-1-a", "", False),
+        ("trainyard-lock-1-a", "text", True),
+        ("authorized_keys", "", True),
+    ],
+)
+def test_with_a_lock_goes_its_own_file_and_no_file_that_a_stranger_names(  # F52
+    tmp_path, name, content, stays
+):
+    path = tmp_path / name
+    path.write_text(content)
+    lock.remove_own({"ownFile": str(path)})
+    assert path.exists() is stays
