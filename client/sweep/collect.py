@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from client import store
@@ -15,13 +16,13 @@ from training.sweep import result
 
 
 def collect(
-    point: Point, job_id: str, job: Job | None, records: Records, outputs: StackOutputs
+    point: Point, record: Record, job: Job | None, records: Records, outputs: StackOutputs
 ) -> Outcome | None:
     """Takes what a point has left; it is removed from the store once it is here.
 
     Args:
         point: the point.
-        job_id: of the job that ran it.
+        record: of the job that ran it.
         job: that job at its end; None where the cluster does not know it.
         records: of the sweep.
         outputs: of the stack.
@@ -33,13 +34,14 @@ def collect(
         ClientError: the store cannot be read, or the sweep's folder cannot be written.
     """
     place = store.open_store(outputs)
-    record_key, archive_key = result.keys(records.name, point.number, job_id)
+    record_key, archive_key = result.keys(record.sweep, point.number, record.job)
     content = place.get(record_key)
     if content is None:
         if job is None:
             return None
-        records.forget(point.identity)
-        return Outcome(job=job_id, error=_why(job))
+        why = _why(job)
+        records.put(point.identity, replace(record, error=why))
+        return Outcome(job=record.job, error=why)
     try:
         found = result.read(content)
     except ValueError as error:  # it stops no other point, and no later start
@@ -54,25 +56,17 @@ def collect(
                 records.unpack(Path(file.name), point.folder)
             except DamagedArchiveError as error:  # it stops no other point
                 why = str(error)
-    if why:
-        records.forget(point.identity)
-    else:
-        done = Record(
-            job=job_id,
-            number=point.number,
-            overrides=point.overrides,
-            done=True,
-            value=found.value,
-        )
-        records.put(point.identity, done)
+    value = None if why else found.value
+    ended = replace(record, done=not why, error=why, value=value)
+    records.put(point.identity, ended)
     for key in (archive_key, record_key):
         place.delete(key)
-    return Outcome(job=job_id, value=found.value, error=why, note=found.note)
+    return Outcome(job=record.job, value=value, error=why, note=found.note)
 
 
 def _why(job: Job) -> str:
     if job.status is Status.STOPPED:
         return "was stopped"
     if job.status is Status.FAILED:
-        return failure(job.message)
+        return failure(job)
     return "its job left no result in the store"

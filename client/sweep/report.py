@@ -13,9 +13,10 @@ from typing import Any, cast
 from client.console import print_table, say
 from client.errors import ClientError
 from client.sweep.point import Outcome, Point
-from client.sweep.records import PICTURE, TABLE
+from client.sweep.records import PICTURE, TABLE, Record
 
 ERROR = "error"
+NOT_ENDED = "not ended yet: run the same command again"
 VALUE = "value"  # the column of a function that returns one number
 WIDTH_INCHES, ROW_INCHES, LEAST_ROWS = 8, 0.35, 4
 
@@ -25,6 +26,24 @@ Ended = tuple[Point, Outcome]
 def prepare() -> None:
     """Imports what draws the picture, half a second's work, while the points run."""
     threading.Thread(target=_pyplot, name="pyplot", daemon=True).start()
+
+
+def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[Ended]:
+    """The points of a batch, and those that the sweep has of other batches and starts."""
+    mine = {point.identity for point, _ in ended}
+    others = []
+    for identity, record in records.items():
+        if identity not in mine:
+            error = record.error or ("" if record.done else NOT_ENDED)
+            point = Point(
+                number=record.number,
+                overrides=record.overrides,
+                identity=identity,
+                folder=record.folder,
+                bundle={},
+            )
+            others.append((point, Outcome(job=record.job, value=record.value, error=error)))
+    return [*ended, *others]
 
 
 def tell(ended: Sequence[Ended], folder: Path, metric: str | None, *, maximize: bool) -> None:

@@ -42,7 +42,6 @@ class Sweep:
     sent: Upload
     as_tasks: bool
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    _replaced: dict[int, list[str]] = field(default_factory=dict, init=False)
 
     def run(self) -> list[Outcome]:
         """Runs what is not done.
@@ -76,13 +75,12 @@ class Sweep:
 
     def _split(self, server: JobServer) -> tuple[list[Point], list[tuple[Point, str]]]:
         """Sorts the points out: done, refused, running, to be sent."""
-        self._look_back()
         known = {job.submission_id: job for job in server.jobs()}
         todo: list[Point] = []
         flying: list[tuple[Point, str]] = []
         for point in self.points:
             record = self.records.get(point.identity)
-            if record is None:
+            if record is None or record.error:
                 if self._fits(point):
                     todo.append(point)
                 continue
@@ -92,7 +90,7 @@ class Sweep:
             elif job is not None and job.status in ACTIVE:
                 flying.append((point, record.job))
             else:
-                found = collect.collect(point, record.job, job, self.records, self.outputs)
+                found = collect.collect(point, record, job, self.records, self.outputs)
                 if found is None or found.error:
                     todo.append(point)
                 else:
@@ -101,32 +99,19 @@ class Sweep:
             say(f"points: {done} of {len(self.points)} are done already")
         return todo, flying
 
-    def _look_back(self) -> None:
-        """Looks whether points have the numbers of before: their files are in folders of that name.
-
-        Raises:
-            ClientError: one has another.
-        """
-        before, mine = self.records.all(), {point.identity for point in self.points}
-        for point in self.points:
-            record = before.get(point.identity)
-            if record is not None and record.number != point.number:
-                raise ClientError(
-                    f"{point.label} was point {record.number} in {self.records.folder}, and its "
-                    "files are there under that number: keep the points in the order of before, "
-                    "new ones last, or give another folder with hydra.sweep.dir=FOLDER"
-                )
-        for identity, record in before.items():
-            if record.done and identity not in mine:
-                self._replaced.setdefault(record.number, []).append(identity)
-
     def _note(self, point: Point, job_id: str) -> None:
         """Notes a point before it is sent: a job that nobody knows would run twice."""
-        # Points of another configuration, whose files this one is about to replace.
-        for identity in self._replaced.pop(point.number, ()):
-            self.records.forget(identity)
-        record = Record(job=job_id, number=point.number, overrides=point.overrides)
-        self.records.put(point.identity, record)
+        self.records.put(point.identity, self._record(point, job_id))
+
+    def _record(self, point: Point, job_id: str, error: str = "") -> Record:
+        return Record(
+            sweep=self.records.name,
+            job=job_id,
+            number=point.number,
+            folder=point.folder,
+            overrides=point.overrides,
+            error=error,
+        )
 
     def _fits(self, point: Point) -> bool:
         why = feasibility.shortfall([point.bundle], self.outputs.nodes)
@@ -201,11 +186,14 @@ class Sweep:
         self._ended(point, self._found(point, job_id, job))
 
     def _found(self, point: Point, job_id: str, job: Job) -> Outcome:
-        found = collect.collect(point, job_id, job, self.records, self.outputs)
+        record = self.records.get(point.identity) or self._record(point, job_id)
+        found = collect.collect(point, record, job, self.records, self.outputs)
         return found or Outcome(job=job_id, error="left no result")
 
     def _ended(self, point: Point, outcome: Outcome) -> None:
         self.outcomes[point.number] = outcome
+        if not outcome.job:
+            self.records.put(point.identity, self._record(point, "", outcome.error))
         if outcome.note:
             warn(f"{point.label}: {outcome.note}")
         if outcome.error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +14,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from client import scripts, submission
+from client import package, scripts, submission
 from client.errors import ClientError
 from client.outputs import StackOutputs
 from client.scripts import Script
@@ -27,33 +30,105 @@ ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
 @dataclass(kw_only=True, eq=False)
+class Code:
+    """All that the jobs of a batch are sent but the points: code, data, packages, variables.
+
+    It is copied when the batch begins. Points may wait for hours until they are sent, and what is
+    edited meanwhile is not what their identities say.
+
+    Attributes:
+        script: of the points.
+        copies: folder for them.
+        secrets: of the stack, which may be in no file.
+    """
+
+    script: Script
+    copies: Path
+    secrets: tuple[str, ...]
+
+    @cache  # noqa: B019 - there is one of these
+    def environment(self, file: Path | None) -> dict[str, Any]:
+        """The runtime environment of all jobs, but for the names of their runs.
+
+        Args:
+            file: of the user's; None without one.
+
+        Raises:
+            ClientError: something cannot be read, or may not be uploaded.
+        """
+        env = submission.runtime_env(file, self.script, "", progress=False)
+        modules = list(env.get("py_modules", []))
+        if self.script.module is None:
+            modules.append(str(scripts.PACKAGE))
+        env["py_modules"] = [self._copied(each, env["excludes"]) for each in modules]
+        if "working_dir" in env:
+            env["working_dir"] = self._copied(env["working_dir"], env["excludes"])
+        return env
+
+    @cache  # noqa: B019
+    def digest(self, file: Path | None) -> str:
+        """A digest of it: a point of another one is another point."""
+        env = dict(self.environment(file))
+        variables = dict(env.pop("env_vars"))
+        for name in (run_folder.COMMIT_VARIABLE, run_folder.PROGRESS_VARIABLE):
+            del variables[name]
+        sent = [each for each in (env.pop("working_dir", None), *env.pop("py_modules")) if each]
+        # A text may name a file, such as a list of packages.
+        sent += [each for each in env.values() if isinstance(each, str) and Path(each).is_file()]
+        digest = hashlib.sha256(json.dumps([env, variables], sort_keys=True, default=str).encode())
+        for location in sent:
+            folder = Path(location)
+            # Folders do not count: the sweep's own is empty here, and not there at first.
+            inside = (path for path in folder.rglob("*") if path.is_file())
+            for path in sorted(inside) if folder.is_dir() else [folder]:
+                name = location if path == folder else path.relative_to(folder).as_posix()
+                digest.update(json.dumps([name, *_file(path)]).encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+    def _copied(self, location: str, excludes: Sequence[str]) -> str:
+        source = Path(location).absolute()
+        if package.is_remote(location) or not source.is_dir():
+            return location  # of something that is no folder, a later check tells
+        target = Path(tempfile.mkdtemp(dir=self.copies), source.name)
+        try:
+            found = package.listing(source, excludes)
+            package.check(found.files, location, self.secrets)
+            for folder in found.folders:
+                (target / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
+            for entry in found.files:
+                shutil.copy(entry.path, target / entry.name)
+        except OSError as error:
+            raise ClientError(
+                f"cannot copy {error.filename}, which is uploaded ({error.strerror}): make it "
+                f"readable, or name it in .rayignore, and have room in {self.copies.parent}"
+            ) from None
+        return str(target)
+
+
+@dataclass(kw_only=True, eq=False)
 class Upload:
     """What the jobs of a sweep have in common.
 
     Attributes:
-        script: of the points.
+        code: of the points.
         points: folder with the pickled points.
         sweep: its name.
         outputs: of the stack.
     """
 
-    script: Script
+    code: Code
     points: Path
     sweep: str
     outputs: StackOutputs
 
     def environment(self, run: str, file: Path | None) -> dict[str, Any]:
         """The runtime environment of a job, with a file of the user's."""
-        common = self._common(file)
-        return common | {"env_vars": common["env_vars"] | {run_folder.RUN_VARIABLE: run}}
-
-    @cache  # noqa: B019 - there is one of these
-    def _common(self, file: Path | None) -> dict[str, Any]:
-        env = submission.runtime_env(file, self.script, self.sweep, progress=False)
-        modules = [*env.get("py_modules", []), str(self.points)]
-        if self.script.module is None:
-            modules.append(str(scripts.PACKAGE))
-        return env | {"py_modules": modules}
+        env = self.code.environment(file)
+        return env | {
+            "py_modules": [*env["py_modules"], str(self.points)],
+            "env_vars": env["env_vars"] | {run_folder.RUN_VARIABLE: run},
+        }
 
     def send_point(self, point: Point, job_id: str) -> None:
         """Sends a point as a job of its own.
@@ -108,10 +183,35 @@ class Upload:
             submission_id=job_id,
             runtime_env=env,
             metadata=submission.metadata(
-                self.script, run, env["env_vars"][run_folder.COMMIT_VARIABLE], demand
+                self.code.script, run, env["env_vars"][run_folder.COMMIT_VARIABLE], demand
             ),
             **entrypoint,
         )
+
+
+def _file(path: Path) -> tuple[int, str]:
+    """A file's mode and digest; an address has neither."""
+    if not path.is_file():
+        return 0, ""
+    with path.open("rb") as opened:
+        return path.stat().st_mode & 0o777, hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def contains(script: Script, folder: Path) -> bool:
+    """Whether a sweep's folder is within the one that is uploaded.
+
+    Raises:
+        ClientError: it is the uploaded folder itself.
+    """
+    if script.working_dir is None:
+        return False
+    uploaded, results = Path(script.working_dir).resolve(), folder.resolve()
+    if results == uploaded:
+        raise ClientError(
+            f"hydra.sweep.dir={folder} is the folder that is uploaded: give one below it, such as "
+            "hydra.sweep.dir=multirun/first"
+        )
+    return uploaded in results.parents
 
 
 def new_job_id() -> str:
@@ -127,8 +227,8 @@ def check_script(script: Script) -> None:
     """
     if script.working_dir is None:
         return
-    theirs = Path(script.working_dir, scripts.PACKAGE.name)
-    if theirs.exists() and theirs.resolve() != scripts.PACKAGE:
+    theirs = scripts.own_module(Path(script.working_dir))
+    if theirs is not None and theirs.resolve() != scripts.PACKAGE:
         raise ClientError(
             f"{theirs} hides Trainyard's own package of that name on the nodes: give it another "
             "name, or upload another folder with hydra.launcher.working_dir=FOLDER"

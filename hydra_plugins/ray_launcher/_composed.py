@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import cast
@@ -41,7 +40,7 @@ def compose(
     config: DictConfig,
     batch: Sequence[Sequence[str]],
     first: int,
-    script: Path,
+    code: Callable[[Path | None], str],
 ) -> list[Composed]:
     """Composes the points of a batch.
 
@@ -50,26 +49,25 @@ def compose(
         config: of the sweep.
         batch: the overrides of each point.
         first: number of the first one.
-        script: what the points run; a point of another text is another one.
+        code: a digest of what points of a runtime environment run; a point of another one is
+            another point.
     """
-    code = hashlib.sha256(script.read_bytes()).hexdigest()
-    seen: Counter[str] = Counter()
     found = []
     for number, overrides in enumerate(batch, first):
         each = loader.take(config, overrides)
         with open_dict(each):
             each.hydra.job.num = number
             each.hydra.job.id = ""
-        identity = _identity(each, code)
-        seen[identity] += 1
-        again = f"-{seen[identity]}" if seen[identity] > 1 else ""
+        env = each.hydra.launcher.runtime_env
+        file = runtimes.find(env) if env else None
+        folder = _folder(str(each.hydra.sweep.subdir))
         point = Point(
             number=number,
             overrides=tuple(filter_overrides(overrides)),
-            identity=identity + again,
-            folder=_folder(str(each.hydra.sweep.subdir)),
+            identity=_identity(each, folder, code(file)),
+            folder=folder,
             bundle=_bundle(each.hydra.launcher),
-            runtime_env=runtimes.find(env) if (env := each.hydra.launcher.runtime_env) else None,
+            runtime_env=file,
         )
         found.append(Composed(point, each))
     return found
@@ -118,11 +116,15 @@ def returned(composed: Composed, outcome: Outcome) -> JobReturn:
     return found
 
 
-def _identity(config: DictConfig, code: str) -> str:
-    """The same for a point of the same script, overrides and configuration, at any time."""
+def _identity(config: DictConfig, folder: str, code: str) -> str:
+    """The same for the same place in a sweep, code, overrides and configuration, at any time."""
     unresolved = {
+        "number": config.hydra.job.num,
+        "folder": folder,
         "name": config.hydra.job.name,
         "code": code,
+        "variables": OmegaConf.to_container(config.hydra.job.env_set, resolve=False),
+        "chdir": config.hydra.job.chdir,
         "overrides": OmegaConf.to_container(config.hydra.overrides.task),
         "config": {
             str(key): OmegaConf.to_container(value, resolve=False)

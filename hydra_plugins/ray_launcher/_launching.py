@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import logging
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from omegaconf import DictConfig
 
 from access.terminal import clean_lines
 from client import outputs as contract
-from client import scripts, submission, unreachable
+from client import scripts, submission, unreachable, way
 from client.command import INTERRUPTED
 from client.console import say, warn
 from client.errors import ClientError
@@ -31,7 +30,7 @@ from client.sweep import report, upload
 from client.sweep.queueing import LetGoError
 from client.sweep.records import Records
 from client.sweep.run import Sweep
-from client.sweep.upload import Upload
+from client.sweep.upload import Code, Upload
 from hydra_plugins.ray_launcher import _composed as composed
 from hydra_plugins.ray_launcher._composed import Composed
 from hydra_plugins.ray_launcher._config import Direction, RayLauncherConf, Unit
@@ -86,28 +85,39 @@ def _launch(
     imported = submission.prepare()
     script = _script(task.function, settings["working_dir"])
     upload.check_script(script)
-    points = composed.compose(task.loader, task.config, batch, first, script.path)
     folder = Path(task.config.hydra.sweep.dir)
+    is_uploaded = upload.contains(script, folder)
     file = settings["outputs"]
     outputs = contract.read(settings["stack"], Path(file) if file else None)
     imported.result()
     gc.freeze()  # what is imported stays: collections, and the last at exit, take much less
-    for name in submission.PACKAGING_LOGGERS:  # they would say the same for each point
-        logging.getLogger(name).setLevel(logging.WARNING)
     with ExitStack() as held:
-        records = held.enter_context(Records(folder, submission.default_run_name(script)))
+        name = submission.default_run_name(script)
+        records = held.enter_context(Records(folder, name))
+        if is_uploaded:
+            records.leave_out()
+        above = Path(tempfile.mkdtemp(prefix="trainyard-sweep-"))
+        held.callback(shutil.rmtree, above)
+        code = Code(script=script, copies=above, secrets=outputs.secrets)
+        points = composed.compose(task.loader, task.config, batch, first, code.digest)
+        if aside := records.take_up([each.point for each in points], name):
+            say(
+                f"{folder} had another sweep, which is in {aside} now with its results; "
+                "`train list` shows whether jobs of it still run"
+            )
         sent = Upload(
-            script=script,
-            points=_pickled(held, task, script, points, records.name),
+            code=code,
+            points=_pickled(above, task, script, points, records.name),
             sweep=records.name,
             outputs=(outputs := _reach(held, outputs)),
         )
         as_tasks = settings["unit"] is Unit.task
         sweep = Sweep([each.point for each in points], records, outputs, sent, as_tasks)
         outcomes = sweep.run()
-    ended = [(each.point, outcome) for each, outcome in zip(points, outcomes, strict=True)]
-    maximize = settings["direction"] is Direction.maximize
-    report.tell(ended, folder, settings["metric"], maximize=maximize)
+        ended = [(each.point, outcome) for each, outcome in zip(points, outcomes, strict=True)]
+        maximize = settings["direction"] is Direction.maximize
+        told = report.with_others(ended, records.all())
+        report.tell(told, folder, settings["metric"], maximize=maximize)
     for each, outcome in ended:
         if outcome.error:
             warn(f"failed: {each.label}: {outcome.error}")
@@ -126,11 +136,9 @@ def _script(function: TaskFunction, working_dir: str | None) -> scripts.Script:
 
 
 def _pickled(
-    held: ExitStack, task: Task, script: scripts.Script, points: Sequence[Composed], sweep: str
+    above: Path, task: Task, script: scripts.Script, points: Sequence[Composed], sweep: str
 ) -> Path:
     """A folder with all points, for the upload."""
-    above = Path(tempfile.mkdtemp(prefix="trainyard-sweep-"))
-    held.callback(shutil.rmtree, above)
     folder = above / sent_points.PACKAGE
     folder.mkdir()
     configs = {each.point.number: composed.sendable(each.config) for each in points}
@@ -164,11 +172,8 @@ def _named(function: TaskFunction, script: scripts.Script) -> sent_points.Named 
 
 def _reach(held: ExitStack, outputs: StackOutputs) -> StackOutputs:
     """The outputs with addresses that answer here."""
-    if outputs.ssh is None:
-        return outputs
-    from client.tunnel import Tunnel  # noqa: PLC0415 - slow
-
-    return held.enter_context(Tunnel(outputs.ssh, outputs, warn)).outputs
+    tunnel = way.tunnel(outputs, warn)
+    return outputs if tunnel is None else held.enter_context(tunnel).outputs
 
 
 def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
-ConfigStore.instance().store(name="swept", node={"x": 0, "wait_for": None})
+ConfigStore.instance().store(name="swept", node={"x": 0, "wait_for": None, "module": None})
 
 
 @hydra.main(version_base="1.3", config_path=None, config_name="swept")
@@ -22,6 +23,8 @@ def main(config: DictConfig) -> dict[str, float]:
         raise ValueError("two is too much")
     Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir, "left.txt").write_text("x")
     print(f"x is {config.x}")  # noqa: T201
+    if config.module:
+        return {"loss": importlib.import_module(config.module).of(config.x)}
     return {"loss": 1 / (1 + config.x)}
 
 

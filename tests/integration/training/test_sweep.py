@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,9 +25,11 @@ from hydra.test_utils.launcher_common_tests import (
 )
 
 from hydra_plugins.ray_launcher.launcher import RayLauncher
+from tests import pages
 from tests.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+(GRID,) = pages.read_by(__file__)
 SWEPT = Path(__file__).with_name("swept.py")
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
@@ -93,9 +96,8 @@ class TestScripts(IntegrationTestSuite):
 
 def test_a_sweep_of_models_is_six_jobs(cluster: Any, tmp_path: Path) -> None:  # B15 B16 B23
     before = set(cluster.jobs())
-    grid = ("model=mlp,cnn", "optimizer.lr=1e-5,1e-4,1e-3", "data.limit=64", "train.epochs=1")
-    ray = ("--multirun", "hydra/launcher=ray")
-    process = sweep(tmp_path, "-m", "training.jobs.train_model", *ray, *grid)
+    (command,) = GRID.of("python")
+    process = sweep(tmp_path, *command, "data.limit=64", "train.epochs=1")
     out, _ = process.communicate()
     assert process.returncode == 0, out
     jobs = {name: job for name, job in cluster.jobs().items() if name not in before}
@@ -137,16 +139,32 @@ def test_let_go_and_go_on(cluster: Any, tmp_path: Path) -> None:  # B18 B19
     assert cluster.keys(".trainyard/sweeps") == []
 
 
-def test_points_as_tasks(cluster: Any, tmp_path: Path) -> None:
-    before = set(cluster.jobs())
+def test_tasks_run_again_after_a_change_in_a_module(cluster: Any, tmp_path: Path) -> None:  # F54
+    code, folder = tmp_path / "code", tmp_path / "code" / "sweep"
+    code.mkdir()
+    shutil.copy(SWEPT, code)
     task = ("hydra/launcher=ray", "hydra.launcher.unit=task", "hydra.launcher.metric=loss")
-    where = f"hydra.sweep.dir={tmp_path / 'sweep'}"
-    process = sweep(tmp_path, str(SWEPT), "-m", *task, where, "x=0,1,3")
-    out, _ = process.communicate()
-    assert process.returncode == 0, out
-    assert len(set(cluster.jobs()) - before) == 1
+    points = (f"hydra.sweep.dir={folder}", "x=0,1,3", "module=swept_loss")
+
+    def run(loss: int, *more: str) -> tuple[str, int, list[str]]:
+        """Returns what is printed, how many jobs were sent, and the losses of the table."""
+        (code / "swept_loss.py").write_text(f"def of(x):\n    return {loss} - x\n")
+        before = len(cluster.jobs())
+        process = sweep(tmp_path, str(code / SWEPT.name), "-m", *task, *points, *more)
+        out, _ = process.communicate()
+        assert process.returncode == 0, out
+        return out, len(cluster.jobs()) - before, [row["loss"] for row in table(folder)]
+
+    out, *first = run(10)
+    assert first == [1, ["7", "9", "10"]]
     assert re.search(r"\[1\].* x is 1$", out, re.MULTILINE)
-    assert [row["x"] for row in table(tmp_path / "sweep")] == ["3", "1", "0"]
+    out, *changed = run(20, "hydra.sweeper.max_batch_size=2")
+    assert f"{folder} had another sweep, which is in {folder / 'earlier' / '1'} now" in out
+    assert changed == [2, ["17", "19", "20"]]  # both batches are in the table
+    assert [row["loss"] for row in table(folder / "earlier" / "1")] == ["7", "9", "10"]
+    out, *back = run(10)
+    assert "points: 3 of 3 are done already" in out
+    assert back == [0, ["7", "9", "10"]]
 
 
 def test_the_other_launcher_runs_the_same_script_here(tmp_path: Path) -> None:  # B28

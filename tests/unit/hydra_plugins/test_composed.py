@@ -11,16 +11,16 @@ from hydra_plugins.ray_launcher import _composed as composed
 from hydra_plugins.ray_launcher._once import Once
 
 CONFIG = str(scripts.JOBS / "config")
-SCRIPT = scripts.JOBS / "train_model.py"
 
 
-def points(*overrides, name="train", launcher="ray", batch=((),), script=SCRIPT):
+def points(*overrides, name="train", launcher="ray", batch=((),), code="code"):
     with initialize_config_dir(CONFIG, version_base="1.3", job_name="job"):
         loader = GlobalHydra.instance().config_loader()
         config = loader.load_configuration(
             name, [f"hydra/launcher={launcher}", *overrides], RunMode.MULTIRUN
         )
-        found = composed.compose(Once(loader), config, [list(each) for each in batch], 0, script)
+        overridden = [list(each) for each in batch]
+        found = composed.compose(Once(loader), config, overridden, 0, lambda _: code)
     return [each.point for each in found]
 
 
@@ -38,14 +38,14 @@ def test_a_point_asks_for_what_its_accelerator_needs(name, accelerator, bundle):
     assert point.bundle == bundle
 
 
-def test_a_point_is_the_same_at_any_time_and_another_with_other_code(tmp_path):
+def test_a_point_is_the_same_at_any_time_and_another_with_other_code_or_settings():  # F54
     batch = [["optimizer.lr=1"], ["optimizer.lr=2"], ["optimizer.lr=1"]]
     first, second, third = (point.identity for point in points(batch=batch))
     assert len({first, second, third}) == 3
     assert [point.identity for point in points(batch=batch)] == [first, second, third]
-    other = tmp_path / "other.py"
-    other.write_text("other")
-    assert points(batch=batch, script=other)[0].identity != first
+    assert points(batch=batch, code="other")[0].identity != first
+    assert points("+hydra.job.env_set.SEED='1'", batch=batch)[0].identity != first
+    assert points(batch=[["optimizer.lr=1", "train.epochs=7"]])[0].identity != first
 
 
 def test_unknown_settings_are_refused_by_name():

@@ -3,6 +3,7 @@
 import gzip
 import io
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from client.sweep.records import Record, Records
 from training.sweep import result
 
 POINT = Point(number=3, overrides=("x=1",), identity="a", folder="3", bundle={})
+SENT = Record(sweep="first", job="job", number=3, folder="3", overrides=("x=1",))
 DONE = Job(status=Status.SUCCEEDED)
 
 
@@ -39,23 +41,23 @@ def test_a_result_that_cannot_be_read_fails_its_point_alone(tmp_path, place):  #
         record_key, archive_key = result.keys("first", 3, "job")
         place.put(record_key, b'{"completed": ')
         place.put(archive_key, gzip.compress(packed("left.txt"))[:-9])
-        found = collect.collect(POINT, "job", DONE, records, None)
+        found = collect.collect(POINT, SENT, DONE, records, None)
         assert "cannot be unpacked" in found.error
         place.put(record_key, b'{"completed": ')
-        found = collect.collect(POINT, "job", DONE, records, None)
+        found = collect.collect(POINT, SENT, DONE, records, None)
         assert found.error == "left no result of a point: JSONDecodeError; run it again"
         assert place.get(record_key) is None  # no later start meets it
 
 
 def test_an_archive_holds_files_of_its_own_point_alone(tmp_path, place):  # F53
     with Records(tmp_path / "sweep", "first") as records:
-        other = Record(job="other", number=0, overrides=("x=0",), done=True, value=1)
+        other = replace(SENT, job="other", number=0, folder="0", done=True, value=1)
         records.put("other", other)
         record_key, archive_key = result.keys("first", 3, "job")
         for name in (".points/other.json", ".points/sweep.json", "0/left.txt", "results.csv"):
             place.put(record_key, result.write(result.Result(completed=True, value=1)))
             place.put(archive_key, packed(name))
-            assert not collect.collect(POINT, "job", DONE, records, None).error
+            assert not collect.collect(POINT, SENT, DONE, records, None).error
             assert (tmp_path / "sweep" / "3" / name).exists()
         assert records.get("other") == other
         assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [".points", "3"]
@@ -69,9 +71,10 @@ def test_an_archive_that_cannot_be_unpacked_fails_its_point_alone(tmp_path, plac
             place.put(record_key, result.write(result.Result(completed=True, value=1)))
             if archive:
                 place.put(archive_key, archive)
-            found = collect.collect(POINT, "job", DONE, records, None)
+            found = collect.collect(POINT, SENT, DONE, records, None)
             assert found.error.startswith(fault)
             assert bool(found.error) is bool(fault)
-            assert (records.get("a") is None) is bool(fault)
+            assert records.get("a").done is not bool(fault)
+            assert records.get("a").error == found.error
             assert place.get(record_key) is place.get(archive_key) is None
         assert records.get("a").number == 3

@@ -2,13 +2,56 @@ import errno
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from client.errors import ClientError
+from client.sweep.point import Point
 from client.sweep.records import DamagedArchiveError, Record, Records
 
-DONE = Record(job="raysubmit_1", number=0, overrides=("x=1",), done=True, value={"loss": 0.5})
+
+def record(number, sweep="first", **changes):
+    given = {"job": "raysubmit_1", "overrides": ("x=1",), "done": True, "value": {"loss": 0.5}}
+    return Record(sweep=sweep, number=number, folder=str(number), **given | changes)
+
+
+DONE = record(0)
+
+
+def points(identities, first=0):
+    return [
+        Point(number=number, overrides=(), identity=each, folder=str(number), bundle={})
+        for number, each in enumerate(identities, first)
+    ]
+
+
+def run(records, batch, sweep):
+    """Runs a batch: its points leave who has made them. Returns the folder of another sweep."""
+    aside = records.take_up(batch, sweep)
+    for each in batch:
+        if records.get(each.identity) is None:
+            (records.folder / each.folder).mkdir(exist_ok=True)
+            (records.folder / each.folder / "left.txt").write_text(sweep)
+            records.put(each.identity, record(each.number, sweep=records.name))
+    (records.folder / "results.csv").write_text(sweep)
+    return aside
+
+
+def moving_only(name):
+    """What moves a folder of this name, and then fails."""
+    move = Path.rename
+
+    def rename(path, target):
+        if path.name != name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return move(path, target)
+
+    return rename
+
+
+def made_by(folder):
+    return "".join((path / "left.txt").read_text() for path in sorted(folder.glob("[0-9]")))
 
 
 def test_a_sweep_keeps_its_name_and_its_points(tmp_path):
@@ -44,7 +87,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
         monkeypatch.setattr("os.fsync", full)
         for name in ("a", "b"):
             with pytest.raises(ClientError, match="No space left"):
-                records.put(name, Record(job="raysubmit_2", number=1, overrides=()))
+                records.put(name, record(1))
         assert records.get("a") == DONE
         assert sorted(path.name for path in (tmp_path / ".points").iterdir()) == before
 
@@ -70,3 +113,44 @@ def test_an_archive_stays_in_the_folder(tmp_path, name):  # F47
     assert sorted(path.name for path in (tmp_path / "sweep").rglob("*")) == [
         *(".points", "0", "lock", "sweep.json")
     ]
+
+
+def test_sweeps_of_one_folder_are_kept_apart(tmp_path):  # F54
+    with Records(tmp_path, "A") as records:
+        assert run(records, points("ab"), "A") is None
+        assert run(records, points("abc"), "-") is None  # more points of the same sweep
+        first = run(records, points("ade"), "B")
+        assert (first, records.name) == (tmp_path / "earlier" / "1", "B")
+        assert made_by(first) == "AA-"
+        assert (first / "results.csv").read_text() == "-"
+        assert made_by(tmp_path) == "ABB"  # they have a point in common
+        assert set(records.all()) == {"a", "d", "e"}
+        # The first one again: nothing of it is lost, and nothing runs again.
+        assert run(records, points("abc"), "C") == tmp_path / "earlier" / "2"
+        assert made_by(tmp_path) == "AA-"
+        records.forget("a")  # as one that was killed before it had copied all
+        assert run(records, points("abc"), "D") is None
+        assert made_by(tmp_path) == "AA-"
+
+
+def test_batches_of_a_sweep_add_up_where_another_one_was(tmp_path):  # F54
+    with Records(tmp_path, "A") as records:
+        run(records, points("ab"), "A")
+        run(records, points("cd", first=2), "A")
+        run(records, points("ab"), "B")
+        run(records, points("ef", first=2), "B")
+        assert made_by(tmp_path) == "AABB"
+        assert set(records.all()) == set("abef")
+        assert made_by(tmp_path / "earlier" / "1") == "AAAA"
+
+
+def test_a_sweep_that_was_set_aside_in_part_is_set_aside_whole(tmp_path, monkeypatch):  # F54
+    with Records(tmp_path, "A") as records:
+        run(records, points("ab"), "A")
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", moving_only("0"))
+            with pytest.raises(ClientError, match="No space left"):
+                records.take_up(points("cd"), "B")
+        run(records, points("cd"), "B")
+        assert made_by(tmp_path / "earlier" / "1") == "AA"
+        assert [path.name for path in (tmp_path / "earlier").iterdir()] == ["1"]

@@ -5,6 +5,7 @@ import pytest
 from client.errors import ClientError
 from client.sweep import report
 from client.sweep.point import Outcome, Point
+from client.sweep.records import Record
 
 
 def ended(number, value=None, error=""):
@@ -48,3 +49,21 @@ def test_without_a_number_there_is_no_picture(tmp_path):
 def test_a_folder_that_is_gone(tmp_path):
     with pytest.raises(ClientError, match=r"cannot write the table to .*gone"):
         report.tell([ended(0, 1)], tmp_path / "gone", None, maximize=False)
+
+
+def test_the_table_has_the_points_of_all_batches(tmp_path):  # F54
+    def record(number, **changes):
+        known = {"sweep": "first", "job": "job", "folder": str(number)}
+        return Record(number=number, overrides=(f"x={number}",), **known | changes)
+
+    records = {
+        "0": record(0, done=True, value=3),
+        "1": record(1, error="lost"),
+        "2": record(2),
+        "3": record(3),
+    }
+    told = report.with_others([ended(3, 1)], records)
+    report.tell(told, tmp_path, None, maximize=False)
+    assert [(row["x"], row["value"], row["error"]) for row in rows(tmp_path)] == [
+        *(("3", "1", ""), ("0", "3", ""), ("1", "", "lost"), ("2", "", report.NOT_ENDED))
+    ]

@@ -1,4 +1,4 @@
-"""A sweep that goes on: points keep their numbers, and a lost job server loses none."""
+"""A sweep that goes on: a lost job server loses no point."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from client import jobs
 from client.errors import ClientError, UnreachedError
 from client.sweep import run
 from client.sweep.point import Point
-from client.sweep.records import Record, Records
+from client.sweep.records import Records
 from client.sweep.run import Sweep
 
 
@@ -16,10 +16,6 @@ def point(number, override):
     return Point(
         number=number, overrides=(override,), identity=override, folder=str(number), bundle={}
     )
-
-
-def done(number, override):
-    return Record(job="raysubmit_0", number=number, overrides=(override,), done=True, value=1)
 
 
 class Sender:
@@ -55,24 +51,6 @@ def make(records, monkeypatch):
         return found
 
     return made
-
-
-def test_a_point_keeps_the_number_that_its_files_have(make, records):
-    records.put("x=1", done(0, "x=1"))
-    make(point(0, "x=1"), point(1, "x=2"))._look_back()
-    with pytest.raises(ClientError, match=r"\[1\] x=1 was point 0 in .*hydra.sweep.dir=FOLDER"):
-        make(point(0, "x=0"), point(1, "x=1"))._look_back()
-
-
-def test_a_point_that_replaces_files_of_another_one_ends_its_record(make, records):
-    for number, override in enumerate(("x=1", "x=2")):
-        records.put(override, done(number, override))
-    sweep = make(point(0, "x=3"), point(1, "x=2"))
-    sweep._look_back()
-    assert records.get("x=1").done  # until the other one is sent
-    sweep._send(point(0, "x=3"))
-    assert records.get("x=1") is None
-    assert records.get("x=2").done
 
 
 def test_a_job_server_that_is_lost_for_a_moment_loses_no_point(make, records):
