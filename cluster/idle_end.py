@@ -21,6 +21,7 @@ from cluster.storage import Storage
 SERVICE = "idle-end"
 PORT = "idleEndPort"
 MINUTES = "idleEndMinutes"
+CPU_PERCENT, GPU_PERCENT = "idleEndCpuPercent", "idleEndGpuPercent"
 NEVER = "0"
 MODULE_FILE, REPLICATE_FILE = "idle_watch.py", "replicate.py"
 SETTINGS_FILE = "idle.json"  # a secret: it has tokens and keys
@@ -36,6 +37,7 @@ class IdleEndArgs:
         runtime: where it runs.
         port: TCP port.
         minutes: that a cluster may be idle.
+        bounds: of use, up to which a job does nothing.
         token: of those who may ask.
         expires_at: when the machines end in any case, in ISO 8601.
         dashboard_port: of Ray.
@@ -47,6 +49,7 @@ class IdleEndArgs:
     runtime: Runtime
     port: int
     minutes: int
+    bounds: idle_watch.Bounds
     token: pulumi.Input[str]
     expires_at: pulumi.Input[str]
     dashboard_port: int
@@ -74,6 +77,8 @@ class IdleEnd(pulumi.ComponentResource):
             port=args.port,
             token=args.token,
             idleSeconds=args.minutes * 60,
+            cpuPercent=args.bounds.cpu_percent,
+            gpuPercent=args.bounds.gpu_percent,
             deadline=pulumi.Output.from_input(args.expires_at).apply(_seconds),
             file=f"{runtime.volume(SERVICE, STATE)}/{STATE_FILE}",
             dashboard=join("http://", runtime.address(ray_head.SERVICE, args.dashboard_port)),
@@ -117,6 +122,9 @@ def declare(stack: Stack) -> None:
             runtime=stack.runtime,
             port=stack.port(PORT),
             minutes=int(stack.settings.of_services[MINUTES]),
+            bounds=idle_watch.Bounds(
+                *(int(stack.settings.of_services[key]) for key in (CPU_PERCENT, GPU_PERCENT))
+            ),
             token=stack.idle_token,
             expires_at=stack.expires_at,
             dashboard_port=stack.port("dashboardPort"),
@@ -148,7 +156,19 @@ DESCRIPTOR = Descriptor(
             bound="must be a whole number of minutes from 1 to 9999, or 0 for never",
             action="set it so",
             secret=False,
-        )
+        ),
+        CPU_PERCENT: Text(
+            pattern=r"0|[1-9]\d{0,4}",
+            bound="must be whole percent of one core from 1 to 99999, or 0 for no bound",
+            action="set it so",
+            secret=False,
+        ),
+        GPU_PERCENT: Text(
+            pattern=r"[1-9]?\d",
+            bound="must be whole percent of a GPU from 0 to 99",
+            action="set it so",
+            secret=False,
+        ),
     },
     wanted=lambda settings: wanted(settings.of_services),
     endpoints=(ENDPOINT,),

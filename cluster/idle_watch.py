@@ -44,6 +44,7 @@ HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it
 JOIN_SECONDS = 3600.0  # a machine that has not joined by then is no reason to keep the others
 REQUEST_SECONDS = 10.0
 BODY_BYTES = 1000
+ANSWER_MIB = 64  # of an answer of Ray: jobs choose much of what is in it
 MARKS = (replicate.MARK, "pulled.json")
 LISTED = 10_000  # actors, or nodes
 
@@ -59,6 +60,19 @@ class Rules:
 
     idle_seconds: float
     deadline: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Use of a machine up to which a job does nothing.
+
+    Attributes:
+        cpu_percent: of one core, as `top` counts; 0: every job does something.
+        gpu_percent: of each GPU.
+    """
+
+    cpu_percent: float = 0.0
+    gpu_percent: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,12 +171,12 @@ class Ray:
         self._url, self._token = url, token
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def jobs(self) -> list[str]:
-        """Return jobs that have not ended, those of Ray's client and of `train dev` included."""
+    def jobs(self, *statuses: str) -> list[str]:
+        """Return jobs of some statuses, those of Ray's client and of `train dev` included."""
         return [
             f"job {each.get('submission_id') or each.get('job_id')} is {each['status']}"
             for each in self._ask("/api/jobs/")
-            if each["status"] in ("PENDING", "RUNNING")
+            if each["status"] in statuses
         ]
 
     def served(self) -> list[str]:
@@ -184,6 +198,17 @@ class Ray:
         """Return how many nodes are alive."""
         return len(self._living("nodes"))
 
+    def is_used(self, bounds: Bounds) -> bool:
+        """Return whether a machine is used beyond bounds, or its use of now is not known."""
+        listed = self._ask("/nodes?view=summary")["data"]["summary"]
+        alive = [each for each in listed if each["raylet"]["state"] == "ALIVE"]
+        return not alive or any(
+            abs(time.time() - each["now"]) > BLIND_SECONDS
+            or each["cpu"] * each["cpus"][0] > bounds.cpu_percent
+            or any(gpu["utilizationGpu"] > bounds.gpu_percent for gpu in each["gpus"])
+            for each in alive
+        )
+
     def _living(self, what: str) -> list[dict[str, Any]]:
         asked = f"/api/v0/{what}?detail=1&limit={LISTED}"
         asked += "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
@@ -195,7 +220,30 @@ class Ray:
             self._url + path, headers={"Authorization": f"Bearer {self._token}"}
         )
         with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
-            return json.load(answer)
+            content = answer.read(ANSWER_MIB * 2**20 + 1)
+        if len(content) > ANSWER_MIB * 2**20:
+            raise ValueError(f"more than {ANSWER_MIB} MiB, which are not read")
+        return json.loads(content)
+
+
+class Work:
+    """Jobs that have not ended, and actors.
+
+    Args:
+        ray: the cluster.
+        bounds: of use; a job that runs and its actors count only while one is passed.
+    """
+
+    def __init__(self, ray: Ray, bounds: Bounds) -> None:
+        self._ray, self._bounds = ray, bounds
+
+    def __call__(self) -> list[str]:
+        """Return those that count. A job that waits may be about to install what it needs."""
+        waiting = self._ray.jobs("PENDING")  # first: it may run a moment later
+        living = [*self._ray.jobs("RUNNING"), *self._ray.actors()]
+        if living and self._bounds.cpu_percent and not self._ray.is_used(self._bounds):
+            living = []
+        return waiting + living
 
 
 class Joining:
@@ -246,11 +294,11 @@ class Results:
     def __call__(self) -> list[str]:
         """Return those runs."""
         listed = self._source.listed()
-        checkpoints: dict[str, list[str]] = {}
-        for name in listed:
-            run, _, rest = name.partition("/")
-            if rest.startswith(replicate.CHECKPOINT) and rest.endswith(f"/{replicate.MANIFEST}"):
-                checkpoints.setdefault(run, []).append(rest.partition("/")[0])
+        manifests: dict[str, dict[str, str]] = {}  # of each run, by their checkpoints
+        for name, stamp in listed.items():
+            folder = replicate.described(name)
+            if folder and stamp.size <= replicate.MANIFEST_BYTES:
+                manifests.setdefault(name.partition("/")[0], {})[folder] = name
         runs = sorted(
             run for run, _, rest in (n.partition("/") for n in listed) if rest == replicate.CONFIG
         )
@@ -268,7 +316,12 @@ class Results:
         found = []
         for run in runs:
             epochs = of(f"{run}/{replicate.METRICS}", replicate.records) or 0
-            newest = {"checkpoint": max(checkpoints.get(run, []), default=""), "epochs": epochs}
+            whole = [
+                folder
+                for folder, name in manifests.get(run, {}).items()
+                if replicate.is_whole(folder, of(name, replicate.named), listed)
+            ]
+            newest = {"checkpoint": replicate.newest(run, whole), "epochs": epochs}
             saved = [of(f"{run}/{mark}", _json) for mark in MARKS]
             if (newest["checkpoint"] or epochs) and newest not in saved:
                 found.append(f"run {run} was neither pulled nor copied")
@@ -380,18 +433,17 @@ def main(settings: Mapping[str, Any]) -> None:
     """Look, for as long as nobody ends it.
 
     Args:
-        settings: `listen`, `port`, `token`, `idleSeconds`, `deadline` (seconds since 1970), `file`,
-            `dashboard` and `rayToken`, `nodes` (how many there are always), `source` as
-            replicate.py's `place` takes it.
+        settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
+            (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many there are
+            always), `source` as replicate.py's `place` takes it.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
     watch = Watch(rules, Path(settings["file"]))
     serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
     ray = Ray(settings["dashboard"], settings["rayToken"])
     readers: dict[str, Callable[[], Sequence[str]]] = {
-        "jobs": ray.jobs,
+        "jobs and actors": Work(ray, Bounds(settings["cpuPercent"], settings["gpuPercent"])),
         "served models": ray.served,
-        "actors": ray.actors,
         "logins": lambda: logins(rules.idle_seconds),
         "nodes": Joining(ray, settings["nodes"], time.time() + JOIN_SECONDS),
     }

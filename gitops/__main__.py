@@ -2,6 +2,7 @@
 
     changed --base REF STACK...     the stacks that a change concerns, as JSON; with --pull NUMBER
                                     earlier comments on the others are taken back
+    apart                           refuses stacks on standard input that are not of pull requests
     closed [--expired STACK...]     of stacks on standard input, the numbers of pull requests that
                                     are closed, or whose stack is among those that are expired
     comment NUMBER PAGE             writes or updates one comment of a pull request
@@ -38,12 +39,15 @@ SAME = """<!-- trainyard: preview of {stack} -->
 # The stack of a pull request. Repositories may share a state backend: each has names of its own.
 REVIEW = "pr-{number}{repository}"
 DIGITS = 8  # of the repository's hash in it
+REVIEWS = re.compile(rf"pr-[1-9][0-9]*(-[0-9a-f]{{{DIGITS}}})?")  # of every repository
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     options = _parser().parse_args(argv)
     try:
+        if options.command == "apart":
+            return _apart(sys.stdin.read().split())
         if options.command == "closed":
             return _over(sys.stdin.read().split(), options.expired)
         terminal.print_value(_answer(options))
@@ -78,6 +82,18 @@ def _stack(number: int | str) -> str:
     name = os.environ.get(REPOSITORY, "").lower()  # GitHub takes capital letters for small ones
     digest = hashlib.sha256(name.encode()).hexdigest()[:DIGITS]
     return REVIEW.format(number=number, repository=f"-{digest}" if name else "")
+
+
+def _apart(stacks: Sequence[str]) -> int:
+    """Return 1, with a message, where others share a state backend with those of pull requests."""
+    others = [stack for stack in stacks if not REVIEWS.fullmatch(stack)]
+    if others:
+        terminal.warn(
+            f"error: the state backend also has {', '.join(others)}, whose states code of a pull "
+            "request could write: give stacks of pull requests a bucket or prefix and a role of "
+            "their own, with the variables REVIEW_BACKEND_URL and REVIEW_AWS_ROLE (docs/gitops.md)"
+        )
+    return int(bool(others))
 
 
 def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
@@ -121,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--base", required=True, help="what the change is compared with")
     each.add_argument("--pull", type=int, metavar="NUMBER", help="the pull request it is of")
     each.add_argument("stacks", nargs="*", metavar="STACK", help="all that there are")
+    commands.add_parser("apart", help="refuse a state backend that other stacks are in")
     each = commands.add_parser("closed", help="the pull requests whose stacks are to end")
     each.add_argument("--expired", nargs="*", default=[], metavar="STACK", help="past their time")
     each = commands.add_parser("stack", help="name of a pull request's stack")

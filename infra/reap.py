@@ -87,7 +87,7 @@ def judge(
             return PAST_END if finding.id in late else IN_STATE
         if not finding.mark:
             return NOT_OURS
-        if finding.mark in busy:
+        if finding.mark in busy and not _is_over(finding, now):
             return UNDER_WAY
         # What takes no tags does not say whose it is.
         if finding.owner not in ("", owner):
@@ -97,6 +97,32 @@ def judge(
         return ORPHAN if finding.backend in backends else OTHER_BACKEND
 
     return [Finding(**{**vars(each), "verdict": verdict(each)}) for each in held]
+
+
+def past_end(
+    findings: Iterable[Finding], stacks: Sequence[Stack], backends: Collection[str], now: datetime
+) -> list[Finding]:
+    """Return the instances of this state backend that run on after their end, of any owner.
+
+    Those in no state by the end that they were launched with, which is the account's to tell.
+
+    Args:
+        findings: with their verdicts.
+        stacks: all stacks that there are; without one, the states do not tell what is in none.
+        backends: ids of the state backend that the stacks are in.
+        now: the time.
+    """
+    return [
+        each
+        for each in findings
+        if each.verdict == PAST_END
+        or (
+            each.verdict in (ORPHAN, OTHER_OWNER)
+            and bool(stacks)
+            and each.backend in backends
+            and _is_over(each, now)
+        )
+    ]
 
 
 def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
@@ -121,7 +147,7 @@ def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
 
 _WAYS = {
     IN_STATE: "destroy its stack",
-    PAST_END: "destroy its stack, or all that are past their time, with --expired",
+    PAST_END: "destroy its stack, or end all that are past their end, with --past-end",
     UNDER_WAY: "run up or destroy of its stack",
     OTHER_OWNER: "name the owner too, with --owner",
     NOT_OURS: "end it on the account's page",
@@ -144,6 +170,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--expired", action="store_true", help="destroy this project's stacks past their ttlHours"
     )
+    parser.add_argument(
+        "--past-end",
+        action="store_true",
+        help="end instances past their end without asking, as their timers should have",
+    )
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser
 
@@ -159,6 +190,7 @@ def _run(options: argparse.Namespace) -> int:
     findings = judge(itertools.chain(*held.values()), stacks, owner, backends, now)
     expired = [stack for stack in stacks if stack.expires is not None and stack.expires <= now]
     orphans = to_end(findings, [])
+    late = past_end(findings, stacks, backends, now)
     if options.json:
         document = {
             "backend": sorted(backends),
@@ -168,11 +200,13 @@ def _run(options: argparse.Namespace) -> int:
         }
         terminal.print_json(document, indent=2)
     else:
-        _show(findings, expired, _summary(findings, orphans, owner))
-    late = [finding for finding in findings if finding.verdict == PAST_END]
+        _show(findings, expired, _summary(findings, orphans, late, owner))
     left = {*orphans, *late}
     if options.end is not None:
         left -= set(_end(held, findings, options, place, stacks, backends))
+    if options.past_end:
+        # It stays a finding: somebody has to look why its timer did not end it.
+        _end_all(held, late)
     failed = False
     for stack in expired if options.expired else ():
         if _destroy(stack, folder):
@@ -207,11 +241,23 @@ def _end(
     ending = to_end(findings, options.end)
     if ending and not options.yes:
         _ask(ending)
+    _end_all(held, ending)
+    return ending
+
+
+def _end_all(held: Mapping[Account, Sequence[Holding]], ending: Sequence[Finding]) -> None:
     for account, holdings in held.items():
         there = {holding.id for holding in holdings}
         if mine := [finding.id for finding in ending if finding.id in there]:
             account.end(mine)
-    return ending
+
+
+def _is_over(finding: Holding, now: datetime) -> bool:
+    """Return whether an instance is past the end that it was launched with."""
+    try:
+        return datetime.fromisoformat(finding.end) + LATE <= now
+    except (ValueError, TypeError):  # it has none, or somebody changed its tags
+        return False
 
 
 def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection[str]) -> None:
@@ -245,12 +291,14 @@ def _price(found: Iterable[Finding]) -> float:
     return sum(finding.price for finding in found)
 
 
-def _summary(findings: Sequence[Finding], orphans: Sequence[Finding], owner: str) -> str:
+def _summary(
+    findings: Sequence[Finding], orphans: Sequence[Finding], late: Sequence[Finding], owner: str
+) -> str:
     text = f"{len(orphans)} orphaned instance(s) of {owner}: {_price(orphans):.2f} $/h"
-    if late := [each for each in findings if each.verdict == PAST_END]:
+    if late:
         text += (
-            f"\n{len(late)} instance(s) past their end: {_price(late):.2f} $/h. Destroy their "
-            "stacks: --expired"
+            f"\n{len(late)} instance(s) past their end: {_price(late):.2f} $/h. End them: "
+            "--past-end, or destroy their stacks: --expired"
         )
     elsewhere = [
         each

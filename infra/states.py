@@ -97,14 +97,7 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int
     Raises:
         StateError: the state cannot be read.
     """
-    if place.place is None:
-        found = json.loads(_pulumi(folder, "stack", "export", "--stack", stack))["deployment"]
-    else:
-        path = state_folder.stack_file(place.place, project, stack)
-        try:
-            found = state_folder.read(path).deployment if path.exists() else {}
-        except (OSError, DamagedStateError) as error:
-            raise StateError(f"the state {path} cannot be read ({error}); restore it") from error
+    found = deployment(folder, place, project, stack)
     begun = [each["resource"] for each in found.get("pending_operations") or []]
     rented = [each for each in (*(found.get("resources") or []), *begun) if each["type"] in RENTED]
     return {
@@ -112,6 +105,23 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int
         for each in reversed(rented)
         if not each.get("delete")
     }
+
+
+def deployment(folder: Path, place: Backend, project: str, stack: str) -> dict[str, Any]:
+    """Return what a stack's state holds, {} where there is none yet; secrets are encrypted.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    if place.place is None:
+        whole = _pulumi(folder, "stack", "export", "--stack", stack)
+        found: dict[str, Any] = json.loads(whole)["deployment"]
+        return found
+    path = state_folder.stack_file(place.place, project, stack)
+    try:
+        return state_folder.read(path).deployment if path.exists() else {}
+    except (OSError, DamagedStateError) as error:
+        raise StateError(f"the state {path} cannot be read ({error}); restore it") from error
 
 
 def _states(place: Place) -> Iterator[tuple[str, str, Any]]:

@@ -1,8 +1,9 @@
 """What a rented machine does at its first boot, as user data for cloud-init.
 
 It gets the host key that is pinned from then on, a user of its own for the stack's services, and
-the timer that ends it. The services' user may not become root: jobs run foreign code, and root of
-a machine may read the account's API key from where the timer has it.
+the timer that ends it. The services' user may not become root, nor ask the cloud's metadata
+service: jobs run foreign code, and root of a machine may read the account's API key from where the
+timer has it.
 """
 
 from pathlib import Path
@@ -15,7 +16,18 @@ HOME = f"/home/{USER}"
 PROMETHEUS = "/usr/bin/prometheus"
 TIMER = "/usr/local/sbin/trainyard-ttl"
 SCRIPT = Path(__file__).parent / "guest" / "trainyard_ttl.py"
-CRON = f"* * * * * root {TIMER}\n"
+# A cloud's metadata service tells any process of a machine the user data, with the host key, and so
+# may a file of the image's: both are for root alone. A rule of routes, because not every image has
+# iptables; TCP as a number, because not every image has a list of protocols. What networkd or a
+# reboot removes is back in a minute.
+METADATA = "/usr/local/sbin/trainyard-metadata"
+METADATA_SCRIPT = """\
+#!/bin/sh
+if [ -d /var/lib/cloud/seed ]; then chmod 700 /var/lib/cloud/seed; fi
+ip rule show priority 4949 | grep -q . || ip rule add priority 4949 \\
+  uidrange 1-4294967294 ipproto 6 dport 80 to 169.254.169.254 prohibit
+"""
+CRON = f"* * * * * root {TIMER}\n* * * * * root {METADATA}\n"
 
 LOG = "/var/log/trainyard-boot.log"  # of the steps below; readable by the services' user
 FINISHED = "all steps are done"  # its last line, unless one failed
@@ -44,6 +56,9 @@ if [ ! -x {PROMETHEUS} ]; then
     -o DPkg::Lock::Timeout=300 prometheus python3-venv
   rm -f /usr/sbin/policy-rc.d
 fi"""
+CLOSE_METADATA = f"""\
+step='closing the metadata service'
+{METADATA}"""
 END = f"echo '{FINISHED}'"
 
 
@@ -73,8 +88,9 @@ def user_data(*, host_key: str, host_public_key: str, authorized_key: str) -> st
         ],
         "write_files": [
             {"path": TIMER, "permissions": "0755", "content": SCRIPT.read_text()},
+            {"path": METADATA, "permissions": "0755", "content": METADATA_SCRIPT},
             {"path": "/etc/cron.d/trainyard-ttl", "permissions": "0644", "content": CRON},
         ],
-        "runcmd": [BEGIN, DOCKER_GROUP, INSTALL_PROMETHEUS, END],
+        "runcmd": [BEGIN, CLOSE_METADATA, DOCKER_GROUP, INSTALL_PROMETHEUS, END],
     }
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False)

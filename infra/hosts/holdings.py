@@ -16,6 +16,7 @@ class Holding:
         price: $/h; only instances have one.
         mark: id of the stack that it bears, "" when it is not ours.
         backend: id of the state backend that it bears, "" for none.
+        end: when it should end, as set at its launch, in ISO 8601; "" for never.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Holding:
     stack: str = ""
     mark: str = ""
     backend: str = ""
+    end: str = ""
 
 
 class Account(Protocol):

@@ -26,6 +26,7 @@ IDLE_WARNED = Path("/run/trainyard-ttl-idle")
 IDLE_WARN_SECONDS = 300
 WARN_MINUTES = (5, 10, 30, 60)
 REQUEST_SECONDS = 30
+ANSWER_BYTES = 4 * 2**20  # of the idle watch; a job may listen in its place
 
 
 def main() -> int:
@@ -58,11 +59,12 @@ def is_over(idle: "dict[str, Any] | None") -> "bool | None":
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=REQUEST_SECONDS) as answer:
-            found = json.load(answer)
+            found = json.loads(answer.read(ANSWER_BYTES))
         over, ends_in = found["end_head" if idle["last"] else "end"], found["ends_in"]
-    except (OSError, ValueError, LookupError, TypeError):
+        soon = ends_in is not None and ends_in <= IDLE_WARN_SECONDS
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    if ends_in is None or ends_in > IDLE_WARN_SECONDS:
+    if not soon:
         IDLE_WARNED.unlink(missing_ok=True)
     elif not IDLE_WARNED.exists():
         minutes = max(0, ends_in) / 60

@@ -32,6 +32,7 @@ class LambdaAccount:
                 stack=machine.tags.get(identity.STACK, ""),
                 mark=machine.tags.get(identity.ID, ""),
                 backend=machine.tags.get(identity.BACKEND, ""),
+                end=machine.tags.get(identity.END, ""),
             )
             for machine in self._api.instances()
             if machine.status != "terminated"

@@ -15,6 +15,7 @@ ID = "trainyard:id"  # drawn once for each stack: a stack's name may be given ag
 BACKEND = "trainyard:backend"  # drawn once for each state backend (infra/backend.py)
 NODE = "trainyard:node"  # index of the instance in its stack
 SPEC = "trainyard:spec"  # digest of what the instance was launched with
+END = "trainyard:end"  # ISO 8601; as it was set at the launch, for no tag changes later
 
 NAME_LIMIT = 64
 _ID = "([0-9a-f]{8})"

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity
@@ -78,6 +79,7 @@ class Order:
         count: instances that the stack wants; those with higher numbers are about to be ended.
         picks: where to launch, in order.
         tags: those that all instances of the stack share.
+        ttl_hours: until it ends itself, from its launch; 0 for never.
         rulesets: ids of firewall rulesets by region; empty for the account's global rules.
         file_system_mounts: ids of file systems by mount point.
     """
@@ -91,6 +93,7 @@ class Order:
     hostname: str = ""
     user_data: str = field(default="", repr=False)
     tags: Mapping[str, str] = field(default_factory=dict)
+    ttl_hours: float = 0.0
     rulesets: Mapping[str, str] = field(default_factory=dict)
     file_system_mounts: Mapping[str, str] = field(default_factory=dict)
 
@@ -114,6 +117,10 @@ class Order:
             identity.NODE: str(self.node),
             identity.SPEC: hashlib.sha256(spec.encode()).hexdigest()[:16],
         }
+        if self.ttl_hours:
+            # Its timer is set after its first boot: until then, only this tells when it ends.
+            end = datetime.now(UTC) + timedelta(hours=self.ttl_hours)
+            own[identity.END] = end.isoformat(timespec="seconds")
         return replace(request, tags={**self.tags, **own})
 
 

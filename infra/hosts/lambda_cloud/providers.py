@@ -684,6 +684,7 @@ def _order(props: Props) -> machines.Order:
         hostname=props["hostname"],
         user_data=props["userData"],
         tags=props["tags"],
+        ttl_hours=float(props["ttlHours"]),
         rulesets=props["firewallRulesetIds"],
         file_system_mounts=props["fileSystemMounts"],
     )

@@ -1,5 +1,6 @@
 """When a cluster counts as idle, and when its machines end for that."""
 
+import contextlib
 import http.server
 import io
 import json
@@ -13,15 +14,17 @@ from typing import Any
 
 import pytest
 
-from cluster import idle_watch
+from cluster import idle_watch, replicate
 from cluster.idle_watch import (
     HEAD_SECONDS,
     REVIVED_SECONDS,
+    Bounds,
     Joining,
     Ray,
     Rules,
     State,
     Watch,
+    Work,
     decide,
     keep,
     verdict,
@@ -141,19 +144,80 @@ def dashboard() -> Iterator[Dashboard]:
 
 def test_jobs_models_and_actors_are_activity(dashboard: Dashboard) -> None:
     ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
-    assert "cannot be read" in idle_watch.look({"jobs": ray.jobs})[0]
+    assert "cannot be read" in idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")})[0]
     dashboard.says["/api/jobs/"] = [
         {"submission_id": "a", "status": "SUCCEEDED"},
         {"submission_id": "b", "status": "PENDING"},
         {"submission_id": None, "job_id": "02000000", "status": "RUNNING"},  # of Ray's client
     ]
-    assert ray.jobs() == ["job b is PENDING", "job 02000000 is RUNNING"]
+    found = ray.jobs("PENDING", "RUNNING")
+    assert found == ["job b is PENDING", "job 02000000 is RUNNING"]
     dashboard.says["/api/serve/applications/"] = {"applications": {"cats": {}}}
     assert ray.served() == ["cats is served"]
     actor = {"name": "", "class_name": "Counter", "ray_namespace": "x"}
     own = {"name": "s", "class_name": "_StatsActor", "ray_namespace": "_dataset_stats_actor"}
     dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor, own]}}}
     assert ray.actors() == ["actor Counter lives"]
+
+
+def test_an_answer_without_end_is_read_up_to_a_bound(  # F39
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = 0
+
+    def endless(reply: Reply) -> None:
+        nonlocal sent
+        reply.send_response(200)
+        reply.end_headers()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(4 * idle_watch.ANSWER_MIB):
+                reply.wfile.write(b" " * 2**20)
+                sent += 1
+
+    monkeypatch.setattr(Reply, "do_GET", endless)
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    why = "jobs cannot be read (more than 64 MiB, which are not read)"
+    assert idle_watch.look({"jobs": lambda: ray.jobs("RUNNING")}) == [why]
+    assert sent < 2 * idle_watch.ANSWER_MIB
+
+
+ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "changes", "counts"),
+    [
+        (Bounds(), {"cpu": 0.0}, True),  # off by default: `sleep` counts until it ends
+        (Bounds(100), {}, False),
+        (Bounds(100), {"cpu": 4.0}, True),  # 120 % of a core
+        (Bounds(100), {"gpus": [{"utilizationGpu": 0}, {"utilizationGpu": 1}]}, True),
+        (Bounds(100, 5), {"gpus": [{"utilizationGpu": 5}]}, False),
+        # What is not known counts.
+        (Bounds(100, 5), {"gpus": [{"utilizationGpu": None}]}, None),
+        (Bounds(100), {"cpu": None}, None),
+        (Bounds(100), {"now": 0.0}, True),  # its agent has died
+        (Bounds(100), {"now": None}, None),
+        (Bounds(100), {"raylet": {"state": "DEAD"}}, True),  # then nobody tells
+    ],
+)
+def test_a_job_below_the_bounds_of_use_is_no_activity(  # F50
+    dashboard: Dashboard, bounds: Bounds, changes: dict[str, Any], counts: bool | None
+) -> None:
+    ray = Ray(f"http://127.0.0.1:{dashboard.server_port}", "t")
+    jobs = [{"submission_id": "a", "status": "RUNNING"}]
+    actor = {"name": "", "class_name": "Sleeper", "ray_namespace": "x"}
+    node = {"raylet": {"state": "ALIVE"}, "now": time.time(), "cpu": 3.0, "cpus": [30, 15]}
+    summary = [node | {"gpus": []} | changes, {"raylet": {"state": "DEAD"}}]
+    dashboard.says["/api/jobs/"] = jobs
+    dashboard.says["/api/v0/actors"] = {"data": {"result": {"result": [actor]}}}
+    dashboard.says["/nodes"] = {"data": {"summary": summary}}
+    found = idle_watch.look({"jobs and actors": Work(ray, bounds)})
+    if counts is None:
+        assert [text.partition(" (")[0] for text in found] == ["jobs and actors cannot be read"]
+    else:
+        assert found == (ACTIVE if counts else [])
+    jobs.append({"submission_id": "b", "status": "PENDING"})  # it may be installing
+    assert idle_watch.look({"work": Work(ray, bounds)})
 
 
 def test_a_cluster_whose_nodes_have_yet_to_join_is_not_idle(dashboard: Dashboard) -> None:
@@ -209,7 +273,9 @@ def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     assert results() == []
     put("one/config.json")
     put("one/metrics.jsonl", '{"epoch": 0}\n')
-    put("one/checkpoint_000001/manifest.json")
+    for name in ("one/checkpoint_000001", "one/trial/checkpoint_000009"):
+        put(f"{name}/manifest.json", '{"files": {"model.pt": {"size": 2}}}')
+        put(f"{name}/model.pt")
     put("one/checkpoint_000002/model.pt")  # not whole
     said = ["run one was neither pulled nor copied"]
     assert results() == said
@@ -219,6 +285,39 @@ def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     assert results() == []
     put("one/metrics.jsonl", '{"epoch": 0}\n{"epoch": 1}\n')
     assert results() == said
+
+
+def test_the_newest_whole_checkpoint_is_the_one_that_the_replica_marks(  # F53
+    tmp_path: Path,
+) -> None:
+    for folder in ("store", "there"):
+        (tmp_path / folder).mkdir()
+    place = Folder(tmp_path / "store")
+    replica, results = (
+        replicate.Replica(place, Folder(tmp_path / "there")),
+        idle_watch.Results(place),
+    )
+    files = {
+        "checkpoint_999999-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_999999-ab/model.pt": "1",
+        "checkpoint_1000000-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_1000000-ab/model.pt": "1",  # the newest by number, not by text
+        "checkpoint_1000001-ab/manifest.json": '{"files": {}}',
+        "checkpoint_1000002-ab/manifest.json": '{"files": ',
+        "checkpoint_1000003-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_1000004-ab/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_1000004-ab/model.pt": "cut",
+        "checkpoint_zz/manifest.json": '{"files": {"model.pt": {"size": 1}}}',
+        "checkpoint_zz/model.pt": "1",
+        "config.json": "{}",
+    }
+    for name, content in files.items():
+        place.write(f"one/{name}", io.BytesIO(content.encode()))
+    assert results() == ["run one was neither pulled nor copied"]
+    assert replica.copy() == []
+    with place.opened("one/replicated.json") as file:
+        assert json.load(file)["checkpoint"] == "checkpoint_1000000-ab"
+    assert results() == []
 
 
 @pytest.fixture

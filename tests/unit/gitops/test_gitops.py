@@ -183,6 +183,26 @@ def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
     )
 
 
+@pytest.mark.parametrize(
+    ("listed", "code"),
+    [
+        ("", 0),
+        ("pr-7\npr-12-0a1b2c3d\n", 0),
+        ("pr-7\nprod\npr-8\n", 1),
+        ("pr-7-mine\n", 1),
+        ("my-pr-7\n", 1),
+    ],
+)
+def test_stacks_of_pull_requests_share_no_backend_with_others(  # F48
+    listed: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(listed))
+    assert command.main(["apart"]) == code
+    err = capsys.readouterr().err
+    assert ("REVIEW_BACKEND_URL and REVIEW_AWS_ROLE" in err) == bool(code)
+    assert "pr-8" not in err
+
+
 def test_what_a_command_says_stays_a_block_of_an_issue(  # F39
     there: fake.GitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:

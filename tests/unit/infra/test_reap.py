@@ -63,6 +63,42 @@ def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict): 
     assert _judge(Finding(kind="instance", name="n", id="known"), known) == verdict
 
 
+@pytest.mark.parametrize(
+    ("fields", "verdict", "ended"),
+    [
+        ({"mark": "bbbbbbbb"}, "orphan", True),  # of an `up` that was killed: before SSH, no timer
+        ({"mark": "bbbbbbbb", "end": NOW.isoformat()}, "under way", False),
+        ({"mark": "ffffffff"}, "orphan", True),
+        ({"mark": "ffffffff", "owner": "bob@lab"}, "other owner", True),
+        ({"mark": "ffffffff", "owner": "bob@lab", "backend": THERE}, "other owner", False),
+        ({"mark": "ffffffff", "backend": THERE}, ELSEWHERE, False),  # F46
+        ({"mark": "ffffffff", "end": ""}, "orphan", False),
+        ({"mark": "ffffffff", "end": "2026-10-31T00:00"}, "orphan", False),  # of no time zone
+        ({"id": "known", "mark": "0a1b2c3d"}, "in state", False),  # its state tells a later end
+        ({"id": "late", "mark": "0a1b2c3d", "end": ""}, "past its end", True),
+    ],
+)
+def test_the_account_alone_tells_the_end_of_what_is_in_no_state(fields, verdict, ended):  # F49
+    known = _stack(
+        ids=frozenset({"known", "late"}),
+        mark="0a1b2c3d",
+        ends={"known": NOW + timedelta(hours=1), "late": NOW - timedelta(hours=1)},
+    )
+    stacks = [known, _stack(mark="bbbbbbbb", busy=True)]
+    end = (NOW - reap.LATE).isoformat()
+    whole = {"id": "x", "owner": "ann@lab", "backend": HERE, "end": end} | fields
+    found = reap.judge(
+        [Finding(kind="instance", name="n", **whole)], stacks, "ann@lab", {HERE}, NOW
+    )
+    assert found[0].verdict == verdict
+    assert reap.past_end(found, stacks, {HERE}, NOW) == (found if ended else [])
+
+
+def test_without_a_stack_the_states_do_not_tell_what_is_in_none():  # F46
+    found = [replace(_finding("x", reap.ORPHAN), backend=HERE, end="2026-01-01T00:00:00+00:00")]
+    assert reap.past_end(found, [], {HERE}, NOW) == []
+
+
 def _finding(id_, verdict, kind="instance"):
     return Finding(kind=kind, id=id_, name=id_, price=1.0, verdict=verdict)
 
@@ -297,7 +333,7 @@ def test_a_machine_past_its_end_is_a_finding_until_its_stack_is_destroyed(  # F4
     monkeypatch.setattr(reap, "_destroy", lambda *_: fails)
     found, text, _ = reaped(*arguments)
     assert found == code
-    assert "1 instance(s) past their end: 0.75 $/h. Destroy their stacks: --expired" in text
+    assert "1 instance(s) past their end: 0.75 $/h. End them: --past-end, or destroy" in text
     assert account.ended == []
     account.held.clear()  # its stack is past its time, but nothing bills
     assert reaped()[0] == 0

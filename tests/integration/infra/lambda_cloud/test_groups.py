@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -19,13 +20,16 @@ import psutil
 import pytest
 
 from infra.wishes import VARIABLE
-from tests import quick
+from tests import pages, quick
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+GROWS, MEETS = pages.read_by(__file__)
+UP, SCALE = (["make", *words[:-1], "STACK=test"] for words in GROWS.of("make"))
+(ONCE,) = MEETS.of("python")
 IDLE_SECONDS = 12
 SECONDS = 250  # for an instance to boot, be set up and join, on a busy machine
 TRAIN = str(Path(sys.executable).parent / "train")
@@ -65,12 +69,13 @@ class Growing:
         """Start the command; what it says is in a file."""
         log = (self.base / "scale.log").open("a")
         process = subprocess.Popen(
-            [self.stack.python, "-u", "-m", "infra.scale", "-C", self.stack.project, "-s", "test"],
+            SCALE,
             cwd=self.stack.project,
-            env=self.stack.environment,
+            env=self.stack.environment | {"PYTHONUNBUFFERED": "1"},
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         log.close()
         self.scalers.append(process)
@@ -157,7 +162,7 @@ def growing(guests: Machines, declare: Callable[..., Any]) -> Iterator[Growing]:
                 "1 to 3 x gpu_1x_a10 in us-east-1: 0.75 to 2.25 $/h, at most 18.00 $ for the "
                 "stack's 8 h (budget 20 $)" in preview
             )
-            stack.engine("up", "--yes")
+            subprocess.run(UP, cwd=stack.project, env=stack.environment, check=True)
             stack.write_outputs(base)
             yield found
         finally:
@@ -189,8 +194,19 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     # What the group left is no drift, and nothing for a user's own `up` to do.
     growing.stack.engine("up", "--yes", "--expect-no-changes")
     assert growing.launches() == 3
-    scaler.send_signal(signal.SIGINT)
-    assert scaler.wait(60) == 0, growing.said()
+    os.killpg(scaler.pid, signal.SIGINT)  # as a terminal does it
+    scaler.wait(60)
+    assert "stopped" in growing.said().splitlines()[-1]
+    once = subprocess.run(
+        [growing.stack.python, *ONCE, "-s", "test"],
+        cwd=growing.stack.project,
+        env=growing.stack.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert once.returncode == 0, once.stdout + once.stderr
+    assert "as wished: 0 of" in once.stdout
 
 
 def test_destroy_ends_what_was_begun_and_needs_no_head(growing: Growing) -> None:  # B1

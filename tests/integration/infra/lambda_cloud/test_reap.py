@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -141,7 +142,7 @@ def test_a_state_in_another_backend_marks_what_it_launches_from_then_on(  # F46
     assert cloud.account.ssh_keys == {}
 
 
-def test_what_an_up_is_launching_is_no_orphan(rented, cloud, reaped):  # F12
+def test_what_an_up_is_launching_is_no_orphan_until_its_end(rented, cloud, reaped):  # F12, F49
     rented.declare(count=1)
     cloud.faults.delay("launch", 600, commit=True)
     process = rented.start("up")
@@ -151,6 +152,15 @@ def test_what_an_up_is_launching_is_no_orphan(rented, cloud, reaped):  # F12
     assert code == 0
     assert _verdicts(text)[cloud.account.launched[0]] == "under way"
     assert rented.live() == set(cloud.account.launched)
+    # No `up` goes on, and no SSH has set its timer: the account's tags alone tell the end.
+    tags = cloud.account.instances[cloud.account.launched[0]].tags
+    end = datetime.fromisoformat(tags[identity.END])
+    tags[identity.END] = (end - timedelta(hours=9)).isoformat()
+    code, text, _ = reaped("--past-end", "--owner", "ann@lab")
+    assert code == 1  # somebody has to look why
+    assert "1 instance(s) past their end: 0.75 $/h" in text
+    assert rented.live() == set()
+    assert reaped()[0] == 0
 
 
 def test_a_state_that_cannot_be_read_ends_nothing(rented, cloud, reaped):  # F15

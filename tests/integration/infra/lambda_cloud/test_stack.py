@@ -13,24 +13,31 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ray.job_submission import JobSubmissionClient
 
 import client.idle
 from client import outputs as contract
 from client.tunnel import Tunnel
 from cluster import idle_watch
+from tests import pages
 from tests.cli import Cli
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
+from tests.integration.infra import hostile_job
+from tests.integration.infra.hostile_job import METADATA
 from tests.pages import Block, blocks_of
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+IDLE, LOGIN = pages.read_by(__file__)
+(SET,) = IDLE.of("python")
+INFO, KEEP = IDLE.of("train")
 TRAIN = str(Path(sys.executable).parent / "train")
 TTL_FILE, TTL_LOG = "/etc/trainyard/ttl.json", "/var/log/trainyard-ttl.log"
 # Counts on each machine, in the store, how often it was submitted.
@@ -92,7 +99,6 @@ def lambda_stack(
             owner="teacher",
             sshKeyFile=str(key_file),
             allowedCidrs=["192.0.2.0/24"],
-            idleEndMinutes=600,  # longer than the tests take
             lambdaCloud={
                 "instances": 2,
                 "candidates": [
@@ -109,6 +115,7 @@ def lambda_stack(
         stack.environment.update(cloud.environment() | {"TRAINYARD_LAMBDA_PACE": "0.05"})
         rented = Rented(stack, cloud, guests, key_file)
         try:
+            stack.engine(*SET[2:])  # longer than a test takes
             preview = stack.pulumi("preview")
             assert not cloud.journal.of("launch")
             assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in preview
@@ -184,10 +191,25 @@ def test_the_commands_of_a_page(page: str, blocks: list[Block], lambda_stack: Re
         user.run(block)
 
 
-def submit(rented: Rented, script: Path) -> str:
+def test_a_user_logs_in_with_the_host_key_of_the_outputs(
+    lambda_stack: Rented, tmp_path: Path
+) -> None:
+    user, known = lambda_stack.stack.terminal("lambda"), str(tmp_path / "known_hosts")
+    theirs = {
+        "~/.ssh/known_hosts": known,
+        "~/.ssh/trainyard-lambda.pem": str(lambda_stack.key_file),
+        "192.0.2.7": lambda_stack.stack.outputs()["ssh"]["host"],
+        # SSH knows the home of this user, whatever HOME says.
+        "ssh -i": f"ssh -o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -i",
+    }
+    replace(user, instead={**user.instead, **theirs}).run(LOGIN)
+
+
+def submit(rented: Rented, script: Path, *arguments: str) -> str:
     path = rented.stack.write_outputs(script.parent)
+    options = ("--name", script.stem, "--outputs", str(path), "--")
     done = subprocess.run(
-        [TRAIN, "submit", str(script), "--name", "run", "--outputs", str(path)],
+        [TRAIN, "submit", str(script), *options, *arguments],
         env=rented.stack.environment,
         capture_output=True,
         text=True,
@@ -206,6 +228,46 @@ def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(
     script.write_text(COUNT)
     assert "submissions: [1, 1]" in submit(lambda_stack, script)
     assert "submissions: [2, 2]" in submit(lambda_stack, script)
+
+
+@pytest.fixture
+def metadata(lambda_stack: Rented) -> Iterator[None]:
+    """A metadata service that the head's machine reaches."""
+    head, run, address = lambda_stack.instances()[1], lambda_stack.guests.exec, METADATA[0]
+    serve = f"setsid python3 -m http.server --bind {address} 80 -d /usr/share >/dev/null 2>&1"
+    for command in (
+        "ip netns add cloud",
+        "ip link add cloud type veth peer name eth0 netns cloud",
+        "ip address add 169.254.169.253/30 dev cloud",
+        "ip link set cloud up",
+        f"ip -n cloud address add {address}/30 dev eth0",
+        "ip -n cloud link set eth0 up",
+        f"nsenter --net=/run/netns/cloud {serve} & echo $! > /run/cloud.pid",
+    ):
+        run(head.id, command)
+    ask = f"curl --silent --fail --max-time 2 http://{address}/"
+    wait_for("metadata", lambda: run(head.id, ask, check=False).returncode == 0, 20)
+    yield
+    run(head.id, "kill $(cat /run/cloud.pid); ip netns delete cloud")
+
+
+@pytest.mark.usefixtures("metadata")
+def test_a_hostile_job_has_what_the_services_user_has(  # F44
+    lambda_stack: Rented, tmp_path: Path
+) -> None:
+    stack, head = lambda_stack.stack, lambda_stack.instances()[1]
+    paths = "/var/tmp/trainyard-*/versitygw/files/root-password"
+    found = lambda_stack.guests.exec(head.id, f"ls {paths}; cat {paths}").stdout
+    secrets = hostile_job.of_this_machine(stack, tmp_path)
+    path, secrets["root"] = found.split()
+    secrets["the stack's key"] = hostile_job.longest_word(lambda_stack.key_file.read_text())
+    secrets["the account's key"] = lambda_stack.cloud.api_key
+    host_key = yaml.safe_load(head.user_data)["ssh_keys"]["ed25519_private"]
+    secrets["the host key"] = hostile_job.longest_word(host_key)
+    folders = ("/etc", "/home/ubuntu", "/root", "/run/cloud-init", "/var/lib/cloud", "/var/tmp")
+    asked = hostile_job.arguments(secrets, folders=folders, metadata=True)
+    said = submit(lambda_stack, Path(hostile_job.script(tmp_path)), asked)
+    assert hostile_job.report(said) == {"secrets": {"root": [path]}, "rights": []}
 
 
 def test_a_vanished_instance_is_made_again_and_nothing_else(
@@ -256,9 +318,9 @@ def test_an_idle_cluster_is_known_and_its_end_is_put_off(
         jobs.stop_job(job)
         # The runs of these tests have written neither records nor checkpoints.
         wait_for("idleness", lambda: "min: idle since" in idle())
-    assert "; kept until 20" in _train(lambda_stack, path, "keep", "2h")
+    assert "; kept until 20" in _train(lambda_stack, path, *KEEP)
     assert "must be more than 0 and at most" in _train(lambda_stack, path, "keep", "9h")
-    info = _train(lambda_stack, path, "info")
+    info = _train(lambda_stack, path, *INFO)
     assert re.search(r"ends when idle.* in \d{3} min: idle since .*; kept until 20", info), info
 
 

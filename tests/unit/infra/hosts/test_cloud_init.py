@@ -77,6 +77,7 @@ def first_boot(config, tmp_path, put_program):
             (cloud_init.LOG, log),
             (cloud_init.PROMETHEUS, tmp_path / "prometheus"),
             ("/usr/sbin/policy-rc.d", tmp_path / "policy-rc.d"),
+            (f"\n{cloud_init.METADATA}\n", "\ntrainyard-metadata\n"),
         ):
             script = script.replace(there, str(here))
         done = subprocess.run(
@@ -88,7 +89,7 @@ def first_boot(config, tmp_path, put_program):
     return run
 
 
-PROGRAMS = {"getent": "", "usermod": "", "apt-get": ""}
+PROGRAMS = {"getent": "", "usermod": "", "apt-get": "", "trainyard-metadata": ""}
 
 
 def test_the_first_boot_does_all_steps(first_boot, tmp_path):  # A19
@@ -116,6 +117,7 @@ def test_lists_of_packages_may_be_old(first_boot):
 @pytest.mark.parametrize(
     ("programs", "told"),
     [
+        ({"trainyard_metadata": "exit 2"}, "closing the metadata service failed with status 2"),
         ({"usermod": "exit 6"}, "adding ubuntu to the group docker failed with status 6"),
         ({"apt_get": "echo no network; exit 100"}, "installing Prometheus failed with status 100"),
     ],
@@ -133,9 +135,13 @@ def test_the_timer_is_there_from_the_first_boot(config):
     assert script["content"] == cloud_init.SCRIPT.read_text()
     assert script["permissions"] == "0755"
     cron = files["/etc/cron.d/trainyard-ttl"]
-    assert cron["content"] == "* * * * * root /usr/local/sbin/trainyard-ttl\n"
+    assert cron["content"].splitlines() == [
+        f"* * * * * root /usr/local/sbin/trainyard-{name}" for name in ("ttl", "metadata")
+    ]
     assert cron["permissions"] == "0644"  # cron ignores one that others may write to
-    assert set(files) == {script["path"], cron["path"]}
+    metadata = files["/usr/local/sbin/trainyard-metadata"]
+    assert metadata["permissions"] == "0755"
+    assert set(files) == {script["path"], metadata["path"], cron["path"]}
 
 
 def test_the_host_key_is_its_only_secret(text, config, key):  # F35

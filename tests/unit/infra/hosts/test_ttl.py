@@ -52,7 +52,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
         known = self.path == "/verdict" and allowed and self.server.verdict is not None
         self.send_response(200 if known else 401)
         self.end_headers()
-        self.wfile.write(json.dumps(self.server.verdict).encode())
+        verdict = self.server.verdict
+        self.wfile.write(verdict if isinstance(verdict, bytes) else json.dumps(verdict).encode())
 
     def log_message(self, *_):
         pass
@@ -205,9 +206,14 @@ def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):
         ({}, False, False),
         ({"end": "yes", "end_head": "yes", "ends_in": None}, False, False),
         ([], False, False),
+        ({"end": True, "end_head": True, "ends_in": "soon"}, False, False),
+        (b"[" * 1_000_000, False, False),
+        ({"end": True, "end_head": True, "ends_in": -60, "active": "x" * 2**23}, False, False),
     ],
 )
-def test_an_idle_clusters_machines_end_the_heads_last(machine, api, verdict, last, ends):
+def test_an_idle_clusters_machines_end_the_heads_last(  # F39
+    machine, api, verdict, last, ends
+):
     api.verdict = verdict
     machine.ends_in(90, last=last)
     assert machine.tick() == 0

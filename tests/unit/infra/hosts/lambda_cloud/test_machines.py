@@ -1,6 +1,7 @@
 """Waits on a clock that only tests move, and an account of a few lines: no test here waits."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -210,6 +211,18 @@ def test_other_stacks_and_strangers_are_left_alone(account, time):
     account.add("stranger")
     machines.launch(account, ORDER, time.clock())
     assert {"other", "stranger"} < set(account.held)
+
+
+def test_a_launch_tells_the_account_its_end(account, time):  # F49
+    order = replace(ORDER, ttl_hours=8.5)
+    id_, _ = machines.launch(account, order, time.clock())
+    end = datetime.fromisoformat(account.held[id_].tags[identity.END])
+    left = end - datetime.now(UTC)
+    assert timedelta(hours=8.4) < left <= timedelta(hours=8.5)
+    # It changes with each attempt, so it is none of what the instance is known by.
+    later = replace(order, ttl_hours=9)
+    assert machines.launch(account, later, time.clock())[0] == id_
+    assert identity.END not in ORDER.request(PICK).tags  # it has no end
 
 
 def test_user_data_is_in_no_representation():  # F35
