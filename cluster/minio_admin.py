@@ -40,18 +40,31 @@ class BucketProvider(Provider):
         return dynamic.UpdateResult(self.create(_news).outs)
 
 
+# The root keys that this process used last, by the store's endpoint. The state of a former user may
+# only have those of an earlier root.
+_roots: dict[str, dict[str, Any]] = {}
+
+
 class StoreUserProvider(Provider):
     """A MinIO user with a policy of its own, and no other."""
 
     title = "MinIO"
 
-    def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another access key is written by an update: only the new root may remove the old one."""
-        return dynamic.DiffResult(changes=_changed(_olds, _news))
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Replace the user if its access key changes: the former is removed when nothing needs it.
+
+        If root's keys change too, update it: only the new root may remove the former user.
+        """
+        keys = ("accessKey", "rootPassword")
+        moved = [key for key in keys if olds[key] != news[key]]
+        return dynamic.DiffResult(
+            changes=_changed(olds, news), replaces=moved if moved == ["accessKey"] else []
+        )
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Write policy and user; both calls overwrite what an earlier attempt left."""
         self.calls().write_user(props)
+        _roots[props["endpoint"]] = {key: props[key] for key in ("rootUser", "rootPassword")}
         # The state shows an id in the clear, and an access key is a secret.
         return dynamic.CreateResult(_digest(props["accessKey"]), props)
 
@@ -69,9 +82,10 @@ class StoreUserProvider(Provider):
             self.calls().remove_user(_news, _olds["accessKey"])
         return dynamic.UpdateResult(outs)
 
-    def delete(self, _id: str, _props: dict[str, Any]) -> None:
+    def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Remove user and policy; a store that is gone has neither."""
-        if not self.calls().remove_user(_props, _props["accessKey"]):
+        there = {**props, **_roots.get(props["endpoint"], {})}
+        if not self.calls().remove_user(there, props["accessKey"]):
             terminal.warn(f"{self.title} is gone: nothing to remove of its users")
 
     def calls(self) -> ModuleType:
@@ -122,7 +136,8 @@ class StoreUser(dynamic.Resource, module="minio", name="User"):
 
 
 def _changed(olds: dict[str, Any], news: dict[str, Any]) -> bool:
-    return any(olds.get(key) != value for key, value in news.items() if key != "__provider")
+    same = ("__provider", "former")  # the former key comes with another key, never alone
+    return any(olds.get(key) != value for key, value in news.items() if key not in same)
 
 
 def _digest(text: str) -> str:

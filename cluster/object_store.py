@@ -10,7 +10,7 @@ from access import outputs
 from cluster import minio_store, versitygw_store
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import join
-from cluster.secret import Secret
+from cluster.secret import KEY, Secret
 from cluster.service import Runtime
 from cluster.stack import Stack
 from cluster.storage import Storage
@@ -100,10 +100,8 @@ class ObjectStore(pulumi.ComponentResource):
 
 
 def _keys(name: str, opts: pulumi.ResourceOptions) -> Keys:
-    return Keys(
-        access=Secret(f"{name}-key", KEY_BYTES, opts).value,
-        secret=Secret(name, SECRET_BYTES, opts).value,
-    )
+    key = Secret(f"{name}{KEY}", KEY_BYTES, opts)
+    return Keys(access=key.value, secret=Secret(name, SECRET_BYTES, opts).value, former=key.former)
 
 
 def _declared(kind: StoreKind) -> Callable[[Stack], None]:

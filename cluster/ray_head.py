@@ -84,7 +84,7 @@ class RayHead(pulumi.ComponentResource):
                 ray_leave.FILE: ray_leave.text(),
                 **args.autoscaling,
             },
-            leave=Leave(file=ray_leave.FILE, arguments=[gcs, own], drains=False),
+            leave=Leave(file=ray_leave.FILE, arguments=[gcs, ray_leave.EVERY], drains=False),
             secrets=ray_node.secret_files(
                 args.token, args.storage, args.additions, serve_token=args.serve_token
             ),

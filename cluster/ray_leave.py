@@ -3,13 +3,14 @@
     python ray_leave.py GCS NODE users           prints the jobs that run, as JSON
     python ray_leave.py GCS NODE drain SECONDS   tells the head that NODE is to go, and waits
 
-NODE is its address; "" for that of this machine. A drained node gets no more work, Ray Train's runs
-store a checkpoint and go on elsewhere, and the node ends once nothing runs on it. What still runs
-after SECONDS is lost: the script returns, and the node is ended.
+NODE is its address; "" for that of this machine, "*" for all but the head. A drained node gets no
+more work, Ray Train's runs store a checkpoint and go on elsewhere, and the node ends once nothing
+runs on it. What still runs after SECONDS is lost: the script returns, and the node is ended.
 
-A head at which nobody listens has no users. One that listens and does not say who uses it, a busy
-one perhaps, may have some: the script fails. This module is a file of every node, run there with
-the node's environment, and needs nothing beside it but Ray.
+A head at which nobody listens has no users. A head that refuses this node's token is a new one: the
+head of this node has ended, and its jobs with it. One that listens and does not say who uses it, a
+busy one perhaps, may have users: the script fails. This module is a file of every node, run there
+with the node's environment, and needs nothing beside it but Ray.
 """
 
 import json
@@ -23,6 +24,7 @@ FILE = "ray_leave.py"
 ANSWER_SECONDS = 5
 POLL_SECONDS = 0.2
 RUNNING = ("PENDING", "RUNNING")
+EVERY = "*"
 WHY = "its service is started anew"
 
 
@@ -34,11 +36,7 @@ def text() -> str:
 def main(arguments: list[str]) -> None:
     """Do what the command line says."""
     gcs, node, command, *seconds = arguments
-    host, _, port = gcs.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
-    except OSError as error:
-        sys.stderr.write(f"nobody listens at {gcs}: {error}\n")
+    if not listens(gcs):
         print("[]")  # noqa: T201
         return
     import ray  # noqa: PLC0415 - slow
@@ -50,7 +48,21 @@ def main(arguments: list[str]) -> None:
         else:
             print(json.dumps(users(client)))  # noqa: T201
     except Exception as error:
-        sys.exit(f"the head at {gcs} does not say who uses it: {str(error)[:200] or repr(error)}")
+        if listens(gcs) and not isinstance(error, ray.exceptions.AuthenticationError):
+            said = str(error)[:200] or repr(error)
+            sys.exit(f"the head at {gcs} does not say who uses it: {said}")
+        print("[]")  # noqa: T201
+
+
+def listens(gcs: str) -> bool:
+    """Return whether a process listens at the head's address."""
+    host, _, port = gcs.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+    except OSError as error:
+        sys.stderr.write(f"nobody listens at {gcs}: {error}\n")
+        return False
+    return True
 
 
 def users(client: Any) -> list[str]:
@@ -85,11 +97,13 @@ def drain(client: Any, address: str, seconds: float) -> None:
     reason = autoscaler_pb2.DrainNodeReason.Value(  # type: ignore[attr-defined]
         "DRAIN_NODE_REASON_PREEMPTION"
     )
-    for node in alive(client, address):
+    leaving = alive(client, address)
+    for node in leaving:
         client.drain_node(node, reason, WHY, int(end * 1000))
     while time.time() < end:
         try:
-            if not alive(client, address):
+            # By their ids: one that has ended is started again at the same address.
+            if not {*leaving} & {*alive(client, address)}:
                 return
         except TimeoutError:
             continue  # a busy head; the node may well be alive
@@ -97,7 +111,7 @@ def drain(client: Any, address: str, seconds: float) -> None:
 
 
 def alive(client: Any, address: str) -> list[str]:
-    """Return the ids of the nodes at an address that are alive, but for a head.
+    """Return the ids of the nodes at an address, or EVERY one, that are alive, but for a head.
 
     Raises:
         TimeoutError: the head does not answer in time.
@@ -105,7 +119,7 @@ def alive(client: Any, address: str) -> list[str]:
     return [
         node_id.hex()
         for node_id, node in client.get_all_node_info(timeout=ANSWER_SECONDS).items()
-        if node.node_manager_address == address
+        if address in (EVERY, node.node_manager_address)
         and not node.is_head_node
         and node.state == node.ALIVE
     ]

@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 import uuid
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -242,7 +243,9 @@ class Replica:
             starts in here.keys() - there.keys() and strange
         ):
             raise FileExistsError(OTHER)
-        whole = {folder for name in here if (folder := _whole(name)) and self._is_whole(name, here)}
+        whole = {
+            folder for name in here if (folder := described(name)) and self._is_whole(name, here)
+        }
         for name in sorted(here, key=_order):
             # Files that a manifest names never change. Tags of two places cannot be compared.
             fixed = _checkpoint(name) in whole
@@ -254,11 +257,10 @@ class Replica:
         own = set(there) if starts in here else self._copied.keys() & set(there)
         self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there, own)
         if f"{run}/{CONFIG}" in here:
-            own_ones = (each for each in whole if _parent(each) == run)
-            self._mark(run, max(own_ones, key=_age, default=""))
+            self._mark(run, newest(run, whole))
 
     def _is_whole(self, name: str, here: dict[str, Stamp]) -> bool:
-        """Tell whether a manifest names files, and all of them are here in their sizes."""
+        """`is_whole`, by a manifest that is not read again until it changes."""
         stamp, folder = here[name], _checkpoint(name)
         if folder not in self._whole or self._whole[folder][0] != stamp:
             content = b""
@@ -266,11 +268,7 @@ class Replica:
                 with self._source.opened(name) as file:
                     content = file.read()
             self._whole[folder] = stamp, named(content)
-        files = self._whole[folder][1]
-        return bool(files) and all(
-            f"{folder}/{file}" in here and here[f"{folder}/{file}"].size == size
-            for file, size in files.items()
-        )
+        return is_whole(folder, self._whole[folder][1], here)
 
     def _prune(
         self, present: set[str], whole: set[str], there: dict[str, Stamp], own: set[str]
@@ -323,8 +321,8 @@ class Replica:
         if content.partition(b"\n")[0] != first.rstrip(b"\n"):
             raise FileExistsError(OTHER)
 
-    def _mark(self, run: str, newest: str) -> None:
-        content = json.dumps({"checkpoint": _base(newest), "epochs": self._epochs.get(run, 0)})
+    def _mark(self, run: str, checkpoint: str) -> None:
+        content = json.dumps({"checkpoint": checkpoint, "epochs": self._epochs.get(run, 0)})
         mark = content.encode()
         if self._marks.get(run) != mark:
             self._source.write(f"{run}/{MARK}", io.BytesIO(mark))
@@ -361,6 +359,31 @@ def named(content: bytes) -> dict[str, int]:
         return {}
 
 
+def is_whole(folder: str, files: Mapping[str, int], listed: Mapping[str, Stamp]) -> bool:
+    """Tell whether a checkpoint's manifest names files, and all are there in their sizes."""
+    return bool(files) and all(
+        f"{folder}/{file}" in listed and listed[f"{folder}/{file}"].size == size
+        for file, size in files.items()
+    )
+
+
+def newest(run: str, whole: Iterable[str]) -> str:
+    """Return a run's newest checkpoint, "" for none.
+
+    Args:
+        run: its folder.
+        whole: folders of checkpoints; those of trials are not the run's own.
+    """
+    own = (folder for folder in whole if _parent(folder) == run)
+    return _base(max(own, key=_age, default=""))
+
+
+def described(name: str) -> str:
+    """Return the checkpoint's folder whose manifest it is, "" for none."""
+    folder = _checkpoint(name) if _base(name) == MANIFEST else ""
+    return folder if folder == _parent(name) else ""
+
+
 def _base(name: str) -> str:
     return name.rpartition("/")[2]
 
@@ -382,12 +405,6 @@ def _age(folder: str) -> tuple[int, str]:
     """Sorts checkpoints, the oldest first."""
     found = CHECKPOINT_NAME.fullmatch(_base(folder))
     return (int(found[1]) if found else -1, folder)
-
-
-def _whole(name: str) -> str:
-    """The checkpoint whose manifest it is, "" for none."""
-    folder = _checkpoint(name)
-    return folder if folder and name == f"{folder}/{MANIFEST}" else ""
 
 
 def _order(name: str) -> tuple[int, str, bool, str]:

@@ -1,6 +1,7 @@
-"""A secret that is made once and then kept in the stack's state, encrypted."""
+"""A secret that is drawn once and kept in the stack's state, encrypted, until it is rotated."""
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -8,19 +9,47 @@ from pulumi import dynamic
 
 from cluster.provider import Provider
 
+# What `make rotate` takes. The owner of a stack's objects on Kubernetes is drawn too; it is an id
+# that everybody may see, and opens nothing.
+ROTATABLE = (
+    "gateway-password",
+    "grafana-admin",
+    "hosts-node-switch-token",
+    "idle-end-token",
+    "notebook-token",
+    "object-store-monitoring",
+    "object-store-root",
+    "object-store-training",
+    "ray-token",
+    "serve-token",
+    "tracking-admin",
+    "tracking-session",
+)
+KEY = "-key"  # of an object store's user: rotated with the secret key, whose name has no such end
+# How often each was rotated. The program sets it from the settings before it declares a secret.
+rotated: Mapping[str, int] = {}
+
 
 class SecretProvider(Provider):
     """Draws the secret. It has no existence outside the state, so there is nothing to read."""
 
-    def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
-        """Replace a secret only when another length is asked for."""
-        replaces = ["bytes"] if int(_olds["bytes"]) != int(_news["bytes"]) else []
-        return dynamic.DiffResult(changes=bool(replaces), replaces=replaces)
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
+        """Replace it if its length changes; update it if its generation grows.
+
+        A smaller generation changes nothing: lost settings must not lock anyone out.
+        """
+        replaces = ["bytes"] if int(olds["bytes"]) != int(news["bytes"]) else []
+        later = int(news.get("generation") or 0) > int(olds.get("generation") or 0)
+        return dynamic.DiffResult(changes=later or bool(replaces), replaces=replaces)
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Draw the secret from the operating system's source."""
         value = secrets.token_hex(int(props["bytes"]))
         return dynamic.CreateResult(secrets.token_hex(8), {**props, "value": value})
+
+    def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
+        """Draw a new value, and keep the former one, which a store still needs for a while."""
+        return dynamic.UpdateResult({**(self.create(news).outs or {}), "former": olds["value"]})
 
 
 class Secret(dynamic.Resource, module="cluster", name="Secret"):
@@ -28,17 +57,23 @@ class Secret(dynamic.Resource, module="cluster", name="Secret"):
 
     Attributes:
         value: hexadecimal text, two characters a byte; a secret output.
+        former: the value before the last rotation; None if there was none.
     """
 
     value: pulumi.Output[str]
+    former: pulumi.Output[str | None]
 
     def __init__(self, name: str, length: int, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare a secret of `length` random bytes."""
-        # The Python provider host does not mark new outputs as secret: the option does.
-        marked = pulumi.ResourceOptions(additional_secret_outputs=["value"])
-        super().__init__(
-            SecretProvider(),
-            name,
-            {"bytes": length, "value": None},
-            pulumi.ResourceOptions.merge(opts, marked),
-        )
+        # The Python provider host does not mark new outputs as secret: the option does. Sorted, as
+        # the embedded engine has them: the CLI keeps their order.
+        marked = pulumi.ResourceOptions(additional_secret_outputs=["former", "value"])
+        props: dict[str, Any] = {"bytes": length, "value": None, "former": None}
+        if generation := rotated.get(rotated_as(name), 0):
+            props["generation"] = generation
+        super().__init__(SecretProvider(), name, props, pulumi.ResourceOptions.merge(opts, marked))
+
+
+def rotated_as(name: str) -> str:
+    """Return the name by which a secret is rotated: both keys of a store's user go together."""
+    return name.removesuffix(KEY)

@@ -26,10 +26,12 @@ class Keys:
     Attributes:
         access: access key.
         secret: secret key.
+        former: access key before the last rotation; None if there was none.
     """
 
     access: pulumi.Input[str]
     secret: pulumi.Input[str]
+    former: pulumi.Input[str | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Calls to the administration of a running versitygw, from the properties that its users hold.
 
 Properties: those of `s3_calls`; bucket, accessKey, secretKey, statements (of the bucket's policy,
-JSON, without their principal).
+JSON, without their principal), former (access key before the last rotation, or None).
 """
 
 import json
@@ -43,10 +43,14 @@ def write_user(props: dict[str, Any]) -> None:
             made = _call(there, f"update-user?{urlencode({'access': access})}", changed)
         if made.status >= 300:
             raise AdminError(f"versitygw does not take the user: {_said(made)}")
+        # The former key stays valid until its user is removed.
+        keys, former = [access], props.get("former")
+        if former and _is_named(there, former):
+            keys.append(former)
         policy = {
             "Version": "2012-10-17",
             "Statement": [
-                {**statement, "Principal": {"AWS": [access]}}
+                {**statement, "Principal": {"AWS": keys}}
                 for statement in json.loads(props["statements"])
             ],
         }
@@ -61,16 +65,14 @@ def has_user(props: dict[str, Any]) -> bool:
     access = props["accessKey"]
 
     def look(there: dict[str, Any]) -> bool:
-        users = _call(there, "list-users", retries=0)
-        if users.status >= 300:
-            raise AdminError(f"versitygw does not list its users: {_said(users)}")
+        named = _is_named(there, access, retries=0)
         try:
             policy = client(there, retries=0).get_bucket_policy(bucket_name=props["bucket"])
         except S3Error as error:
             if error.code not in NO_POLICY:
                 raise
             return False
-        return f"<Access>{access}</Access>".encode() in users.data and access in policy
+        return named and access in policy
 
     return bool(asked(props, look))
 
@@ -93,6 +95,14 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
     if gone.status >= 300 and gone.status != NOT_FOUND:
         raise AdminError(f"versitygw does not remove the user: {_said(gone)}")
     return True
+
+
+def _is_named(there: dict[str, Any], access: str, retries: int = 3) -> bool:
+    """Return whether the list of users has one of this key."""
+    users = _call(there, "list-users", retries=retries)
+    if users.status >= 300:
+        raise AdminError(f"versitygw does not list its users: {_said(users)}")
+    return f"<Access>{access}</Access>".encode() in users.data
 
 
 def _call(

@@ -76,6 +76,7 @@ def declare_training(
         "bucket": bucket,
         "accessKey": keys.access,
         "secretKey": keys.secret,
+        "former": keys.former,
         "statements": json.dumps(statements(bucket)),
     }
     return StoreUser(f"{name}-training-user", {**admin, **props}, opts)

@@ -1,5 +1,6 @@
 """What Ray's dashboard of a stack says, asked with the token from the stack's outputs."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from access import kubectl, outputs
+from access import bounded, kubectl, outputs
 from access.ssh import Connection, SshError
 from cluster.ssh import forwarded
 
@@ -49,7 +50,13 @@ def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
                 f"{url}{path}",
                 headers={"Authorization": f"Bearer {known.get(outputs.RAY_TOKEN, '')}"},
                 timeout=urllib3.Timeout(SECONDS),
+                preload_content=False,
             )
+            content = bounded.content(reply)
+        except bounded.TooLongError as error:
+            raise AskError(
+                f"Ray's dashboard answers {path.partition('?')[0]} with {error}"
+            ) from None
         except urllib3.exceptions.HTTPError as error:
             raise AskError(
                 f"Ray's dashboard {known[outputs.DASHBOARD_URL]} does not answer "
@@ -58,7 +65,7 @@ def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
     if reply.status != 200:
         raise AskError(f"Ray's dashboard answers with status {reply.status}")
     try:
-        return reply.json()
+        return json.loads(content)
     except ValueError as error:
         raise AskError(f"Ray's dashboard gives no JSON ({error!r})") from None
 

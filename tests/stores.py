@@ -6,7 +6,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,14 +172,23 @@ def contained(kind: StoreKind, image: str) -> Iterator[dict[str, Any]]:
 
 def client(endpoint: str, keys: Keys, **more: Any) -> Any:
     """An S3 client that does not try again."""
+    login: dict[str, Any] = {
+        "aws_access_key_id": keys.access,  # an input of a resource may also be a promise
+        "aws_secret_access_key": keys.secret,
+    }
     return boto3.client(
         "s3",
+        **login,
         endpoint_url=endpoint,
-        aws_access_key_id=keys.access,
-        aws_secret_access_key=keys.secret,
         region_name=REGION,
         config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}, **more),
     )
+
+
+def client_of(outputs: Mapping[str, Any], **more: Any) -> Any:
+    """The same for the store of a stack, as its jobs."""
+    keys = Keys(access=outputs["accessKey"], secret=outputs["secretKey"])
+    return client(outputs["objectStoreEndpoint"], keys, **more)
 
 
 def _props(port: int, root: Keys) -> dict[str, Any]:

@@ -17,6 +17,10 @@ from infra.provided import difference
 DOCKER, PROCESS, AUTO = "docker", "process", "auto"
 
 
+class ChoiceError(Exception):
+    """The choice cannot be kept; the message says what to do."""
+
+
 class ChoiceProvider(Provider):
     """A file that holds the name of the runtime."""
 
@@ -27,8 +31,15 @@ class ChoiceProvider(Provider):
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Write the file."""
         path = Path(props["path"])
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(props["runtime"])
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.write_text(props["runtime"])
+        except OSError as error:
+            raise ChoiceError(
+                f"the runtime of this stack cannot be kept in {path} ({error.strerror}): make that "
+                f"folder writable, set XDG_DATA_HOME to one of yours, or runtime to {DOCKER} or "
+                f"{PROCESS}"
+            ) from None
         return dynamic.CreateResult(props["path"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:

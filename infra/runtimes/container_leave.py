@@ -86,10 +86,10 @@ def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
                     f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
                     "run `up` again; `make up FORCE=1` asks, and ends them"
                 )
-            return
-        _await_those_before(client, service, timeout)
+        else:
+            _await_those_before(client, service, timeout)
+            _drained[container.name] = _start(container)
         say(f"{service} is drained, for at most {seconds} s: {', '.join(users)}")
-        _drained[container.name] = _start(container)
         _run(container, props, "drain", str(seconds))
 
 

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,11 +231,15 @@ class DaemonProvider(OnHostProvider):
         faults = []
         before, after = Path(olds.get("folder", "")), Path(news["folder"])
         apart = before != after and all(map(local.is_runtime_folder, (before, after)))
+        where = ""
         if apart and self.act("read", str(before), olds) is not None:
+            where = f"in {before}, and this one would run in {after}"
+        elif olds and "host" not in olds:  # where a setting names the folder, all have the same
+            where = self.act("elsewhere", olds)
+        if where:
             text = (
-                f"stack {news['mark']['stack']} is up from another checkout, in {before}, and this "
-                f"one would run in {after}: end it with `make down`, here or there, or bring up a "
-                "stack of another name with other ports"
+                f"stack {news['mark']['stack']} is up from another checkout, {where}: end it with "
+                "`make down`, here or there, or bring up a stack of another name with other ports"
             )
             faults.append(dynamic.CheckFailure("folder", text))
         return dynamic.CheckResult(news, faults)
@@ -255,21 +260,24 @@ class ProgramProvider(OnHostProvider):
     def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Change it; who uses it leaves before it starts anew, of one program after another.
 
+        Jobs end with their head; their runs store a checkpoint first. With another token all nodes
+        restart at once, and none waits for another.
+
         Raises:
-            ProgramError: it has users who cannot leave, and nobody said FORCE.
+            ProgramError: it has users who would be lost, and nobody said FORCE.
         """
         users = self._users(olds, news)
         if not users:
             return super().update(id_, olds, news)
-        if not olds["leave"]["drains"]:
-            if not os.environ.get(FORCE):
-                raise ProgramError(
-                    f"{news['name']} is started anew by this change, and its jobs would be lost: "
-                    f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
-                    "run `up` again; `make up FORCE=1` asks, and ends them"
-                )
-            return super().update(id_, olds, news)
-        with _one_after_another:
+        tokens = {props["secrets"].get(ray_node.TOKEN_FILE) for props in (olds, news)}
+        lost = len(tokens) > 1 or not olds["leave"]["drains"]
+        if lost and not os.environ.get(FORCE):
+            raise ProgramError(
+                f"{news['name']} is started anew by this change, and its jobs would be lost: "
+                f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
+                "run `up` again; `make up FORCE=1` asks, and ends them"
+            )
+        with nullcontext() if lost else _one_after_another:
             seconds = int(news.get("leave", olds["leave"])["seconds"])
             say(f"{news['name']} is drained, for at most {seconds} s: {', '.join(users)}")
             self.act("drain", seconds, olds)

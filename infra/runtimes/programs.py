@@ -18,6 +18,7 @@ from infra.runtimes import folders, owned_processes
 from infra.runtimes import ports as port_check
 from infra.runtimes.folders import Mark, write_private
 from infra.runtimes.supervisor import (
+    LOCKED,
     Definition,
     Supervisor,
     SupervisorError,
@@ -128,6 +129,12 @@ class Daemon:
     def read(self, _id: str, props: Props) -> Props | None:
         """Ask supervisord; one that was killed, or lost in a reboot or with its folder, is gone."""
         return props if _daemon(props).alive() else None
+
+    def elsewhere(self, props: Props) -> str:
+        """Return the path of another checkout that runs it, "" if there is none or it is gone."""
+        found = _daemon(props).checkout()
+        here = LOCKED.parents[2]
+        return str(found) if found and found.is_dir() and not found.samefile(here) else ""
 
     def update(self, olds: Props, news: Props) -> Props:
         """Check the ports that are new; supervisord itself does not change."""

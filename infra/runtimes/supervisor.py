@@ -265,6 +265,14 @@ class Supervisor:
         except (OSError, xmlrpc.client.Error):
             return False
 
+    def checkout(self) -> Path | None:
+        """Return the checkout whose supervisord runs here, None where none does."""
+        with contextlib.suppress(psutil.Error):
+            if pid := self._pid():
+                command = map(Path, psutil.Process(pid).cmdline())
+                return next((path.parents[2] for path in command if path.name == LOCKED.name), None)
+        return None
+
     def stop(self) -> str:
         """End supervisord and everything that it started, and remove the folder. Idempotent.
 

@@ -64,9 +64,13 @@ def test_the_bucket_outlives_the_stack_and_the_user_does_not(
         client = _client(root, KEY, SECRET)
         put = {"bucket_name": "ray", "object_name": "a", "length": 1}
         client.put_object(data=io.BytesIO(b"x"), **put)
-        # Another key, as a leaked one calls for: the old one is void.
-        other = {**mine, "accessKey": "b" * 20, "secretKey": "t" * 40}
-        user.update("x", mine, other)
+        # Another key, as a leaked one calls for: the old one is void once nothing needs it.
+        other = {**mine, "accessKey": "b" * 20, "secretKey": "t" * 40, "former": KEY}  # F43
+        assert user.diff("x", mine, other).replaces == ["accessKey"]
+        user.create(other)
+        client.put_object(data=io.BytesIO(b"y"), **put)
+        user.delete("x", mine)
+        user.update("x", other, other)
         with pytest.raises(S3Error, match="InvalidAccessKeyId"):
             client.put_object(data=io.BytesIO(b"y"), **put)
         _client(root, "b" * 20, "t" * 40).put_object(data=io.BytesIO(b"z"), **put)

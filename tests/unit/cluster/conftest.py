@@ -7,7 +7,18 @@ from typing import Any
 import pulumi
 import pytest
 
+from cluster.ray_node import RayPorts
 from cluster.service import Service, Volume
+
+PORTS = RayPorts(
+    dashboard=8265,
+    gcs=6379,
+    client=10001,
+    serve=8000,
+    agent=27365,
+    autoscaler_metrics=27217,
+    dashboard_metrics=27227,
+)
 
 
 @dataclass

@@ -17,23 +17,16 @@ from cluster import (
 )
 from cluster.object_store import ObjectStore, ObjectStoreArgs
 from cluster.ray_cluster import RayCluster, RayClusterArgs
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources
 from cluster.ray_worker import RayWorkerArgs
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
+from tests.unit.cluster.conftest import PORTS
 
 Deploy = Callable[[Callable[[], Any]], Any]
-PORTS = RayPorts(
-    dashboard=8265,
-    gcs=6379,
-    client=10001,
-    serve=8000,
-    agent=27365,
-    autoscaler_metrics=27217,
-    dashboard_metrics=27227,
-)
 HEAD = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
+ROOT = {"endpoint": "127.0.0.1:9", "rootUser": "root", "rootPassword": "valid"}
 WORKER = NodeResources(cpus=2, gpus=1, memory_mib=2048, object_store_mib=256)
 
 
@@ -124,10 +117,13 @@ def test_every_node_asks_for_the_token(runtime: Any, deploy: Deploy) -> None:  #
 def test_users_of_a_node_are_asked_before_it_starts_anew(runtime: Any, deploy: Deploy) -> None:
     runtime.node_addresses = "127.0.0."
     deploy(lambda: _cluster(runtime).dashboard_url)
-    for name, drains, own in (("ray-head", False, "0"), ("ray-worker-0", True, "1")):
+    for name, drains, own in (
+        ("ray-head", False, ray_leave.EVERY),
+        ("ray-worker-0", True, "127.0.0.1"),
+    ):
         service = runtime.placed[name]
         assert service.files[service.leave.file] == ray_leave.text()
-        assert (service.leave.drains, service.leave.arguments[1]) == (drains, f"127.0.0.{own}")
+        assert (service.leave.drains, service.leave.arguments[1]) == (drains, own)
         assert str(service.leave.arguments[0]).startswith("127.0.0.0:")
 
 
@@ -224,7 +220,7 @@ def test_each_user_has_a_random_access_key_of_its_own(  # F36
 def test_an_access_key_is_no_id_of_a_resource(monkeypatch: pytest.MonkeyPatch) -> None:  # F35
     for provider in (minio_admin.StoreUserProvider(), versitygw_admin.StoreUserProvider()):
         monkeypatch.setattr(provider.calls(), "write_user", lambda _: None)
-        made = provider.create({"accessKey": "canary", "secretKey": "s"})
+        made = provider.create({"accessKey": "canary", "secretKey": "s", **ROOT})
         assert "canary" not in str(made.id)
 
 
@@ -235,11 +231,31 @@ def test_another_access_key_takes_the_place_of_the_old_one(
     calls = provider.calls()
     monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
     monkeypatch.setattr(calls, "remove_user", lambda props, key: done.append((props, key)))
-    olds = {"accessKey": "old", "rootPassword": "gone"}
-    news = {"accessKey": "new", "rootPassword": "valid"}
+    olds = {**ROOT, "accessKey": "old", "rootPassword": "gone"}
+    news = {**ROOT, "accessKey": "new"}
     assert not provider.diff("id", olds, news).replaces
     provider.update("id", olds, news)
     assert done == ["new", (news, "old")]
+
+
+def test_the_user_of_a_former_key_stays_until_nothing_needs_it(  # F43
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider, done = versitygw_admin.StoreUserProvider(), []
+    calls = provider.calls()
+    monkeypatch.setattr(calls, "write_user", lambda props: done.append(props["accessKey"]))
+    monkeypatch.setattr(
+        calls, "remove_user", lambda props, key: done.append((props["rootPassword"], key)) or True
+    )
+    olds, news = {**ROOT, "accessKey": "old"}, {**ROOT, "accessKey": "new", "former": "old"}
+    diff = provider.diff("id", olds, news)
+    assert (diff.replaces, bool(diff.delete_before_replace)) == (["accessKey"], False)
+    provider.create(news)
+    # The former user's removal was put off until there was another root.
+    provider.update("id", news, news | {"rootPassword": "later"})
+    provider.delete("id", olds)
+    assert done == ["new", "new", ("later", "old")]
+    assert not provider.diff("id", olds, news | {"accessKey": "old"}).changes  # alone
 
 
 def test_the_training_user_reaches_one_bucket(kind: StoreKind) -> None:  # F36

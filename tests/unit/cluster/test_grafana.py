@@ -10,8 +10,9 @@ import yaml
 from cluster import grafana, monitoring
 from cluster.grafana import Grafana, GrafanaArgs
 from cluster.ray_head import RayHead, RayHeadArgs
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources
 from cluster.storage import Storage
+from tests.unit.cluster.conftest import PORTS
 
 Deploy = Callable[[Callable[[], Any]], Any]
 
@@ -143,21 +144,12 @@ def test_users_reach_it_and_its_health_is_checked(placed: Any) -> None:
 def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
     """Place a head with or without Grafana."""
     node = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
-    ports = RayPorts(
-        dashboard=8265,
-        gcs=6379,
-        client=10001,
-        serve=8000,
-        agent=27365,
-        autoscaler_metrics=27217,
-        dashboard_metrics=27227,
-    )
 
     def place(*additions: NodeAddition) -> Any:
         args = RayHeadArgs(
             runtime=runtime,
             resources=node,
-            ports=ports,
+            ports=PORTS,
             token="t",
             serve_token="s",
             storage=Storage(url="file:///srv/results"),

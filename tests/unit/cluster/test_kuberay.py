@@ -16,20 +16,12 @@ from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 
 from cluster import kuberay
 from cluster.kuberay_spec import NAME_LIMIT, Mount, RayClusterSpec, WorkerGroup
-from cluster.ray_node import Growth, NodeResources, RayPorts
+from cluster.ray_node import Growth, NodeResources
 from tests.raycluster_schema import validate
+from tests.unit.cluster.conftest import PORTS
 
 NODE = NodeResources(cpus=2, gpus=0, memory_mib=1024, object_store_mib=128)
 LABELS = {"trainyard/stack": "lab", "app": "trainyard"}
-PORTS = RayPorts(
-    dashboard=8265,
-    gcs=6379,
-    client=10001,
-    serve=8000,
-    agent=27365,
-    autoscaler_metrics=27217,
-    dashboard_metrics=27227,
-)
 FIXED = WorkerGroup(node=NODE, count=2)
 GPU = WorkerGroup(
     node=replace(NODE, gpus=1, group="gpu", growth=Growth(least=0, idle_seconds=90)),

@@ -40,10 +40,16 @@ class Client:
 
 def test_a_drain_goes_on_while_the_head_is_too_busy_to_answer() -> None:
     others = {b"2": _node(is_head_node=True), b"3": _node(node_manager_address="192.0.2.8")}
-    client = Client({b"1": _node(), **others}, TimeoutError(), {b"1": _node()}, others)
-    ray_leave.drain(client, HERE, 60)
+    others[b"4"] = _node()  # supervisord has started it again
+    client = Client({b"1": _node()}, TimeoutError(), {b"1": _node()}, others)
+    begun = time.monotonic()
+    ray_leave.drain(client, HERE, 20)
+    assert time.monotonic() - begun < 20
     assert client.drained == [b"1".hex()]
     assert client.answers == [others]  # not before the node had ended
+    everywhere = Client(others, {})
+    ray_leave.drain(everywhere, ray_leave.EVERY, 60)  # of a head
+    assert everywhere.drained == [b"3".hex(), b"4".hex()]
 
 
 def test_a_drain_ends_with_its_time() -> None:
@@ -56,6 +62,19 @@ def test_a_head_that_is_gone_has_no_users(capsys: pytest.CaptureFixture[str]) ->
     with socket.create_server(("127.0.0.1", 0)) as server:
         gone = f"127.0.0.1:{server.getsockname()[1]}"
     ray_leave.main([gone, "", "users"])
+    assert capsys.readouterr().out == "[]\n"
+
+
+@pytest.mark.parametrize("command", [["users"], ["drain", "60"]])
+def test_a_head_with_another_token_has_none_of_this_nodes_users(  # F43
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    def refuse(address: str) -> None:
+        raise ray.exceptions.AuthenticationError("InvalidAuthToken")
+
+    monkeypatch.setattr(ray._raylet, "GcsClient", refuse)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ray_leave.main([f"127.0.0.1:{server.getsockname()[1]}", "", *command])
     assert capsys.readouterr().out == "[]\n"
 
 

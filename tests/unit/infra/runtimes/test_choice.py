@@ -9,7 +9,7 @@ import pytest
 
 from infra.hosts import docker_engine
 from infra.runtimes import choice
-from infra.runtimes.choice import ChoiceProvider
+from infra.runtimes.choice import ChoiceError, ChoiceProvider
 
 
 @pytest.fixture
@@ -83,6 +83,12 @@ def test_the_file_comes_and_goes_with_the_choice(tmp_path: Path) -> None:
     ChoiceProvider().delete(made.id, props)
     assert not path.exists()
     assert ChoiceProvider().read(made.id, props).id == ""
+
+
+def test_a_home_that_cannot_be_written_is_one_message() -> None:  # F58
+    path = "/sys/.local/share/trainyard/dev.runtime"  # where root may not write either
+    with pytest.raises(ChoiceError, match=r"dev\.runtime \(.*\): make that folder writable, set"):
+        ChoiceProvider().create({"path": path, "runtime": "docker"})
 
 
 def test_another_runtime_is_another_choice() -> None:

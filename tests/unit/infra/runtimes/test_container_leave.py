@@ -91,7 +91,8 @@ def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):
         _change(HEAD)
     monkeypatch.setenv(FORCE, "1")
     _change(HEAD)
-    assert engine.commands == [(HEAD["container"], "users")] * 2
+    name = HEAD["container"]
+    assert engine.commands == [*[(name, "users")] * 2, (name, "drain", "60")]
 
 
 def test_who_cannot_be_asked_is_left_as_it_is_unless_it_is_forced(engine, monkeypatch, capfd):

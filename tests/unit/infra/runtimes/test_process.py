@@ -57,7 +57,8 @@ def test_a_supervisor_is_replaced_for_another_folder_only() -> None:
 def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
     runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DaemonProvider, "act", lambda *called: called[3] if runs else None)
+    said = {"read": runs or None, "elsewhere": ""}
+    monkeypatch.setattr(DaemonProvider, "act", lambda *called: said[called[1]])
     mine, theirs = "/var/tmp/trainyard-00000a", "/var/tmp/trainyard-00000b"
     news = {"folder": mine, "mark": {"stack": "dev"}}
 

@@ -1,0 +1,151 @@
+"""`make rotate SECRET=name`: makes the next `up` draw a new value for one secret of a stack.
+
+It counts the rotation in the stack's settings (cluster/secret.py), where both engines, a preview
+and a review see it. If `up` fails, run it again. Without a name it lists the stack's secrets. It
+ends with 1 if jobs run that would be lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from access import settings_file, terminal
+from cluster import ray_head, secret
+from infra import backend, states
+
+ROOT = Path(__file__).parents[1]
+SECRET_TYPE = "cluster:Secret"  # noqa: S105 (a resource's type)
+GUARD = "kubernetes:RecreateGuard"  # of all pods of Ray
+SETTING = "rotated"
+
+
+class RotateError(Exception):
+    """Nothing was rotated; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A secret as the state has it.
+
+    Attributes:
+        times: how often it was rotated.
+        by_head: whether a new value restarts Ray's head.
+    """
+
+    times: int
+    by_head: bool
+
+
+def held(deployment: Mapping[str, Any]) -> dict[str, Held]:
+    """Return the secrets of a stack that can be rotated, by name."""
+    resources = [each for each in deployment.get("resources") or [] if not each.get("delete")]
+    found: dict[str, Held] = {}
+    for drawn in resources:
+        name = secret.rotated_as(_name(drawn["urn"]))
+        if not drawn["type"].endswith(SECRET_TYPE) or name not in secret.ROTATABLE:
+            continue
+        times = int(drawn.get("outputs", {}).get("generation") or 0)
+        by_head = any(_is_head(each) and _takes(each, drawn["urn"]) for each in resources)
+        one = found.get(name, Held(times=times, by_head=False))
+        # If an `up` ended early, one key of a pair may be new and the other not.
+        found[name] = Held(times=min(times, one.times), by_head=by_head or one.by_head)
+    return dict(sorted(found.items()))
+
+
+def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None:
+    """Count a rotation of a secret in the settings, so that `up` draws a new value.
+
+    Args:
+        folder: of the project.
+        stack: its name.
+        name: of the secret.
+        force: what `client.forced` is told where jobs would be lost.
+
+    Raises:
+        RotateError: there is no such secret, jobs run, or the settings cannot be written.
+        StateError: the state cannot be read.
+        BackendError: it is not known where the state is.
+    """
+    known = _known(folder, stack)
+    if name not in known:
+        raise RotateError(
+            f"stack {stack!r} has no secret {name!r}; it has: {', '.join(known)}"
+            if known
+            else f"stack {stack!r} is not up: run `make up STACK={stack}` first"
+        )
+    if known[name].by_head:
+        asked = [sys.executable, "-P", "-m", "client.forced", "-s", stack, *force]
+        if subprocess.run(asked, cwd=folder, check=False).returncode:
+            raise RotateError(f"{name} starts Ray's head anew. Nothing was changed")
+    # A rotation that was counted and not yet applied is not counted twice.
+    times = max(_written(folder, stack, name), known[name].times + 1)
+    setting = ["config", "set", "--path", f"{SETTING}.{name}", str(times), "-s", stack]
+    command = [sys.executable, "-P", "-m", "engine", "-C", str(folder), *setting]
+    if subprocess.run(command, cwd=folder, check=False).returncode:
+        raise RotateError(f"Pulumi.{stack}.yaml was not changed: set {SETTING}.{name} to {times}")
+    terminal.say(f"Pulumi.{stack}.yaml: {SETTING}.{name} is {times}. Commit it, if others use it")
+
+
+def _known(folder: Path, stack: str) -> dict[str, Held]:
+    project = backend.project(folder)["name"]
+    return held(states.deployment(folder, backend.find(folder), project, stack))
+
+
+def _written(folder: Path, stack: str, name: str) -> int:
+    """Return how often the settings say that a secret was rotated (default: 0)."""
+    try:
+        config = settings_file.load((folder / f"Pulumi.{stack}.yaml").read_text())["config"]
+        project = backend.project(folder)["name"]
+        return int((config.get(f"{project}:{SETTING}") or config[SETTING])[name])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):
+        return 0  # if the file is damaged, the engine says so
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
+
+
+def _is_head(entry: Mapping[str, Any]) -> bool:
+    return ray_head.SERVICE in _name(entry["urn"]) or entry["type"].endswith(GUARD)
+
+
+def _takes(entry: Mapping[str, Any], urn: str) -> bool:
+    return any(urn in sources for sources in entry.get("propertyDependencies", {}).values())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m infra.rotate", description=__doc__)
+    parser.add_argument("-s", "--stack", required=True, help="name of the stack")
+    parser.add_argument("--secret", default="", help="its name; all are listed without one")
+    parser.add_argument("--force", action="store_true", help="ask, and let jobs end")
+    parser.add_argument("--yes", action="store_true", help="let jobs end without a question")
+    parser.add_argument(
+        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+    )
+    options = parser.parse_args(argv)
+    folder = options.cwd.resolve()
+    force = ["--yes"] if options.yes else [] if options.force else ["--refuse"]
+    try:
+        if options.secret:
+            rotate(folder, options.stack, options.secret, force=force)
+            return 0
+        for name, each in _known(folder, options.stack).items():
+            what = "; starts Ray's nodes anew, not while jobs run" if each.by_head else ""
+            terminal.say(f"{name}: rotated {each.times} times{what}", options.stack)
+    except (RotateError, states.StateError, backend.BackendError) as error:
+        terminal.warn(f"error: {error}", options.stack)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""`make rotate` on a stack of processes, while a run trains: real Ray, Serve, store and MLflow."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from access import settings_file
+from client import outputs as contract
+from client.job_server import JobServer
+from cluster.object_store import STORES
+from cluster.store_kind import Keys
+from tests import pages, status, stores
+from tests.integration.infra import drained, served
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+RUN = "rotated"
+SEARCH = "/api/2.0/mlflow/experiments/search?max_results=9"
+(COMMANDS,) = pages.read_by(__file__)
+LIST, STORE, (*RAY, FORCED) = COMMANDS.of("make")
+
+
+@pytest.fixture(scope="module")
+def stack(declare: Callable[..., Any], store_program: Path) -> Iterator[Any]:
+    base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
+    stack = declare(base, copied=True, tracking="mlflow", startTimeoutSeconds=400)
+    try:
+        stack.terminal("dev")  # `make` reads its states
+        stack.engine("up", "--yes")
+        yield stack
+    finally:
+        stack.kill()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _make(stack: Any, *arguments: str, code: int = 0) -> str:
+    done = subprocess.run(
+        ["make", *arguments, "STACK=test"],
+        cwd=stack.project,
+        env=stack.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    stack.said.append(said)
+    assert bool(done.returncode) == bool(code), said
+    return said
+
+
+def _status(url: str, **headers: str) -> int:
+    return status.of(urllib.request.Request(url, headers=headers))
+
+
+def _ray(outputs: Mapping[str, Any]) -> int:
+    return _status(f"{outputs['dashboardUrl']}/api/jobs/", Authorization=_bearer(outputs, "ray"))
+
+
+def _tracking(outputs: Mapping[str, Any]) -> int:
+    login = b64encode(f"admin:{outputs['trackingPassword']}".encode()).decode()
+    return _status(f"{outputs['trackingUrl']}{SEARCH}", Authorization=f"Basic {login}")
+
+
+def _serve(outputs: Mapping[str, Any]) -> int:
+    return _status(f"{outputs['serveUrl']}/nothing", Authorization=_bearer(outputs, "serve"))
+
+
+def _bearer(outputs: Mapping[str, Any], which: str) -> str:
+    return f"Bearer {outputs[f'{which}Token']}"
+
+
+def _objects(outputs: Mapping[str, Any], keys: Keys | None = None) -> int:
+    where = outputs["objectStoreEndpoint"]
+    known = keys or Keys(access=outputs["accessKey"], secret=outputs["secretKey"])
+    try:
+        answer = stores.client(where, known).list_objects_v2(Bucket=outputs["bucket"])
+    except ClientError as error:
+        answer = error.response
+    return int(answer["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def _root(stack: Any) -> Keys:
+    folder = stack.folder / next(name for name in STORES if (stack.folder / name).exists())
+    user, password = (folder / "files" / f"root-{name}" for name in ("user", "password"))
+    return Keys(access=user.read_text(), secret=password.read_text())
+
+
+def test_secrets_are_rotated_under_a_run(  # F43
+    stack: Any,
+    train: Callable[..., subprocess.Popen[str]],
+    outputs_file: Path,
+    wait_for: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    def known() -> Any:
+        return contract.read(None, stack.write_outputs(outputs_file.parent))
+
+    def submit(job: Any, run: str, *arguments: str) -> Any:
+        server = JobServer(known())
+        done = train("submit", job.__file__, "--name", run, "--no-wait", "--", *arguments)
+        said = done.communicate(timeout=120)
+        assert done.returncode == 0, said
+        return next(each for each in server.jobs() if each.run == run)
+
+    def lines() -> int:
+        return len(steps.read_text().split()) if steps.exists() else 0
+
+    assert "ray-token: rotated 0 times; starts Ray's nodes anew, " in _make(stack, *LIST)
+    steps = tmp_path / "steps"
+    given = ("--workers", "1", "--steps", str(steps))
+    job = submit(drained, RUN, *given)
+    wait_for(lambda: lines() > 2, 240)
+
+    # The run goes on while its store starts anew.
+    before, root = stack.outputs(), _root(stack)
+    _make(stack, *STORE)
+    assert (_objects(before, root), _objects(before, _root(stack))) == (403, 200)
+    reached = lines()
+    wait_for(lambda: lines() > reached + 4, 60)
+    assert stack.outputs() == before
+
+    # Not while it runs, for all of it would be lost.
+    path = stack.project / "Pulumi.test.yaml"
+    settings = settings_file.load(path.read_text())
+    said = _make(stack, *RAY, code=1)
+    assert f"ends these jobs: {job.label}\n" in said
+    assert "error: ray-token starts Ray's head anew. Nothing was changed\n" in said
+    assert settings_file.load(path.read_text()) == settings
+    assert settings["config"]["trainyard:rotated"] == {"object-store-root": 1}
+
+    # Others are written down by hand, as in a pull request: one `up` for all.
+    names = ("object-store-root", "serve-token", "tracking-admin", "object-store-training")
+    settings["config"]["trainyard:rotated"] = dict.fromkeys(names, 1)
+    path.write_text(json.dumps(settings))
+    assert FORCED == "FORCE=1"  # it asks; here nobody can be asked
+    said = _make(stack, *RAY, "FORCE=yes")
+    assert f"ray-head is drained, for at most 60 s: {job.submission_id} ({RUN})\n" in said
+    after = stack.outputs()
+    for ask in (_ray, _tracking, _objects):
+        assert (ask(before) in (401, 403), ask(after)) == (True, 200), ask
+    settings = settings_file.load(path.read_text())
+    assert settings["config"]["trainyard:rotated"] == dict.fromkeys((*names, "ray-token"), 1)
+
+    # The run goes on where it was drained, and nothing of it is trained twice.
+    Path(f"{steps}.go").touch()
+    job = submit(drained, RUN, *given)
+    submit(served, "served")
+    server = JobServer(known())
+    wait_for(lambda: server.job(job.submission_id).status.ended, 240)
+    log = server.log(job.submission_id)
+    assert server.job(job.submission_id).status == "SUCCEEDED", log
+    assert re.search(r"Restored from checkpoint \S+: \d+ epochs and \d+ batches", log)
+    every = drained.ARGUMENTS["epochs"] * drained.STEPS
+    assert steps.read_text().split() == [*map(str, range(every))]
+
+    wait_for(lambda: _answers(after), 120)
+    assert (_serve(before), _serve(after)) == (403, 404)
+    said = "".join(stack.said)
+    for output in ("rayToken", "serveToken", "secretKey", "trackingPassword"):
+        assert before[output] not in said
+        assert after[output] not in said
+
+
+def _answers(outputs: Mapping[str, Any]) -> bool:
+    try:
+        return bool(_serve(outputs))
+    except OSError:
+        return False
