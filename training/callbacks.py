@@ -7,11 +7,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint, EarlyStopping
 
+from training import asked
 from training.checkpoints import new_folder
 from training.data.food11 import EpochSampler
 from training.housekeeping import housekeeping
@@ -42,6 +44,16 @@ class Finetuning(BackboneFinetuning):
         super().on_fit_start(trainer, pl_module)
         if len(trainer.optimizers[0].param_groups) == 1:
             self.freeze_before_training(pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For the checkpoint, with the rate that was asked for."""
+        return super().state_dict() | {"asked": self.backbone_initial_lr}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Of a checkpoint; another rate than it was asked for scales the one of now."""
+        super().load_state_dict(state_dict)
+        if self.previous_backbone_lr is not None and self.backbone_initial_lr is not None:
+            self.previous_backbone_lr *= self.backbone_initial_lr / state_dict["asked"]
 
 
 class EpochRecords(Callback):
@@ -166,7 +178,8 @@ class ResumableCheckpoints(Checkpoint):
     """Saves a checkpoint each epoch, and takes up what Lightning's own restoring leaves out.
 
     A `Checkpoint`, since Lightning calls these behind EarlyStopping, whose count of epochs
-    without progress would be one short in the file else.
+    without progress would be one short in the file else. What this start asks of the optimizer
+    and of EarlyStopping takes precedence over their stored state (training/asked.py).
     """
 
     def __init__(
@@ -185,7 +198,18 @@ class ResumableCheckpoints(Checkpoint):
         """
         self._sampler = sampler
         self._stopping = stopping
+        self._patience = stopping.patience
         self._report = report
+        self._then: asked.Asked = {}  # of the start that stored the checkpoint
+        self._now: asked.Asked = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"asked": self._now}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Of a checkpoint."""
+        self._then = state_dict["asked"]
 
     def on_load_checkpoint(
         self,
@@ -199,7 +223,12 @@ class ResumableCheckpoints(Checkpoint):
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Trains no further where the run was cut off after it had stopped early."""
+        """Takes what is asked for now; trains no further where the run had stopped early."""
+        self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
+        # Those that were added since, as by finetuning, are last.
+        groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
+        asked.apply({"optimizer": SimpleNamespace(param_groups=groups)}, self._then, self._now)
+        self._stopping.patience = self._patience
         trainer.should_stop = self._stopping.wait_count >= self._stopping.patience
 
     def on_train_epoch_end(

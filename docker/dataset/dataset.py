@@ -12,11 +12,16 @@ the bare name of an image decide where a file goes.
 """
 
 import argparse
+import bz2
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import http.client
+import io
+import itertools
 import json
+import lzma
 import os
 import re
 import shutil
@@ -34,7 +39,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -51,14 +55,22 @@ GENERATED = "generated: "  # what the source of generated.py's manifest begins w
 
 # Food-11 is 16,643 images in 1.2 GB. A far larger archive is another one, or an attack.
 MAX_BYTES = 32 * 1024**3
-MAX_MEMBERS = 1_000_000
+MAX_MEMBERS = 100_000  # files and folders
+MAX_HEADER = 8192  # bytes of an entry of a tar that holds names only
 MAX_IMAGE_BYTES = 64 * 1024**2
 CHUNK = 1024**2  # bytes
 ENCRYPTED = 1  # a flag of a file in a zip
 DAMAGE = (
     *(zipfile.BadZipFile, NotImplementedError, tarfile.TarError),
-    *(zlib.error, LZMAError, EOFError),
+    *(zlib.error, lzma.LZMAError, EOFError),
 )
+COMPRESSED: dict[bytes, Callable[[Path], object]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
+NAMES = (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME)  # entries with the name of the next one
+PAX_RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]{1,99})=")
 MIB = 1024**2  # bytes
 
 TIMEOUT_SECONDS = 60  # without a byte from the server
@@ -90,11 +102,11 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive; it has to be opened before the next one is asked for."""
+    """A file or folder in an archive; a file has to be opened before the next one is asked for."""
 
     name: str
     size: int
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], IO[bytes]] | None
 
 
 class Progress:
@@ -332,14 +344,16 @@ def _unpack(archive: Path, shown: str, target: Path) -> None:
             total += member.size
             if total > MAX_BYTES or count > MAX_MEMBERS:
                 raise DatasetError(
-                    f"{shown} holds more than {MAX_BYTES // MIB} MiB or {MAX_MEMBERS} files: "
+                    f"it holds more than {MAX_BYTES // MIB} MiB or {MAX_MEMBERS} files: "
                     "no Food-11 does"
                 )
+            if member.open is None:
+                continue
             place = _place(member.name)
             if place is None:
                 other += 1
                 continue
-            _write_image(member, target / place)
+            _write_image(member.open, member.name, target / place)
             images += 1
             progress(f"unpacked {images} images")
     except DatasetError as error:
@@ -355,7 +369,7 @@ def _unpack(archive: Path, shown: str, target: Path) -> None:
 
 
 def _members(archive: Path) -> Iterator[Member]:
-    """Return the files of an archive, without unpacking any.
+    """Return the files and folders of an archive, without unpacking any.
 
     Raises:
         DatasetError: it is no zip or tar, or has what is neither file nor folder.
@@ -364,24 +378,96 @@ def _members(archive: Path) -> Iterator[Member]:
         with zipfile.ZipFile(archive) as package:
             for info in package.infolist():
                 if info.is_dir():
+                    yield Member(info.filename, 0, None)
                     continue
                 if info.flag_bits & ENCRYPTED:
                     raise DatasetError("it is encrypted: take one that is not")
                 if stat.S_ISLNK(info.external_attr >> 16):
                     raise DatasetError(f"{info.filename!r} is a link: only files are taken")
                 yield Member(info.filename, info.file_size, partial(package.open, info))
-    elif tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as tar:
-            for entry in tar:
-                if entry.isdir():
-                    continue
-                if not entry.isfile():
-                    raise DatasetError(f"{entry.name!r} is a link or device: only files are taken")
-                # Only what is no file has nothing to read.
-                read = cast("Callable[[], IO[bytes]]", partial(tar.extractfile, entry))
-                yield Member(entry.name, entry.size, read)
-    else:
-        raise DatasetError("it is neither a zip nor a tar: check the address or the file")
+        return
+    with _stream(archive) as stream:
+        yield from _tar_members(stream)
+
+
+def _stream(archive: Path) -> IO[bytes]:
+    """Open an archive that may be compressed."""
+    with archive.open("rb") as file:
+        start = file.read(max(map(len, COMPRESSED)))
+    for magic, opened in COMPRESSED.items():
+        if start.startswith(magic):
+            return cast("IO[bytes]", opened(archive))
+    return archive.open("rb")
+
+
+def _tar_members(stream: IO[bytes]) -> Iterator[Member]:
+    """Read headers as training/archive.py does: how much Python itself lets pass depends on it."""
+    extended, name, left = False, "", 0
+    for count in itertools.count():
+        block = stream.read(tarfile.BLOCKSIZE)
+        if len(block) == tarfile.BLOCKSIZE and not any(block):
+            stream.read(CHUNK)  # what fills the last record: a compressed one is checked at its end
+            return
+        try:
+            entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            if count:
+                raise tarfile.ReadError(str(error) or "it is cut off") from None
+            raise DatasetError(
+                "it is neither a zip nor a tar: check the address or the file"
+            ) from None
+        padded = -(-entry.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        if entry.type in NAMES and not extended and 0 <= entry.size <= MAX_HEADER:
+            extended = True
+            content = _exactly(stream, padded)[: entry.size]
+            name = _pax_name(content) if entry.type == tarfile.XHDTYPE else _text(content)
+            continue
+        if entry.type == tarfile.XGLTYPE and not count and 0 <= entry.size <= MAX_HEADER:
+            _exactly(stream, padded)  # of all entries; git begins with one
+            continue
+        shown, extended, name = name or entry.name, False, ""
+        if entry.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}:
+            raise DatasetError(f"{shown[:80]!r} is a link or device: only files are taken")
+        if entry.size < 0 or (entry.isdir() and entry.size):
+            raise tarfile.ReadError(f"{shown[:80]!r} cannot have {entry.size} bytes")
+        left = padded
+
+        def opened(size: int = entry.size) -> IO[bytes]:
+            nonlocal left
+            content = _exactly(stream, min(size, MAX_IMAGE_BYTES + 1))
+            left -= len(content)
+            return io.BytesIO(content)
+
+        yield Member(shown, entry.size, None if entry.isdir() else opened)
+        while left:
+            left -= len(_exactly(stream, min(left, CHUNK)))
+
+
+def _pax_name(content: bytes) -> str:
+    """Return the name in an extended header, "" for none."""
+    name = ""
+    while content:
+        record = PAX_RECORD.match(content)
+        length = int(record[1]) if record else 0
+        if not record or length <= record.end() or content[length - 1 : length] != b"\n":
+            raise tarfile.ReadError("an extended header cannot be read")
+        if record[2] == b"path":
+            name = _text(content[record.end() : length - 1])
+        elif record[2] == b"size" or record[2].startswith(b"GNU.sparse"):
+            raise tarfile.ReadError(f"an extended header has {record[2].decode()!r}")
+        content = content[length:]
+    return name
+
+
+def _text(content: bytes) -> str:
+    return content.removesuffix(b"\0").decode(errors="surrogateescape")
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) != size:
+        raise tarfile.ReadError("it is cut off")
+    return content
 
 
 def _place(name: str) -> Path | None:
@@ -391,7 +477,7 @@ def _place(name: str) -> Path | None:
         DatasetError: the name would leave its folder, or says no class.
     """
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise DatasetError(f"{name!r} leads out of the archive's folder: it was made to do harm")
     *folders, file = path.parts
     if "__MACOSX" in folders or path.suffix.lower() not in IMAGE_SUFFIXES or file.startswith("."):
@@ -412,20 +498,20 @@ def _place(name: str) -> Path | None:
     return Path(folders[splits[-1]], f"class_{int(match[1]):02d}", file)
 
 
-def _write_image(member: Member, target: Path) -> None:
+def _write_image(opened: Callable[[], IO[bytes]], name: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with member.open() as source:
+    with opened() as source:
         # The bytes that it holds fill the disk, not the size that it declares.
         content = source.read(MAX_IMAGE_BYTES + 1)
     if len(content) > MAX_IMAGE_BYTES:
-        raise DatasetError(f"{member.name!r} is larger than {MAX_IMAGE_BYTES // MIB} MiB")
+        raise DatasetError(f"{name!r} is larger than {MAX_IMAGE_BYTES // MIB} MiB")
     if not content.startswith(IMAGE_STARTS):
-        raise DatasetError(f"{member.name!r} is no JPEG or PNG image: get the archive again")
+        raise DatasetError(f"{name!r} is no JPEG or PNG image: get the archive again")
     try:
         with target.open("xb") as file:
             file.write(content)
     except FileExistsError:
-        raise DatasetError(f"{member.name!r}: the archive has this image twice") from None
+        raise DatasetError(f"{name!r}: the archive has this image twice") from None
 
 
 def _survey(folder: Path) -> tuple[dict[str, int], str]:

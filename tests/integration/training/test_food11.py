@@ -19,6 +19,7 @@ import pytest
 import torch
 from torchvision.models import mobilenet_v2
 
+from tests import pages
 from tests.waiting import wait_for
 from training import search_state
 
@@ -26,14 +27,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TRAIN = REPOSITORY / "train"
-SCRIPT = "training/jobs/food11/train_lightning.py"  # from there
+PLAIN, SUBMITS, HALVES, LOST, SEARCHES = pages.read_by(__file__)
+WHOLE, TWO = SUBMITS.of("train")
+(HALF,) = HALVES.of("train")
+(TOLERANT,) = LOST.of("train")
+TUNE, SHOW = SEARCHES.of("train")
+HALVED = HALF[HALF.index("--") + 1 :]
 GENERATOR = REPOSITORY / "docker/dataset/generated.py"
 WAITING = Path(__file__).with_name("food11_waiting.py")
 CUT = Path(__file__).with_name("food11_cut.py")
 SEARCH = Path(__file__).with_name("food11_search.py")
 DEADLINE_S = 400
 EPOCHS = 3  # one with the base frozen, two with all of it
-HALF = ("--gpus-per-worker", "0.5", "--cpus-per-worker", "4")
 EPOCH = re.compile(r"Epoch: (\d{3})/\d{3} \| Valid\. Acc\.: \d+\.\d{3}% \| Loss: \d\.\d{4}(.*)")
 
 
@@ -54,15 +59,17 @@ class Course:
         changed.write_text(json.dumps(environment))
         return replace(self, environment=changed)
 
-    def submit(self, run: str, *arguments: str, job: str = "food11/train_ray") -> Any:
+    def submit(self, run: str, *arguments: str, job: str) -> Any:
         """Starts `train submit`; its log is this process's stdout."""
         options = ["--name", run, "--outputs", str(self.outputs)]
         options += ["--runtime-env", str(self.environment)]
         return self.cluster.popen("submit", job, *options, "--", *arguments)
 
-    def train(self, run: str, *arguments: str, job: str = "food11/train_ray") -> str:
-        """Runs a job to its end; returns its log."""
-        return finished(self.submit(run, *self.small, *arguments, job=job))
+    def typed(self, command: list[str], *arguments: str, job: str = "", run: str = "") -> Any:
+        """Starts a command of the page, with more arguments; also another job under its name."""
+        _, script, _, name, *rest = command
+        behind = rest[rest.index("--") + 1 :] if "--" in rest else []
+        return self.submit(run or name, *behind, *arguments, job=job or script)
 
     def metrics(self, run: str) -> list[dict[str, Any]]:
         """Records of a run in the bucket, without their times."""
@@ -144,16 +151,16 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
     file = tmp_path / "runtime.json"
     file.write_text(json.dumps(runtime))
     ray_env = {k: v for k, v in course.cluster.ray_env.items() if k.startswith(("RAY_", "PATH"))}
+    (_, folder), (_, job, submit, *words) = PLAIN.commands
+    words[words.index("runtime.json")] = str(file)
     command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--verbose"),
+        *(sys.executable, "-m", "ray.scripts.scripts", job, submit),
         *("--address", course.cluster.outputs["dashboardUrl"], "--submission-id", "plain-food11"),
-        *("--runtime-env", str(file), "--entrypoint-num-gpus", "1", "--entrypoint-num-cpus", "8"),
-        *("--working-dir", ".", "--", "python", SCRIPT, *course.small),
-        *("--total-epochs", "2"),
+        *(*words, *course.small, "--total-epochs", "2"),
     ]
     process = subprocess.Popen(
         command,
-        cwd=TRAIN,
+        cwd=REPOSITORY / folder,
         env=os.environ | ray_env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -175,7 +182,7 @@ def test_an_unmodified_script(course: Course, tmp_path: Path) -> None:  # D25, D
 @pytest.fixture(scope="module")
 def whole(course: Course) -> str:
     """Log of a run on one whole GPU."""
-    return course.train("whole", "--total-epochs", str(EPOCHS))
+    return finished(course.typed(WHOLE, *course.small, "--total-epochs", str(EPOCHS)))
 
 
 def test_ray_train_on_one_worker(course: Course, whole: str) -> None:  # D39 to D42
@@ -190,7 +197,7 @@ def test_ray_train_on_one_worker(course: Course, whole: str) -> None:  # D39 to 
 
 
 def test_two_workers(course: Course) -> None:  # D43
-    process = course.submit("two", *course.small, "--total-epochs", "1", "--num-workers", "2")
+    process = course.typed(TWO, *course.small, "--total-epochs", "1")
     try:
         wait(lambda: course.used() == (2, 16), "2 GPUs and 16 CPUs in use")
         wait(lambda: len(set(course.workers())) == 2, "a worker on each of two nodes")
@@ -204,7 +211,8 @@ def test_two_workers(course: Course) -> None:  # D43
 def test_three_jobs_share_two_gpus(course: Course, tmp_path: Path) -> None:  # D44
     go = tmp_path / "go"
     waiting = course.told(tmp_path, GO=str(go))
-    processes = [waiting.submit(f"half-{n}", *HALF, job=str(WAITING)) for n in range(3)]
+    runs = [HALF[3].replace("$i", n) for n in "012"]
+    processes = [waiting.typed(HALF, job=str(WAITING), run=run) for run in runs]
     try:
         wait(lambda: course.used() == (1.5, 12), "1.5 GPUs and 12 CPUs in use")
         wait(lambda: len(course.workers()) == 3, "three workers at once")
@@ -236,23 +244,23 @@ def test_a_lost_worker_and_a_stopped_job(  # D46, D48, F21
     for fault in faults:
         fault.touch()
     cut = course.told(tmp_path, FAULTS=str(tmp_path))
-    options = [*HALF, "--total-epochs", str(EPOCHS)]
-    process = cut.submit("lost", *course.small, *options, job=str(CUT))
+    options = [*HALVED, "--total-epochs", str(EPOCHS)]
+    process = cut.typed(TOLERANT, *course.small, *options, job=str(CUT))
     try:
         wait(lambda: not any(fault.exists() for fault in faults), "a kill, and then a hang")
-        course.cluster.train("stop", "lost", "--outputs", str(course.outputs))
+        course.cluster.train("stop", "tolerant", "--outputs", str(course.outputs))
         out, _ = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
     assert len(restored(out)) == 1, out
     lost = r"Worker 0 on [\d.]+ has failed; restart 1 of 2, from the last checkpoint\. \w.+"
     assert len(re.findall(lost, out)) == 1, out
-    assert len(course.metrics("lost")) == 2
+    assert len(course.metrics("tolerant")) == 2
     # It goes on with the arguments of the first time.
-    out += course.train("lost", job="food11/train_fault_tolerant")
+    out += finished(course.typed(TOLERANT, *course.small))
     assert len(restored(out)) == 2, out
     # Neither the cuts change what is learned nor what a worker asks for.
-    assert course.metrics("lost") == course.metrics("whole")
+    assert course.metrics("tolerant") == course.metrics("whole")
     # The count goes on, and no epoch is repeated whose checkpoint is stored.
     printed = sorted(epoch for epoch, _ in EPOCH.findall(out))
     assert printed == [f"{epoch + 1:03d}" for epoch in range(EPOCHS)]
@@ -260,7 +268,7 @@ def test_a_lost_worker_and_a_stopped_job(  # D46, D48, F21
 
 def restored(log: str) -> list[str]:
     """Checkpoints that a log says were restored."""
-    pattern = r"Restored on [\d.]+ from checkpoint: s3://ray/lost/(checkpoint_\d{6}-\w+)"
+    pattern = r"Restored on [\d.]+ from checkpoint: s3://ray/tolerant/(checkpoint_\d{6}-\w+)"
     return re.findall(pattern, log)
 
 
@@ -269,10 +277,10 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
 ) -> None:
     shaky = course.told(tmp_path, FOLDER=str(tmp_path))
     options = [*course.small, "--num-samples", "4", "--total-epochs", "4", "--seed", "3"]
-    process = shaky.submit("shaky", *options, job=str(SEARCH))
+    process = shaky.typed(TUNE, *options, job=str(SEARCH))
     try:
-        state = wait(lambda: state_to_go_on_from(course.cluster, "shaky"), "a trial at its end")
-        course.cluster.train("stop", "shaky", "--outputs", str(course.outputs))
+        state = wait(lambda: state_to_go_on_from(course.cluster, "search"), "a trial at its end")
+        course.cluster.train("stop", "search", "--outputs", str(course.outputs))
         out, _ = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
@@ -285,7 +293,7 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
     assert out.index("trial 00003: batch_size") < out.index("| Epoch: 001/004")
     before = read(tmp_path / "journal")
     (tmp_path / "go").touch()
-    out = finished(shaky.submit("shaky", job=str(SEARCH)))
+    out = finished(shaky.typed(TUNE, job=str(SEARCH)))
     assert "Search completed after 4 trials, 1 failed" in out
     after = read(tmp_path / "journal")[len(before) :]
     again = {trial: int(what) for trial, what in reversed(after) if what != "failed"}
@@ -296,14 +304,14 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
     for trial, epoch in again.items():  # from its checkpoint, and without a gap
         assert stored.get(trial, 0) < epoch <= reached.get(trial, 0) + 1
     names = ("/epoch", "/checkpoint.ckpt")
-    stored_files = course.cluster.keys("shaky/")
+    stored_files = course.cluster.keys("search/")
     # The best trial's is the search's own too, once.  C6
     [best] = [
-        key for key in stored_files if re.fullmatch(r"shaky/checkpoint_[^/]*/manifest.json", key)
+        key for key in stored_files if re.fullmatch(r"search/checkpoint_[^/]*/manifest.json", key)
     ]
     model = json.loads(course.cluster.read(best))["model"]
     assert re.search(r"_00002_[^/]*/checkpoint_000003$", model["trial"])
-    trials = [key for key in stored_files if not key.startswith("shaky/checkpoint_")]
+    trials = [key for key in stored_files if not key.startswith("search/checkpoint_")]
     files = [key for key in trials if key.endswith(names)]
     kept = Counter(key.split("/")[1] for key in files)
     assert len(kept) == 3  # trials that did not fail
@@ -316,8 +324,12 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
     assert re.search(
         r"^Best trial: 00002 \(.*\), Valid\. Acc\.: .* \| generated data$", out, re.MULTILINE
     )
-    assert course.cluster.read("shaky/curves.png").startswith(b"\x89PNG")
-    assert {record["data"] for record in course.metrics("shaky")} == {"generated"}
+    assert course.cluster.read("search/curves.png").startswith(b"\x89PNG")
+    assert {record["data"] for record in course.metrics("search")} == {"generated"}
+    *show, drawn = SHOW
+    shown = course.cluster.train(*show, str(tmp_path / drawn), "--outputs", str(course.outputs))
+    assert shown.returncode == 0, shown.stderr
+    assert (tmp_path / drawn).read_bytes().startswith(b"\x89PNG")
 
 
 def state_to_go_on_from(cluster: Any, run: str) -> bytes | None:

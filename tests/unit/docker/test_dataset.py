@@ -128,6 +128,14 @@ def test_tars_of_every_kind_and_any_folder_above(dataset, volume, tmp_path, pref
     assert images(volume) == sorted_by_class(FLAT)
 
 
+@pytest.mark.parametrize("format_", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_names_may_be_long(dataset, volume, tmp_path, format_, monkeypatch):
+    monkeypatch.setattr(tarfile.TarFile, "format", format_)
+    archive = tarred(tmp_path / "food", {f"{'x' * 120}/{k}": v for k, v in FLAT.items()})
+    assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 0
+    assert images(volume) == sorted_by_class(FLAT)
+
+
 def test_class_folders_stay_and_what_is_no_image_is_left_out(dataset, volume, tmp_path):  # D10
     classes = sorted_by_class(FLAT)
     other = {

@@ -52,6 +52,15 @@ def test_hadolint_has_nothing_to_say(path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.parametrize("path", OURS, ids=_named)
+def test_what_is_copied_is_for_the_images_user_whatever_the_umask(path):  # F58
+    stage = path.read_text().rpartition("\nFROM ")[2]
+    opened = [Path(folder) for folder in re.findall(r"chmod --recursive a\+rX (\S+)", stage)]
+    for folder in map(Path, re.findall(r"^COPY (?!--).* (\S+)$", stage, re.MULTILINE)):
+        built_from = folder == Path("/tmp")  # by root
+        assert built_from or any(folder.is_relative_to(each) for each in opened), folder
+
+
 def test_every_rule_that_is_ignored_says_why():
     lines = (ROOT / ".hadolint.yaml").read_text().splitlines()
     ignored = [index for index, line in enumerate(lines) if re.match(r"\s+- \w+\d+", line)]

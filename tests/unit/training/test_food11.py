@@ -241,9 +241,10 @@ class Fit:
         self.records = EpochRecords(EPOCHS, generated=self.data.generated)
         self.learning = Learning()
         self.strategy = Watch(torch.device("cpu"))
+        self.base_rate = 1e-3
 
     def run(self, path: Path | None = None) -> list[dict[str, Any]]:
-        finetuning = Finetuning(THAW, backbone_initial_lr=1e-3)
+        finetuning = Finetuning(THAW, backbone_initial_lr=self.base_rate)
         resumable = ResumableCheckpoints(self.data.sampler, self.stopping, self.keep)
         trainer = lightning.Trainer(
             max_epochs=EPOCHS,
@@ -339,6 +340,18 @@ def test_a_resumed_training_ends_like_one_that_was_not_cut_off(
         assert again.run(scratch / f"{cut}.ckpt") == whole, f"cut after epoch {cut}"
         state = again.model.state_dict()
         assert all(torch.equal(v, state[k]) for k, v in fit.model.state_dict().items())
+
+
+def test_what_is_asked_for_counts_on_resume(scratch: Path, weights: Path) -> None:  # F61
+    Fit(scratch, weights, patience=EPOCHS + 1).run()
+    again = Fit(scratch, weights)
+    again.model.rate, again.base_rate = 4e-3, 2e-4
+    again.run(scratch / f"{THAW}.ckpt")
+    state = torch.load(scratch / f"{EPOCHS - 1}.ckpt", weights_only=True)
+    rates = [group["lr"] for group in state["optimizer_states"][0]["param_groups"]]
+    doubled = 2 ** (EPOCHS - 1 - THAW)
+    assert rates == pytest.approx([4e-3, 2e-4 * doubled])
+    assert again.stopping.patience == EPOCHS
 
 
 def test_a_training_that_had_stopped_early_stays_so(scratch: Path, weights: Path) -> None:

@@ -57,7 +57,7 @@ ARGUMENTS = {
 }
 RESOURCES = [("num_workers", {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]
 # With others of these the run would not be the one that was begun.
-FIXED = ("weights", "image_side", "seed")
+FIXED = ("weights", "image_side", "initial_epochs", "seed")
 
 
 def train_func(session: job.Session) -> None:
