@@ -1,6 +1,10 @@
-"""git on the folder that it is given, in every environment."""
+"""The checkout that this code is of, and git on the folder that it is given."""
 
 import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = ("Pulumi.yaml", "client/cli.py")  # of each checkout
 
 # What git itself calls local to a repository. Its hooks set some of them.
 LOCAL = frozenset(
@@ -17,3 +21,20 @@ LOCAL = frozenset(
 def environment() -> dict[str, str]:
     """The environment, without what would have git work on another repository than it is given."""
     return {name: value for name, value in os.environ.items() if name not in LOCAL}
+
+
+def another(here: Path, root: Path = ROOT) -> Path | None:
+    """The checkout that a folder is in, where it is not the one that this code is of.
+
+    Args:
+        here: the folder.
+        root: of this code; an installed package is of no checkout, and works in all of them.
+    """
+
+    def is_checkout(folder: Path) -> bool:
+        return all((folder / name).is_file() for name in PROGRAM)
+
+    found = next((folder for folder in (here, *here.parents) if is_checkout(folder)), None)
+    if found is None or not is_checkout(root) or found.samefile(root):
+        return None
+    return found

@@ -7,10 +7,12 @@ of its own. It needs Python alone: some commands run before anything is installe
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 from access import typed
@@ -23,6 +25,25 @@ ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~])"
 )
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+# A letter that the terminal's encoding lacks is shown by its code, and ends no command.
+for _stream in (sys.stdout, sys.stderr):
+    if isinstance(_stream, io.TextIOWrapper):
+        _stream.reconfigure(errors="backslashreplace")
+_excepthook = sys.excepthook
+
+
+def _without_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Ends a command that is interrupted where nothing waits for it, or once more, with a line."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.stderr.write("interrupted\n")
+    else:
+        _excepthook(kind, error, trace)
+
+
+sys.excepthook = _without_traceback
 
 
 def clean(text: object) -> str:

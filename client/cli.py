@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from access import repository, user
 from access.terminal import clean
 from client import info as info_rows
-from client import manifests, services
+from client import manifests, restore, services
 from client import outputs as contract
 from client.command import (
     INTERRUPTED,
@@ -43,6 +44,7 @@ app.add_typer(services.app)
 app.add_typer(drill_command.app)
 app.add_typer(dev_command.app)
 app.add_typer(pull_command.app)
+app.add_typer(restore.app)
 app.add_typer(manifests.app)
 
 
@@ -52,6 +54,11 @@ def main() -> None:
     So does a head that goes away, or restarts, while a command talks to it.
     """
     try:
+        if (checkout := repository.another(Path.cwd())) is not None:
+            raise ClientError(
+                f"this `train` is of {repository.ROOT}, and would run its code, not that of the "
+                f"checkout {checkout}: run `make setup` there, then use {checkout}/.venv/bin/train"
+            )
         app(prog_name="train")  # else `python -m client` would install a completion of `python`
     except ClientError as error:
         _fail(error)
@@ -118,7 +125,11 @@ def submit(
     submission_id: Annotated[str | None, typer.Option(help="Job's id; Ray makes one.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Queue what no declared node can hold.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Queue what no declared node can hold, and go on with another user's run.",
+        ),
     ] = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -146,6 +157,7 @@ def submit(
         num_gpus=entrypoint_num_gpus,
         memory=entrypoint_memory,
         resources=_resources(entrypoint_resources),
+        owner="" if force else user.name(),
     )
     stack_outputs = contract.read(stack, outputs)
     imported.result()
@@ -351,7 +363,7 @@ def status(
     facts = _job_row(found) | {
         "entrypoint": found.entrypoint,
         "commit": found.metadata.get("commit", ""),
-        "message": jobs.failure(found.message) if found.message else "",
+        "message": jobs.failure(found) if found.message else "",
         "demand": wait.demand if wait else "",
         "waits": wait.reason if wait else "",
         "ends": wait.ends if wait else "",
@@ -543,7 +555,7 @@ def _job_row(job: Job) -> dict[str, Any]:
         "run": job.run,
         "started": started.isoformat(sep=" ", timespec="seconds"),
         "seconds": round((end - (job.start_time or end)) / 1000),
-        "user": job.metadata.get("user", ""),
+        "user": job.user,
     }
 
 

@@ -74,7 +74,7 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
     ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
     say(f"Job '{job_id}' {ending}", rule=True)
     if job.status == "FAILED":
-        warn(f"error: {jobs.failure(job.message)}")
+        warn(f"error: {jobs.failure(job)}")
     raise typer.Exit(1)
 
 

@@ -6,12 +6,16 @@ asked for the way: the addresses are this machine's or the stack's own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
+from access import bounded
+from access.bounded import MOST_MIB
 from client.outputs import StackOutputs
 
 CONNECTIONS = 4  # a request that was given up may still hold one
@@ -28,6 +32,10 @@ class UnreachableError(DashboardError):
 
 class UnreadableError(DashboardError):
     """The answer is not what the dashboard of a head says."""
+
+
+class TooLongError(UnreadableError):
+    """The answer is longer than its bound."""
 
 
 class RefusedError(DashboardError):
@@ -52,22 +60,31 @@ class Dashboard:
         self.headers = {"Authorization": f"Bearer {outputs.ray_token}"}
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, headers=self.headers, retries=False)
 
-    def get(self, path: str, timeout_s: float = TIMEOUT_S, **query: object) -> Any:
+    def get(
+        self, path: str, timeout_s: float = TIMEOUT_S, most_mib: int = MOST_MIB, **query: object
+    ) -> Any:
         """Gets a path; the names and values of a query come behind it."""
-        return self._ask("GET", path, timeout_s, query)
+        return self._json(
+            "GET", f"{path}?{urlencode(query)}" if query else path, timeout_s, most_mib
+        )
 
     def post(self, path: str) -> Any:
         """Posts nothing to a path."""
-        return self._ask("POST", path, TIMEOUT_S, {})
+        return self._json("POST", path)
+
+    def has(self, path: str) -> bool:
+        """Whether a path is known."""
+        try:
+            self._ask("GET", path)
+        except RefusedError as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
 
     def put(self, path: str, content: bytes) -> None:
         """Puts bytes to a path; what it answers is not JSON."""
-        try:
-            reply = self._pool.request("PUT", f"{self.url}{path}", body=content, timeout=TIMEOUT_S)
-        except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(type(error).__name__) from None
-        if reply.status != 200:
-            raise RefusedError(reply.status, reply.data.decode(errors="replace"))
+        self._ask("PUT", path, content=content)
 
     def stream(self, path: str, timeout_s: float | None = None, **query: object) -> Iterator[bytes]:
         """The pieces of what a path answers, as they come, until it ends or is cut.
@@ -84,25 +101,46 @@ class Dashboard:
                 timeout=urllib3.Timeout(connect=TIMEOUT_S, read=timeout_s),
                 preload_content=False,
             )
-            if reply.status != 200:
-                raise RefusedError(reply.status, reply.data.decode(errors="replace"))
+            if reply.status != HTTPStatus.OK:
+                raise RefusedError(reply.status, _text(reply, path))
             yield from reply.read_chunked()
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(type(error).__name__) from None
 
-    def _ask(self, method: str, path: str, timeout_s: float, query: dict[str, object]) -> Any:
+    def _json(
+        self, method: str, path: str, timeout_s: float = TIMEOUT_S, most_mib: int = MOST_MIB
+    ) -> Any:
+        try:
+            return json.loads(self._ask(method, path, timeout_s, most_mib))
+        except (ValueError, RecursionError) as error:
+            raise UnreadableError(type(error).__name__) from None
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float = TIMEOUT_S,
+        most_mib: int = MOST_MIB,
+        content: bytes | None = None,
+    ) -> str:
         try:
             reply = self._pool.request(
                 method,
-                f"{self.url}{path}" + (f"?{urlencode(query)}" if query else ""),
+                f"{self.url}{path}",
+                body=content,
                 timeout=urllib3.Timeout(timeout_s),
+                preload_content=False,
             )
-            text = reply.data.decode(errors="replace")
+            text = _text(reply, path, most_mib)
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(type(error).__name__) from None
-        if reply.status != 200:
+        if reply.status != HTTPStatus.OK:
             raise RefusedError(reply.status, text)
-        try:
-            return reply.json()
-        except ValueError as error:
-            raise UnreadableError(type(error).__name__) from None
+        return text
+
+
+def _text(reply: urllib3.BaseHTTPResponse, path: str, most_mib: int = MOST_MIB) -> str:
+    try:
+        return bounded.content(reply, most_mib).decode(errors="replace")
+    except bounded.TooLongError as error:
+        raise TooLongError(f"the dashboard answers {path.partition('?')[0]} with {error}") from None

@@ -1,6 +1,7 @@
 """`make up FORCE=1` names the jobs that a new head ends, and asks.
 
 Without FORCE an `up` refuses to start the head anew while jobs run. FORCE=yes does not ask.
+`make rotate` calls this before it changes anything. Without FORCE it asks for `--refuse`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m client.forced", description=__doc__)
     parser.add_argument("-s", "--stack", required=True)
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--refuse", action="store_true", help="refuse, where jobs would end")
     options = parser.parse_args()
     try:
         known = contract.read(options.stack)
@@ -36,10 +38,12 @@ def main() -> None:
     if not names:
         return
     warn(f"a new head of stack {options.stack!r} ends these jobs: {', '.join(names)}")
+    if options.refuse:
+        sys.exit("error: wait for them, end them with train stop, or add FORCE=1")
     if options.yes:
         return
     if not sys.stdin.isatty():
-        sys.exit("error: nobody can be asked: make up FORCE=yes goes on without")
+        sys.exit("error: nobody can be asked: FORCE=yes goes on without")
     if not agree("Go on?"):
         sys.exit("nothing was changed")
 

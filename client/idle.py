@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from access import bounded
 from access.outputs import IDLE_END_URL
 from client.errors import ClientError
 from client.outputs import Service, StackOutputs
@@ -90,8 +91,9 @@ def _ask(
             body=None if content is None else json.dumps(content).encode(),
             headers={"Authorization": f"Bearer {service.password}"},
             timeout=TIMEOUT_S,
+            preload_content=False,
         )
-        found: dict[str, Any] = reply.json()
+        found: dict[str, Any] = json.loads(bounded.content(reply))
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise ClientError(
             f"who watches stack {outputs.stack!r} does not answer ({type(error).__name__}): "

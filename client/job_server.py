@@ -14,12 +14,20 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from client.dashboard import Dashboard, RefusedError, UnreachableError, UnreadableError
+from access.bounded import MIB
+from client.dashboard import (
+    Dashboard,
+    RefusedError,
+    TooLongError,
+    UnreachableError,
+    UnreadableError,
+)
 from client.outputs import StackOutputs
 
 RAW_LOG = "/api/v0/logs/file"
 RAW_TAIL = "/api/v0/logs/stream"
 RAW_INTERVAL_S = 0.25  # between two looks of Ray at a log's end
+LOG_MOST_MIB = 512  # of a log that is read as a whole
 LOG_TIMEOUT_S = 30  # between two pieces of a log that is read to its present end
 
 
@@ -72,10 +80,14 @@ class Job:
         return self.metadata.get("run", "")
 
     @property
+    def user(self) -> str:
+        """Who submitted it; "" for a job of another client."""
+        return self.metadata.get("user", "")
+
+    @property
     def label(self) -> str:
         """What a message calls it: its id, with its run and user as far as they are known."""
-        user = self.metadata.get("user", "")
-        named = ", ".join(filter(None, [self.run, user and f"of {user}"]))
+        named = ", ".join(filter(None, [self.run, self.user and f"of {self.user}"]))
         return (self.submission_id or self.job_id) + (f" ({named})" if named else "")
 
 
@@ -103,7 +115,7 @@ class JobServer:
     def log(self, job_id: str) -> str:
         """All that a job has logged so far; bytes that are not UTF-8 are replaced."""
         try:
-            found = self._dashboard.get(f"{_path(job_id)}/logs")
+            found = self._dashboard.get(f"{_path(job_id)}/logs", most_mib=LOG_MOST_MIB)
         except RefusedError as refused:
             if refused.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
@@ -115,7 +127,12 @@ class JobServer:
     def raw_log(self, job_id: str) -> bytes:
         """The same, as it was written."""
         query = _log_query(self.job(job_id))
-        return b"".join(self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query))
+        found = bytearray()
+        for piece in self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query):
+            found += piece
+            if len(found) > LOG_MOST_MIB * MIB:
+                raise TooLongError(f"the log of job {job_id} has more than {LOG_MOST_MIB} MiB")
+        return bytes(found)
 
     def stop(self, job_id: str) -> None:
         """Asks a job to end; it is killed some seconds later."""

@@ -29,6 +29,10 @@ FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one leaves RAY_AUTH_MODE=token a
 
 NO_ENVIRONMENT = "runtime_env setup failed"
 INSTALLER_ERRORS = ("ERROR: ", "error: ", "\u00d7 ")  # of pip, of uv
+INSTALLERS = ("pip", "uv", "conda")  # keys of a runtime environment
+# Of Ray: one try was too long, and all tries together.
+LATE = re.compile(r"Failed to install runtime_env within the timeout of (\S+) seconds")
+NOT_STARTED = "Job supervisor actor failed to start within"
 
 
 def connect(outputs: StackOutputs) -> JobServer:
@@ -123,18 +127,37 @@ def read_log(server: JobServer, job_id: str) -> str:
         ) from None
 
 
-def failure(message: str) -> str:
+def failure(job: Job) -> str:
     """Why a job failed, as one line of Ray's message.
 
     Of a runtime environment that could not be made, what the installer said stands behind a
-    traceback: its last error, else the last line.
+    traceback: its last error, else the last line. If it was given up, nobody says what was awaited.
     """
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [line.strip() for line in job.message.splitlines() if line.strip()]
     first = lines[0].partition(", last available logs")[0] if lines else "no reason is known"
+    late, packages = LATE.search(job.message), _packages(job.runtime_env)
+    if packages and (late or first.startswith(NOT_STARTED)):
+        within = f" within {late[1]} s" if late else ""
+        return (
+            f"{first.rstrip('.')}: {packages} not installed{within}. Check that the cluster "
+            "reaches the package index, or raise setup_timeout_seconds in config of the runtime "
+            "environment"
+        )
     if not first.startswith(NO_ENVIRONMENT):
         return first
     errors = [line for line in lines if line.startswith(INSTALLER_ERRORS)]
     return f"{first.rstrip('.')}: {(errors or lines)[-1][:500]}"
+
+
+def _packages(environment: dict[str, Any]) -> str:
+    """Return what a runtime environment has installed, "" for nothing."""
+    found = []
+    for name in INSTALLERS:
+        if wanted := environment.get(name):
+            listed = wanted.get("packages", wanted) if isinstance(wanted, dict) else wanted
+            text = ", ".join(map(str, listed)) if isinstance(listed, list) else str(listed)
+            found.append(f"{text[:200]} ({name})")
+    return ", ".join(found)
 
 
 def follow(

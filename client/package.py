@@ -1,16 +1,29 @@
-"""What an upload would hold, measured by Ray's own packaging rules before anything is sent."""
+"""What an upload holds: listed by git's rules, measured, and packed as Ray's nodes unpack it.
+
+Ray's own packaging follows links for ever, waits for FIFOs, and takes a changed mode for no change.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import codecs
+import hashlib
+import io
+import ntpath
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+from pathspec import PathSpec, Pattern
 
 from client.errors import ClientError
 
-# State, keys and settings of stacks, in gitignore's patterns. They come last in Ray's list of
+# State, keys and settings of stacks, in gitignore's patterns. They come last in the list of
 # excludes, so that no pattern of the user brings one back.
 NEVER_UPLOADED = (
     *(".git", ".pulumi/", "Pulumi.*.yaml", ".env", ".env.*", ".netrc"),
@@ -22,45 +35,260 @@ MIB = 2**20
 LISTED = 10  # entries named when an upload is too large
 ZIP_ENTRY_BYTES = 30 + 46  # local and central header of a stored entry, without its name
 ZIP_END_BYTES = 22
-
-_silent = logging.getLogger(__name__)
-_silent.propagate = False
+IGNORE_FILES = (".gitignore", ".rayignore")
+MOST_FILES = 100_000  # links to folders that hold links can make any number of names
+MODULE_FILES = (".py", ".whl")
+KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of an upload: its name inside the package and its size in bytes."""
+    """One file of an upload: its name inside the package, its size in bytes and its mode."""
 
     name: str
     path: Path
     size: int
+    mode: int
+
+
+@dataclass
+class Listing:
+    """What is uploaded of a folder.
+
+    Attributes:
+        files: sorted by name.
+        empty: names of folders that hold nothing.
+        folders: all that can hold what is uploaded.
+        skipped: what cannot be uploaded and is left out: name and kind.
+    """
+
+    files: list[Entry] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Patterns, and the folder that they are relative to: "" or ending in `/`."""
+
+    folder: str
+    spec: PathSpec[Pattern]
+
+    def leaves_out(self, name: str) -> bool:
+        return self.spec.match_file(name.removeprefix(self.folder))
 
 
 def entries(folder: Path, excludes: Sequence[str]) -> list[Entry]:
-    """Lists what Ray would pack of a folder: its excludes, .gitignore and .rayignore applied."""
-    return listing(folder, excludes)[0]
+    """Lists the files that are uploaded of a folder."""
+    return listing(folder, excludes).files
 
 
-def listing(folder: Path, excludes: Sequence[str]) -> tuple[list[Entry], list[Path]]:
-    """The same, and the folders in which it looked."""
-    # Ray has no public way to ask this; the versions are pinned, and a test packs for real.
-    from ray._private.runtime_env.packaging import (  # noqa: PLC0415 - slow
-        _dir_travel,
-        _get_excludes,
+def listing(folder: Path, excludes: Sequence[str]) -> Listing:
+    """Lists what is uploaded of a folder: all but excludes and what .gitignore and .rayignore name.
+
+    Links are followed. Below a folder that is left out nothing is read.
+
+    Raises:
+        ClientError: something cannot be read or unpacked, or there are too many files.
+    """
+    found = Listing()
+    root = folder.absolute()
+    start: tuple[_Rule, ...] = (_rule("", excludes),)
+    pending = [(root, "", start, frozenset[tuple[int, int]]())]
+    while pending:
+        path, prefix, rules, above = pending.pop()
+        try:
+            status = path.stat()
+            rules += tuple(_ignored(path, prefix))
+            children = sorted(os.listdir(path))  # noqa: PTH208 - names alone
+        except OSError as error:
+            raise _unreadable(prefix or ".", folder, error) from None
+        found.folders.append(path)
+        if not children and prefix:
+            found.empty.append(prefix)
+        here = above | {(status.st_dev, status.st_ino)}
+        for child in children:
+            name, inner = prefix + child, path / child
+            shown = f"{name}/" if _is_folder(inner) else name  # for patterns of folders
+            if any(rule.leaves_out(shown) for rule in rules):
+                continue
+            its = _status(inner, name, folder)
+            if its is None:
+                found.skipped.append(f"{name} (broken link)")
+            elif stat.S_ISDIR(its.st_mode):
+                _check_name(name, folder)
+                if (its.st_dev, its.st_ino) in here:
+                    found.skipped.append(f"{name} (link to a folder that holds it)")
+                else:
+                    pending.append((inner, f"{name}/", rules, here))
+            elif stat.S_ISREG(its.st_mode):
+                _check_name(name, folder)
+                mode = stat.S_IMODE(its.st_mode) & 0o777
+                found.files.append(Entry(name, inner, its.st_size, mode))
+            else:
+                kind = KINDS.get(stat.S_IFMT(its.st_mode), "device")
+                found.skipped.append(f"{name} ({kind})")
+        if len(found.files) + len(found.folders) > MOST_FILES:
+            raise ClientError(
+                f"{folder} has more than {MOST_FILES} files and folders to upload, the last of "
+                f"them in {prefix or '.'}: leave some out (.gitignore, .rayignore), or give the "
+                "folder of the code alone"
+            )
+    found.files.sort(key=lambda entry: entry.name)
+    found.empty.sort()
+    return found
+
+
+def of_module(path: Path, excludes: Sequence[str]) -> Listing:
+    """Lists a module: what is uploaded of a package's folder, or one file."""
+    if path.is_dir():
+        return listing(path, excludes)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(path.name, path.parent, error) from None
+    _check_name(path.name, path.parent)
+    return Listing([Entry(path.name, path, status.st_size, status.st_mode & 0o777)])
+
+
+def pack(found: Listing, top: str = "") -> bytes:
+    """A zip file of what was listed: the same bytes for the same names, modes and content.
+
+    Args:
+        found: names and files.
+        top: a folder that all names get, ending in `/`; "" for none.
+
+    Raises:
+        ClientError: a file cannot be read.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for entry in found.files:
+            item = zipfile.ZipInfo(top + entry.name)
+            item.external_attr = (stat.S_IFREG | entry.mode) << 16
+            archive.writestr(item, read(entry))
+        for name in found.empty:
+            archive.writestr(zipfile.ZipInfo(top + name), b"")
+    return packed.getvalue()
+
+
+def packages(runtime_env: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Packs the folders and files that a runtime environment names.
+
+    Returns:
+        The environment with addresses in their place, and by its name each package. A name holds
+        a digest of the package, so another content or mode has another.
+
+    Raises:
+        ClientError: something cannot be read or unpacked.
+    """
+    env, made = dict(runtime_env), {}
+
+    def add(content: bytes, name: str = "_ray_pkg_{}.zip") -> str:
+        name = name.format(hashlib.sha256(content).hexdigest()[:40])
+        made[name] = content
+        return f"gcs://{name}"
+
+    excludes = env.pop("excludes", [])
+    if (folder := env.get("working_dir")) and not is_remote(folder):
+        env["working_dir"] = add(pack(listing(Path(folder), excludes)))
+    modules = env.get("py_modules", [])
+    for i, module in enumerate(modules):
+        path = Path(module)
+        if is_remote(module):
+            continue
+        found = of_module(path, excludes)
+        if path.suffix == ".whl" and not path.is_dir():
+            # Ray has pip install it, by this name, which has to be a wheel's.
+            address = add(read(found.files[0]), _wheel(path))
+        else:
+            address = add(pack(found, f"{path.resolve().name}/" if path.is_dir() else ""))
+        modules = [*modules[:i], address, *modules[i + 1 :]]
+    return env | ({"py_modules": modules} if modules else {}), made
+
+
+def _wheel(path: Path) -> str:
+    """A pattern for a wheel's name, with the digest as its build tag."""
+    parts = path.stem.split("-")
+    if len(parts) not in (5, 6) or "{" in path.name:
+        raise ClientError(
+            f"{path.name} in py_modules is not named like a wheel "
+            "(name-version-python-abi-platform.whl): give it the name that it was built with"
+        )
+    return "-".join([*parts[:2], "0_{}", *parts[-3:]]) + ".whl"
+
+
+def read(entry: Entry) -> bytes:
+    """The content of a file.
+
+    Raises:
+        ClientError: it cannot be read.
+    """
+    try:
+        return entry.path.read_bytes()
+    except OSError as error:
+        raise _unreadable(entry.name, entry.path.parent, error) from None
+
+
+def _rule(folder: str, lines: Iterable[str]) -> _Rule:
+    patterns: list[Pattern] = []
+    for line in lines:
+        if line.strip() in ("/", "!/"):  # nothing to git, everything to pathspec
+            continue
+        try:
+            patterns += PathSpec.from_lines("gitignore", [line]).patterns
+        except (ValueError, re.error):  # such as `!` or `[z-a]`, which match nothing in git
+            continue
+    return _Rule(folder, PathSpec(patterns))
+
+
+def _ignored(path: Path, prefix: str) -> Iterable[_Rule]:
+    for name in IGNORE_FILES:
+        file = path / name
+        if file.is_file():
+            content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
+            text = content.decode(errors="surrogateescape")  # as names that are not UTF-8 are read
+            yield _rule(prefix, text.splitlines())
+
+
+def _status(path: Path, name: str, folder: Path) -> os.stat_result | None:
+    """Of a file or of what a link leads to; None of a link that leads nowhere."""
+    try:
+        return path.stat()
+    except OSError as error:
+        if path.is_symlink() and not isinstance(error, PermissionError):
+            return None
+        raise _unreadable(name, folder, error) from None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _check_name(name: str, folder: Path) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        why = "is not UTF-8"
+    else:
+        if "\\" not in name and not ntpath.splitdrive(name)[0]:
+            return
+        why = "looks like a path of Windows, which Ray does not unpack"
+    raise ClientError(
+        f"the name {os.fsencode(name)!r} in the upload of {folder} {why}: rename it, or leave it "
+        "out (.gitignore, .rayignore)"
     )
 
-    root = folder.absolute()
-    found: list[Entry] = []
-    folders: list[Path] = []
 
-    def visit(path: Path) -> None:
-        if path.is_file():
-            found.append(Entry(str(path.relative_to(root)), path, path.stat().st_size))
-        elif path.is_dir():
-            folders.append(path)
-
-    _dir_travel(root, [_get_excludes(root, list(excludes))], visit, True, _silent)
-    return found, folders
+def _unreadable(name: str, folder: Path, error: OSError) -> ClientError:
+    return ClientError(
+        f"cannot read {name} in the upload of {folder} ({error.strerror}): make it readable, or "
+        "leave it out (.gitignore, .rayignore)"
+    )
 
 
 def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
@@ -90,7 +318,7 @@ def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
         )
     needles = [secret.encode() for secret in secrets]
     for entry in found:
-        content = entry.path.read_bytes()
+        content = read(entry)
         if any(needle in content for needle in needles):
             raise ClientError(
                 f"{entry.name} in the upload of {what} holds a secret of the stack: "

@@ -85,15 +85,19 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Non
                 f"environment variable {name} of the runtime environment holds a secret of the "
                 "stack, which the dashboard would show: leave it out, the nodes have what they need"
             )
-    local = [runtime_env.get("working_dir"), *runtime_env.get("py_modules", [])]
-    for location in local:
-        if location is None or package.is_remote(location):
+    excludes = runtime_env.get("excludes", [])
+    if (folder := runtime_env.get("working_dir")) and not package.is_remote(folder):
+        if not Path(folder).is_dir():
+            raise ClientError(f"{folder} is not a folder: give one whose content to upload")
+        check_upload(folder, package.listing(Path(folder), excludes), outputs.secrets)
+    for module in runtime_env.get("py_modules", []):
+        if package.is_remote(module):
             continue
-        folder = Path(location)
-        if not folder.is_dir():
-            raise ClientError(f"{location} is not a folder: give one whose content to upload")
-        found = package.entries(folder, runtime_env["excludes"])
-        package.check(found, location, outputs.secrets)
+        if not (Path(module).is_dir() or Path(module).suffix in package.MODULE_FILES):
+            raise ClientError(
+                f"{module} is not a folder: py_modules takes folders, .py files and wheels (.whl)"
+            )
+        check_upload(module, package.of_module(Path(module), excludes), outputs.secrets)
     from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
 
     try:
@@ -102,6 +106,19 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Non
         raise ClientError(
             f"the runtime environment is not one of Ray's: {error}; mend it, then submit again"
         ) from None
+
+
+def check_upload(what: str, found: package.Listing, secrets: Sequence[str]) -> None:
+    """Refuses an upload as `package.check` does, and says what it leaves out.
+
+    Raises:
+        ClientError: as there.
+    """
+    package.check(found.files, what, secrets)
+    if found.skipped:
+        named = ", ".join(found.skipped[: package.LISTED])
+        more = len(found.skipped) - package.LISTED
+        say(f"not uploaded of {what}: {named}" + (f" and {more} more" if more > 0 else ""))
 
 
 def check_bucket(outputs: StackOutputs) -> None:
@@ -132,6 +149,7 @@ def run(
     runtime_env: dict[str, Any],
     run_name: str,
     outputs: StackOutputs,
+    owner: str = "",
 ) -> JobServer:
     """Runs the checks that take time side by side.
 
@@ -139,6 +157,7 @@ def run(
         runtime_env: what is to be sent.
         run_name: must have no active job.
         outputs: of the stack.
+        owner: whose the run's newest job must be, "" for anybody's.
 
     Returns:
         The job server.
@@ -148,7 +167,7 @@ def run(
     """
     checks: list[Future[Any]] = [
         parallel.start(check, *arguments)
-        for check, arguments in _checks(runtime_env, run_name, outputs)
+        for check, arguments in _checks(runtime_env, run_name, outputs, owner)
     ]
     faults = []
     for check in checks:
@@ -163,24 +182,30 @@ def run(
 
 
 def _checks(
-    runtime_env: dict[str, Any], run_name: str, outputs: StackOutputs
+    runtime_env: dict[str, Any], run_name: str, outputs: StackOutputs, owner: str
 ) -> list[tuple[Callable[..., Any], tuple[object, ...]]]:
     return [
-        (_connect_for, (run_name, outputs)),
+        (_connect_for, (run_name, outputs, owner)),
         (check_versions, (outputs,)),
         (check_bucket, (outputs,)),
         (check_runtime_env, (runtime_env, outputs)),
     ]
 
 
-def _connect_for(run_name: str, outputs: StackOutputs) -> JobServer:
+def _connect_for(run_name: str, outputs: StackOutputs, owner: str) -> JobServer:
     from client import jobs  # noqa: PLC0415 - slow
 
     server = jobs.connect(outputs)
-    for job in jobs.submissions(server):
-        if job.run == run_name and not job.status.ended:
+    of_run = [job for job in jobs.submissions(server) if job.run == run_name]
+    for job in of_run:
+        if not job.status.ended:
             raise ClientError(
                 f"run {run_name!r} is being trained by job {job.submission_id} ({job.status}): "
                 f"follow it (train logs -f {job.submission_id}), stop it, or take another --name"
             )
+    if owner and of_run and (other := of_run[0].user) not in ("", owner):
+        raise ClientError(
+            f"run {run_name!r} was last trained by {other}, not by {owner}: take another --name, "
+            "or go on with that run by --force"
+        )
     return server

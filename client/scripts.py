@@ -114,10 +114,16 @@ def _own(path: Path, working_dir: str | None) -> Script:
             f"{path} is not in the working directory {folder}: give a folder that holds the script"
         )
     command = ("python", path.relative_to(folder).as_posix())
-    # Nodes do not have this package. A folder of its name that is uploaded takes precedence.
-    theirs = any((each / PACKAGE.name).exists() for each in (folder, path.parent))
-    ours = _imports_ours(path) and not theirs
+    # Nodes do not have this package. A module of its name that is uploaded takes precedence.
+    hidden = any(own_module(each) is not None for each in (folder, path.parent))
+    ours = _imports_ours(path) and not hidden
     return Script(path.stem, path, command, str(folder), PACKAGE if ours else None)
+
+
+def own_module(folder: Path) -> Path | None:
+    """A folder's own module of the name of this package; None without one."""
+    named = (folder / PACKAGE.name, folder / f"{PACKAGE.name}.py")
+    return next((path for path in named if path.exists()), None)
 
 
 def _imports_ours(path: Path) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import urllib3
 
-from access import typed
+from access import bounded, typed
 from client import preflight, submission
 from client.dashboard import Dashboard, DashboardError
 from client.errors import ClientError
@@ -121,10 +122,13 @@ def wait_for_answer(service: str, outputs: StackOutputs) -> dict[str, Any]:
     deadline = time.monotonic() + ANSWER_DEADLINE_S
     while True:
         try:
-            reply = urllib3.request("GET", url, timeout=REQUEST_TIMEOUT_S, retries=False)
+            reply = urllib3.request(
+                "GET", url, timeout=REQUEST_TIMEOUT_S, retries=False, preload_content=False
+            )
+            content = bounded.content(reply)
             if reply.status != 200:
                 raise ValueError(f"status {reply.status}")
-            model: dict[str, Any] = reply.json()["model"]
+            model: dict[str, Any] = json.loads(content)["model"]
         except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError) as error:
             if time.monotonic() > deadline:
                 raise ClientError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import secrets
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from access import repository, user
-from client import conda, parallel, preflight, runtimes, scripts
+from client import conda, package, parallel, preflight, runtimes, scripts
 from client.console import say
+from client.dashboard import Dashboard, DashboardError, UnreachableError
 from client.errors import ClientError, UnreachedError
 from client.feasibility import Bundle
 from client.outputs import StackOutputs
@@ -38,12 +38,14 @@ NAME_LENGTH = 30  # of a script's in a run's, which the time and a point's numbe
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
-PACKAGING_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the user asks for; the entrypoint's amounts are Ray's options of these names.
+
+    Attributes:
+        owner: whose the run must be as far as the cluster knows, "" for anybody's.
 
     Raises:
         ClientError: the submission id would be no file's name.
@@ -58,6 +60,7 @@ class Request:
     num_gpus: float | None
     memory: int | None
     resources: dict[str, float] | None
+    owner: str = ""
 
     def __post_init__(self) -> None:
         if self.submission_id is not None and not SUBMISSION_ID.fullmatch(self.submission_id):
@@ -91,7 +94,8 @@ def runtime_env(
         progress: whether somebody watches.
 
     Raises:
-        ClientError: the file is not a runtime environment, or it names another working folder.
+        ClientError: the file is not a runtime environment, it names another working folder, or the
+            script is left out.
     """
     env = {} if file is None else runtimes.read(file)
     named, ours = env.get("working_dir"), script.working_dir
@@ -108,12 +112,26 @@ def runtime_env(
     # the two removes the code while the other looks for it, and the job fails (Ray 2.60).
     env["config"] = {"eager_install": False} | env.get("config", {})
     env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
+    _check_script_goes(script, env["excludes"])
     env["env_vars"] = env.get("env_vars", {}) | {
         run_folder.RUN_VARIABLE: run_name,
         run_folder.COMMIT_VARIABLE: commit(script.path.parent),
         run_folder.PROGRESS_VARIABLE: "1" if progress else "0",
     }
     return env
+
+
+def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
+    """Refuses a script that its own upload leaves out."""
+    if script.module is not None and script.module in script.path.parents:
+        return  # one of this package
+    folder = Path(script.working_dir or script.path.parent)
+    found = package.entries(folder, excludes)
+    if not any(folder.absolute() / entry.name == script.path for entry in found):
+        raise ClientError(
+            f"{script.path} is left out of the upload of {folder} by .gitignore, .rayignore or "
+            "`excludes`, and the job would have no script: let it in there"
+        )
 
 
 def commit(folder: Path) -> str:
@@ -151,10 +169,9 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     bundles = [request.entrypoint, *demand] if request.entrypoint else demand
     if not force:
         preflight.check_feasible(bundles, outputs)
-    server = preflight.run(request.runtime_env, request.run_name, outputs)
+    server = preflight.run(request.runtime_env, request.run_name, outputs, request.owner)
     conda.check(request.runtime_env, server, outputs, send)
     say(f"Job submission server address: {outputs.dashboard_url}")
-    _show_packaging()
     submission_id = send(
         outputs,
         entrypoint=join([*request.script.command, *request.arguments]),
@@ -189,7 +206,7 @@ def metadata(
 
 
 def send(outputs: StackOutputs, **job: Any) -> str:
-    """Packs, uploads and submits by Ray's own client, for the packages are of Ray's making.
+    """Packs, uploads, and submits by Ray's own client.
 
     Args:
         outputs: of the stack.
@@ -210,6 +227,8 @@ def send(outputs: StackOutputs, **job: Any) -> str:
         os.environ.pop(variable, None)
     _go_direct(outputs.dashboard_url)
     bearer = {"Authorization": f"Bearer {outputs.ray_token}"}
+    if "runtime_env" in job:
+        job["runtime_env"] = _upload(job["runtime_env"], outputs)
     try:
         return _send(JobSubmissionClient(outputs.dashboard_url, headers=bearer), **job)
     except (ConnectionError, requests.ConnectionError) as error:
@@ -224,6 +243,26 @@ def send(outputs: StackOutputs, **job: Any) -> str:
             f"the job was not taken: {said[-1]}; "
             "mend the runtime environment or the options, then submit again"
         ) from None
+
+
+def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
+    """Sends what the head does not have; returns the environment with addresses of packages."""
+    env, packages = package.packages(runtime_env)
+    dashboard = Dashboard(outputs)
+    for name, content in packages.items():
+        path = f"/api/packages/gcs/{name}"
+        try:
+            if not dashboard.has(path):  # this also keeps it until the job starts
+                say(f"Uploading package gcs://{name} ({len(content) / package.MIB:.1f} MiB).")
+                dashboard.put(path, content)
+        except DashboardError as error:
+            kind = UnreachedError if isinstance(error, UnreachableError) else ClientError
+            raise kind(
+                f"the upload of {len(content) / package.MIB:.1f} MiB to {outputs.dashboard_url} "
+                f"failed ({error}): look whether the stack is up (train info), then run the same "
+                "command again"
+            ) from None
+    return env
 
 
 def _go_direct(url: str) -> None:
@@ -258,19 +297,3 @@ def prepare() -> Future[None]:
         from client import bucket, jobs  # noqa: F401, PLC0415 - slow
 
     return parallel.start(load)
-
-
-class _Said(logging.Handler):
-    """Shows what Ray's client logs."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """See logging.Handler."""
-        say(record.getMessage())
-
-
-def _show_packaging() -> None:
-    for name in PACKAGING_LOGGERS:
-        logger = logging.getLogger(name)
-        logger.setLevel(logging.INFO)
-        logger.addHandler(_Said())
-        logger.propagate = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from client.dashboard import DashboardError, RefusedError
+from client.dashboard import DashboardError, RefusedError, TooLongError
 from client.errors import ClientError
 
 NO_JOB = re.compile(r"Job (\S+) does not exist")
@@ -21,6 +21,11 @@ def explained(error: Exception) -> ClientError | None:
             f"the cluster has no job {missing[1][:80]} any more: its head was restarted, and has "
             "forgotten its jobs. What they stored is in `train runs`; submitted again under its "
             "name a run goes on"
+        )
+    if isinstance(error, TooLongError):
+        return ClientError(
+            f"{error}: end what fills it (train list names the jobs, train stop ends one), or look "
+            "at a long log with train logs -f, which prints it piece by piece"
         )
     if isinstance(error, DashboardError):
         return _restarting(str(error))

@@ -10,6 +10,7 @@ import atexit
 import shlex
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from ray import cloudpickle
 from access import user
 from access.ssh import Connection, SshError
 from access.terminal import clean_lines
-from client import package
+from client import package, preflight
 from client.command import INTERRUPTED
 from client.console import say, warn
 from client.errors import ClientError
@@ -167,14 +168,15 @@ def initialize_ray_with_syncer(
     config = ray_config.read(Path(config_file).expanduser())
     _check_user(config)
     connection = _connection(config)
-    env = _runtime_env(base, source, config, connection.private_key)
+    code = _packed(source, connection.private_key)
+    env = _runtime_env(base, config)
     say(f"connecting to {connection.name}")
     home = _on(connection, 'printf %s "$HOME"')
     there = _there(str(results_dir), home)
     _on(connection, f"umask 077; mkdir -p -- {shlex.quote(there)}")
     if config.setup_commands:
         _set_up(connection, config, base, home)
-    _connect(connection, config, env)
+    _connect(connection, config, env, code)
     return Syncer(connection, there, Path(results_dir).expanduser())
 
 
@@ -242,11 +244,15 @@ def _known_host_key(config: RayConfig) -> str:
     )
 
 
-def _runtime_env(base: Path, source: Path, config: RayConfig, key: str) -> dict[str, Any]:
-    excludes = list(package.NEVER_UPLOADED)
-    found = package.entries(source, excludes)
-    package.check(found, str(source), [key.strip()] if key else [])
-    env: dict[str, Any] = {"working_dir": str(source), "excludes": excludes}
+def _packed(source: Path, key: str) -> bytes:
+    """The code as a zip file. Ray follows links for ever, and waits for FIFOs."""
+    found = package.listing(source, package.NEVER_UPLOADED)
+    preflight.check_upload(str(source), found, [key.strip()] if key else [])
+    return package.pack(found)
+
+
+def _runtime_env(base: Path, config: RayConfig) -> dict[str, Any]:
+    env: dict[str, Any] = {}
     # With commands of their own users install where they want to.
     if not config.setup_commands and (wanted := packages.requirements(base)):
         say(f"Ray installs on the box: {', '.join(wanted)}")
@@ -284,7 +290,7 @@ def _heartbeat(what: str) -> Iterator[None]:
         thread.join()
 
 
-def _connect(connection: Connection, config: RayConfig, env: dict[str, Any]) -> None:
+def _connect(connection: Connection, config: RayConfig, env: dict[str, Any], code: bytes) -> None:
     """Opens Ray's client through SSH, for as long as this process runs."""
     port = config.client_port
     # The head may listen at one of its addresses only, and be known by another one here.
@@ -304,8 +310,13 @@ def _connect(connection: Connection, config: RayConfig, env: dict[str, Any]) -> 
         address = opened.enter_context(ssh.forwarded(connection, head, port))
         say(f"connecting to Ray at {head}:{port} through {connection.name}")
         try:
-            with _heartbeat("Ray prepares the environment on the box"):
-                _take_client(f"ray://{address}", env)
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                _heartbeat("Ray prepares the environment on the box"),
+            ):
+                file = Path(folder, "code.zip")
+                file.write_bytes(code)
+                _take_client(f"ray://{address}", {**env, "working_dir": str(file)})
         except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
             raise ClientError(
                 f"Ray on {connection.name} does not take this client ({_reason(error)}): it needs "

@@ -42,7 +42,7 @@ class Sources:
         self._base: dict[str, Blocks] = {}
         self._sent: dict[str, tuple[str, bool] | None] = {}
         for name, entry in self._files.items():
-            content = entry.path.read_bytes()
+            content = package.read(entry)
             self._base[name] = patches.blocks(content)
             found = patches.patch(content, None, executable=_executable(entry.path))
             self._sent[name] = (found.digest, found.executable)
@@ -83,9 +83,9 @@ class Sources:
         files: dict[str, Entry] = {}
         folders: set[Path] = set()
         for root, folder in self.roots.items():
-            entries, inner = package.listing(folder, self._excludes)
-            files |= {f"{root}/{entry.name}": entry for entry in entries}
-            folders |= set(inner)
+            found = package.listing(folder, self._excludes)
+            files |= {f"{root}/{entry.name}": entry for entry in found.files}
+            folders |= set(found.folders)
         self.folders = folders
         return files
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +63,8 @@ def drill(
             abort=True,
             err=True,
         )
-    report = procedure.carry_out(asked, job, server, stack_outputs)
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is the report alone
+        report = procedure.carry_out(asked, job, server, stack_outputs)
     if as_json:
         print_json(report.record())
     else:

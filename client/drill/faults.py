@@ -7,7 +7,6 @@ other machines make no difference; the store is stopped on the machine that it r
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import tempfile
 import time
@@ -107,8 +106,6 @@ def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) 
 
 def _kill(outputs: StackOutputs, *arguments: str) -> tuple[float, int]:
     """Runs agent.py on the cluster; returns when it kills, and the process."""
-    for name in submission.PACKAGING_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         script = shutil.copy(Path(agent.__file__), folder)
         job_id = submission.send(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from dataclasses import dataclass
 
@@ -250,8 +249,7 @@ def _wait_for_nodes(state: ClusterState, count: int) -> None:
 
 
 def _submit(request: submission.Request, stack: Stack) -> Job:
-    with contextlib.redirect_stdout(sys.stderr):  # the command's output is its report
-        server, job_id = submission.submit(request, stack.outputs, force=True)
+    server, job_id = submission.submit(request, stack.outputs, force=True)
     return server.job(job_id)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +35,7 @@ CLEANS = {
     "client/console.py",  # LogWriter
     "client/pull/meter.py",  # a bar in place, of a cleaned name
     "client/dev/log.py",  # through a LogWriter
-    "client/drill/procedure.py",  # what the client says, to standard error
+    "client/drill/command.py",  # what the client says, to standard error
     "client/sweep/log.py",  # LogWriter writes to it
     "engine/display.py",
     "infra/build_images.py",  # what Docker says
@@ -149,3 +153,27 @@ def test_a_value_is_exact_for_a_program_and_without_effects_on_a_terminal(  # F3
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     terminal.print_value(value)
     assert not CONTROL.search(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "status"),
+    [
+        ("terminal.say('é ключ'); raise KeyboardInterrupt", ("\\xe9 ", "interrupted\n"), -2),  # F58
+        ("terminal.say('é'); raise ValueError('x')", ("\\xe9\n", "ValueError: x\n"), 1),
+    ],
+)
+def test_neither_an_encoding_nor_an_interrupt_shows_a_traceback(
+    code: str, said: tuple[str, str], status: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"from access import terminal; {code}"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status
+    assert done.stdout.startswith(said[0])
+    assert done.stderr.endswith(said[1])
+    assert (done.stderr == said[1]) == (status == -signal.SIGINT)

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import ray
 import requests
-from botocore.config import Config
 from botocore.loaders import create_loader
 
 from cluster import ray_start
@@ -207,14 +205,7 @@ class Cluster:
 
     @functools.cached_property
     def _s3(self) -> Any:
-        return boto3.client(
-            "s3",
-            endpoint_url=self.outputs["objectStoreEndpoint"],
-            aws_access_key_id=self.outputs["accessKey"],
-            aws_secret_access_key=self.outputs["secretKey"],
-            region_name="us-east-1",
-            config=Config(s3={"addressing_style": "path"}),
-        )
+        return stores.client_of(self.outputs)
 
     def keys(self, prefix: str) -> list[str]:
         """Object names under a prefix of the bucket."""

@@ -11,11 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cluster.idle_watch import Bounds, Ray, Work, look
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -185,6 +189,14 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
     assert process.returncode == 130, rest  # B18 F28
     assert re.search(rf"train logs -f {job_id}\b.*; stop it: .*train stop {job_id}\b", rest)
     assert cluster.jobs()[job_id]["status"] == "RUNNING"
+
+    # F50: what the idle watch reads of use, where it is bounded.
+    ray = Ray(cluster.outputs["dashboardUrl"], (cluster.folder / "token").read_text())
+    running = [f"job {job_id} is RUNNING"]
+    for bounds, counts in ((Bounds(), running), (Bounds(0.001), running), (Bounds(99_999, 99), [])):
+        work = Work(ray, bounds)
+        # A node that has just begun has yet to tell of its use, and its first figure is 0.
+        wait_for(f"{counts} of {bounds}", lambda: look({"": work})[:1] == counts, 30)  # noqa: B023
 
     again = cluster.popen("logs", "-f", "counting")  # by the run's name
     try:
@@ -360,3 +372,70 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 65536)
     except OSError:  # how Linux says that the other side is closed
         return b""
+
+
+def write_wheel(folder: Path, word: str) -> Path:
+    """A wheel of one module, `thing`, with a word."""
+    path = folder / "thing-1.0-py3-none-any.whl"
+    about = "thing-1.0.dist-info"
+    files = {
+        "thing.py": f"WORD = {word!r}\n",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr(f"{about}/RECORD", "".join(f"{name},,\n" for name in files))
+    return path
+
+
+def test_what_a_user_has_changed_or_named_like_ours_is_what_runs(  # F59 F60
+    cluster: Any, script: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = script(
+        "import os, ray, training, client\n"
+        "@ray.remote\n"
+        "def there():\n"
+        "    import access, client, thing, training\n"
+        "    names = (training, client, access, thing)\n"
+        "    return [name.WORD for name in names], os.access('tool', os.X_OK)\n"
+        "print('seen', training.WORD, client.WORD, *ray.get(there.remote()))\n"
+    )
+    for name in ("training.py", "client.py", "access/__init__.py"):
+        module = Path(path).parent / name
+        module.parent.mkdir(exist_ok=True)
+        module.write_text("WORD = 'theirs'\n")
+    tool, env = Path(path).with_name("tool"), tmp_path / "env.yaml"
+    tool.touch(0o644)
+    for mode, word in ((0o644, "first"), (0o755, "second")):  # a mode and a wheel of one name
+        tool.chmod(mode)
+        env.write_text(f"py_modules: ['{write_wheel(tmp_path, word)}']\n")
+        result = cluster.train("submit", path, "--runtime-env", str(env))
+        words = ["theirs", "theirs", "theirs", word]
+        said = f"seen theirs theirs {words} {mode == 0o755}"
+        assert said in result.stdout.splitlines(), result.stdout + result.stderr
+
+
+def test_a_log_of_any_bytes_is_shown_to_its_end(  # F56
+    cluster: Any, script: Callable[[str], str]
+) -> None:
+    path = script(
+        "import sys\n"
+        "out = sys.stdout.buffer\n"
+        "out.write(b'first\\nsession: {\"event\": 1\\nnot \\xff UTF-8\\n')\n"
+        "out.write(b'nul\\0 esc\\x1b]0;x\\x07\\n')\n"
+        "out.write(b'y' * 3_000_000 + b'\\nlast\\n')\n"
+    )
+    result = cluster.train("submit", path)
+    job_id = submitted(result.stdout)
+    for shown in (result, cluster.train("logs", job_id)):
+        assert shown.returncode == 0, shown.stderr
+        lines = shown.stdout.splitlines()
+        at = lines.index("first")
+        end = lines.index("last")
+        assert lines[at + 1] == 'session: {"event": 1'
+        assert lines[at + 2] == "not \ufffd UTF-8"
+        assert "\x1b" not in shown.stdout
+        assert "\0" not in shown.stdout
+        assert sum(line.count("y") for line in lines[at + 4 : end]) == 3_000_000

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests import pages
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
+SHIRTS, END_TO_END, FRAMEWORKS = pages.read_by(__file__)
+PYTORCH, LIGHTNING = FRAMEWORKS.of("train")
 JOB_DEADLINE_S = 300
 REPOSITORY = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("few_digits.py")
@@ -77,9 +81,9 @@ def losses(output: str) -> list[float]:
     return [float(loss) for loss, _ in found]
 
 
-def train(cluster: Any, job: str, *arguments: str) -> str:
-    """Output of example 1 as a job, which goes on where it was."""
-    result = cluster.train("submit", job, "--name", "shirts", *arguments, timeout=JOB_DEADLINE_S)
+def train(cluster: Any, *arguments: str) -> str:
+    """Output of a command of `train`."""
+    result = cluster.train(*arguments, timeout=JOB_DEADLINE_S)
     assert result.returncode == 0, result.stdout + result.stderr
     out: str = result.stdout
     return out
@@ -90,8 +94,8 @@ def script(cluster: Any) -> str:
     """Output of its first epoch, with few digits."""
     env = cluster.folder / "few_digits.json"
     env.write_text(json.dumps({"env_vars": {"DIGITS": str(DIGITS)}}))
-    options = ["--data", "digits", "--epochs", "1"]
-    return train(cluster, str(SCRIPT), "--runtime-env", str(env), "--", *options)
+    submit = ("submit", str(SCRIPT), "--name", "shirts", "--runtime-env", str(env), "--")
+    return train(cluster, *submit, "--data", "digits", "--epochs", "1")
 
 
 def test_two_workers_train_and_each_line_says_what_stood_in(
@@ -109,7 +113,9 @@ def test_two_workers_train_and_each_line_says_what_stood_in(
 
 def test_the_run_goes_on(script: str, cluster: Any) -> None:  # E6
     # The job itself, with all digits; on as many workers as there is room for by now.
-    out = train(cluster, "pytorch_distributed_training", "--", "--epochs", "2", "--workers", "1")
+    (command,) = SHIRTS.of("train")
+    assert command == PYTORCH
+    out = train(cluster, *command, "--", "--epochs", "2", "--workers", "1")
     assert re.search(r"Restored from checkpoint s3://ray/shirts/\S+: 1 epochs are", out)
     [(loss, epoch)] = re.findall(r"\{'loss': (\S+), 'epoch': (\d+)", out)
     assert epoch == "1"
@@ -148,22 +154,23 @@ def test_the_notebook_learns_the_same(script: str, cluster: Any, tmp_path: Path)
     assert f"{where}/model.pt" in cluster.keys(where)
 
 
+def test_lightning_on_one_node(cluster: Any) -> None:
+    out = train(cluster, *LIGHTNING, "--", "data.limit=32", "train.epochs=1")
+    assert "parameters on 1 x cpu" in out
+
+
 def test_the_end_to_end_example(cluster: Any, tmp_path: Path) -> None:  # E7 E8 E11 E12
     results = tmp_path / "results.json"
     env = tmp_path / "env.json"
     env.write_text(json.dumps({"env_vars": {"TEST_OUTPUT_JSON": str(results)}}))
-    line = ["--data-size-gb=1", "--num-epochs=2", "--num-workers=1", "--smoke-test"]
-    result = cluster.train(
-        *("submit", "pytorch_training_e2e", "--name", "smoke", "--runtime-env", str(env)),
-        *("--", *line),
-        timeout=JOB_DEADLINE_S,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert len(losses(result.stdout)) == 2
-    assert "1 synthetic images, 0.7 MB" in result.stdout
+    (submit, job, *line), (*_, smoke) = END_TO_END.of("train")
+    options = ("--name", "smoke", "--runtime-env", str(env))
+    out = train(cluster, submit, job, *options, *line, smoke)
+    assert len(losses(out)) == 2
+    assert "1 synthetic images, 0.7 MB" in out
     found = json.loads(results.read_text())
     assert json.loads(cluster.read("smoke/results.json")) == found
-    assert json.dumps(found) in result.stdout.splitlines()
+    assert json.dumps(found) in out.splitlines()
     assert (found["images"], found["epochs"]) == (1, 2)
     assert found["throughput_MB_s"] == pytest.approx(
         2 * found["data_size_mb"] / found["total_time_s"], abs=0.02

@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from quickstart import init
+from tests import pages
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.integration.training.conftest import FOREIGN, Cluster
@@ -24,6 +25,8 @@ pytestmark = [
     pytest.mark.skipif(fake.BINARY is None, reason="sshd is not installed (openssh-server)"),
 ]
 
+(COMMANDS,) = pages.read_by(__file__)
+*_, FIRST = COMMANDS.of("python")
 Train = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -73,7 +76,7 @@ def train(folder: Path, box: Sshd, cluster: Cluster) -> Train:
     env |= {"HOME": str(folder / "here"), "PYTHONUNBUFFERED": "1"}
 
     def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, f"src/{script}", *arguments]
+        command = [sys.executable, script, *arguments]
         return subprocess.run(
             command, cwd=project, env=env, capture_output=True, text=True, timeout=280, check=False
         )
@@ -113,9 +116,14 @@ with one_message():
 """
 
 
-def test_a_search_runs_there_and_its_trials_come_home(folder: Path, train: Train) -> None:
-    (folder / "here/project/src/search.py").write_text(TUNE)
-    done = train("search.py")
+def test_a_search_runs_there_and_its_trials_come_home(  # F59
+    folder: Path, train: Train
+) -> None:
+    source = folder / "here/project/src"
+    (source / "search.py").write_text(TUNE)
+    (source / "round").symlink_to(source)
+    os.mkfifo(source / "pipe")
+    done = train("src/search.py")
     assert done.returncode == 0, done.stdout + done.stderr
     for line in ("trial 0.25 0.75 False", "trial 0.5 0.5 False", "trial  None True"):
         assert line in done.stdout, done.stdout
@@ -131,7 +139,7 @@ def test_a_fresh_project_trains_on_a_ray_that_is_there(  # C2, C5, C6, C11 to C1
     old = folder / "box/ray-results/first/old"
     old.parent.mkdir(parents=True)
     old.touch()
-    done = train("train_digits.py", "--name", "first", "--clean-trials")
+    done = train(*FIRST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not old.exists()  # C4
     assert (folder / "box/base/done").read_text() == "ready\n"  # C3

@@ -1,6 +1,8 @@
 """git works on the folder that it is given."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,34 @@ def test_what_git_calls_local_is_left_out() -> None:  # F58
         ["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True
     )
     assert set(names.stdout.split()) <= repository.LOCAL
+
+
+def _checkout(folder: Path) -> Path:
+    for name in repository.PROGRAM:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_the_code_of_another_checkout_is_told_apart(tmp_path: Path) -> None:  # F57
+    mine, copy = _checkout(tmp_path / "mine"), _checkout(tmp_path / "copy")
+    (tmp_path / "link").symlink_to(mine)
+    assert repository.another(copy / "docs", mine) == copy
+    for here in (mine, mine / "docs", tmp_path / "link", tmp_path):
+        assert repository.another(here, mine) is None
+    assert repository.another(copy, tmp_path / "site-packages") is None
+
+
+def test_train_of_one_checkout_is_refused_in_another(tmp_path: Path) -> None:  # F57
+    copy = _checkout(tmp_path / "copy")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("train"), "list"],
+        cwd=copy,
+        env={**os.environ, "COLUMNS": "1000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: this `train` is of {repository.ROOT}, ")
+    assert done.stderr.endswith(f"run `make setup` there, then use {copy}/.venv/bin/train\n")

@@ -53,3 +53,12 @@ def test_jobs_are_named_and_the_user_decides(
         ask(said="", jobs=JOBS)
     with pytest.raises(SystemExit, match="FORCE=yes"):
         ask(jobs=JOBS)
+
+
+def test_a_rotation_has_jobs_refused(  # F43
+    ask: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask("--refuse", said="y", jobs=JOBS[2:])
+    with pytest.raises(SystemExit, match="or add FORCE=1"):
+        ask("--refuse", said="y", jobs=JOBS)
+    assert "ends these jobs: job-1 (night), job-2\n" in capsys.readouterr().err

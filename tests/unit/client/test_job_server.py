@@ -13,9 +13,17 @@ from aiohttp.test_utils import TestServer
 from ray.dashboard.modules.job.pydantic_models import JobDetails, JobType
 from ray.job_submission import JobStatus
 
-from client.dashboard import DashboardError, RefusedError, UnreachableError, UnreadableError
+from access import bounded
+from client.dashboard import (
+    DashboardError,
+    RefusedError,
+    TooLongError,
+    UnreachableError,
+    UnreadableError,
+)
 from client.job_server import ACTIVE, Job, JobServer, Status
 from client.outputs import StackOutputs
+from client.unreachable import explained
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 FULL = JobDetails(
@@ -215,3 +223,24 @@ def test_only_a_log_that_ray_cannot_decode_is_asked_for_again(stack: StackOutput
 def test_a_log_that_is_refused_is_one_fault(stack: StackOutputs) -> None:
     with pytest.raises(DashboardError, match="WSServerHandshakeError"):
         ask(stack, saying({}), lambda server: asyncio.run(_pieces(server)))
+
+
+def test_an_answer_without_end_is_read_up_to_a_bound(stack: StackOutputs) -> None:  # F39
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(4 * bounded.MOST_MIB):
+            try:
+                await response.write(b" " * bounded.MIB)
+            except ConnectionError:
+                break
+            sent += 1
+        return response
+
+    with pytest.raises(TooLongError, match="/api/jobs/ with more than 64 MiB") as caught:
+        ask(stack, endless, JobServer.jobs)
+    assert sent < 2 * bounded.MOST_MIB
+    assert "train list" in str(explained(caught.value))

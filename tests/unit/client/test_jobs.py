@@ -240,8 +240,14 @@ def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(  # F30
             if index != "nobody":
                 server.shutdown()
     assert time.monotonic() - begun < 60
-    message = f"runtime_env setup failed: {error}"
-    assert jobs.failure(message) == f"{NO_ENVIRONMENT}: {said}"
+    failed = Job(status=Status.FAILED, message=f"runtime_env setup failed: {error}")
+    assert jobs.failure(failed) == f"{NO_ENVIRONMENT}: {said}"
+
+
+NOT_INSTALLED = (
+    "no-such-package, humanize (pip) not installed. Check that the cluster reaches the package "
+    "index, or raise setup_timeout_seconds in config of the runtime environment"
+)
 
 
 @pytest.mark.parametrize(
@@ -256,10 +262,16 @@ def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(  # F30
             f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
             f"{NO_ENVIRONMENT}: OSError: no such package",
         ),
+        (  # F30
+            "Job supervisor actor failed to start within 900.0 seconds.\nThis timeout can be set",
+            f"Job supervisor actor failed to start within 900.0 seconds: {NOT_INSTALLED}",
+        ),
     ],
 )
 def test_why_a_job_failed(message: str, reason: str) -> None:
-    assert jobs.failure(message) == reason
+    asked = {"pip": {"packages": ["no-such-package", "humanize"]}, "env_vars": {}}
+    failed = Job(status=Status.FAILED, message=message, runtime_env=asked)
+    assert jobs.failure(failed) == reason
 
 
 @pytest.mark.parametrize(

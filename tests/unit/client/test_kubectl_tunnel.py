@@ -2,12 +2,14 @@
 
 import json
 import os
+from contextlib import ExitStack
 
 import pytest
 
 from client import info, outputs, way
 from client.errors import ClientError
 from client.kubectl_tunnel import KubectlTunnel
+from hydra_plugins.ray_launcher import _launching
 from tests.waiting import wait_for
 
 # In the place of kubectl: it says a port of its own for each service, and ends when told to.
@@ -58,6 +60,11 @@ def test_services_are_brought_here_and_the_outputs_say_so(kubectl, away):
         found = [(route.service, route.there) for route in opened.routes]
         assert ("object store", "lab-versitygw:9000") in found
     assert "service/lab-ray-head-svc :8265" in (kubectl / "calls").read_text()
+
+
+def test_a_sweep_takes_the_same_way(kubectl, away):
+    with ExitStack() as held:
+        assert _launching._reach(held, away).dashboard_url == "http://127.0.0.1:48265"
 
 
 def test_the_same_ports_are_taken_where_they_are_free(kubectl, away):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from client import preflight
+from client import jobs, preflight
 from client.errors import ClientError
+from client.job_server import Job, Status
 from client.outputs import StackOutputs
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -85,6 +87,23 @@ def test_every_package_is_looked_at(stack: StackOutputs, tmp_path: Path) -> None
         preflight.check_runtime_env({"working_dir": str(tmp_path / "no"), "excludes": []}, stack)
 
 
+def test_what_is_left_out_is_said(  # F59
+    stack: StackOutputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    preflight.check_runtime_env({"working_dir": str(tmp_path), "excludes": []}, stack)
+    assert f"not uploaded of {tmp_path}: pipe (FIFO)" in "".join(capsys.readouterr())
+
+
+def test_modules_that_ray_takes_pass(stack: StackOutputs, tmp_path: Path) -> None:  # F60
+    for name in ("a.py", "b-1-py3-none-any.whl", "c.txt"):
+        (tmp_path / name).touch()
+    modules = [str(tmp_path / name) for name in ("a.py", "b-1-py3-none-any.whl")]
+    preflight.check_runtime_env({"py_modules": modules}, stack)
+    with pytest.raises(ClientError, match=r"c\.txt is not a folder: .* wheels"):
+        preflight.check_runtime_env({"py_modules": [str(tmp_path / "c.txt")]}, stack)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -99,6 +118,21 @@ def test_what_ray_refuses_is_refused_before_the_upload(  # F60
 ) -> None:
     with pytest.raises(ClientError, match=f"is not one of Ray's: .*{said}"):
         preflight.check_runtime_env({"excludes": []} | wrong, stack)
+
+
+def test_a_run_of_another_user_is_not_gone_on_with_silently(  # F57
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        Job(status=Status("SUCCEEDED"), metadata={"run": "first", "user": owner})
+        for owner in ("ada", "bob")
+    ]
+    monkeypatch.setattr(jobs, "connect", lambda _: None)
+    monkeypatch.setattr(jobs, "submissions", lambda _: found)
+    for run, owner in (("first", "ada"), ("first", ""), ("second", "bob")):
+        preflight._connect_for(run, stack, owner)
+    with pytest.raises(ClientError, match=r"last trained by ada, not by bob: .* by --force"):
+        preflight._connect_for("first", stack, "bob")
 
 
 def test_all_faults_come_in_one_message(stack: StackOutputs) -> None:

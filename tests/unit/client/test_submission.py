@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from ray import job_submission
 
-from client import preflight, scripts, submission
+from client import package, preflight, scripts, submission
+from client.dashboard import Dashboard
 from client.errors import ClientError, UnreachedError
 from client.outputs import StackOutputs
 from client.package import NEVER_UPLOADED
+from engine import plan
 from training import run_folder
 
 
@@ -86,6 +88,10 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     assert submission.commit(tmp_path) == git("rev-parse", "HEAD")
     (tmp_path / "a").write_text("2")
     assert submission.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+    other = tmp_path / "other"
+    git("worktree", "add", "-q", str(other))  # F58: its .git is a file
+    assert submission.commit(other) == plan._sources(other)["commit"] == git("rev-parse", "HEAD")
+    assert [entry.name for entry in package.entries(other, package.NEVER_UPLOADED)] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +130,7 @@ class Client:
     def __init__(self, error: Exception | None = None, times: int = 1) -> None:
         self.errors: list[Exception] = [error] * times if error else []
         self.sent: dict[str, Any] = {}
+        self.put: list[str] = []
 
     def submit_job(self, **sent: Any) -> str:
         self.sent = sent
@@ -135,6 +142,8 @@ class Client:
 def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
     """The client that Ray gives, once all checks have passed."""
     monkeypatch.setattr(preflight, "run", lambda *_: None)
+    monkeypatch.setattr(Dashboard, "has", lambda *_: False)
+    monkeypatch.setattr(Dashboard, "put", lambda _, path, content: client.put.append(path))
     monkeypatch.setattr(job_submission, "JobSubmissionClient", lambda *_, **__: client)
     return client
 
@@ -165,6 +174,8 @@ def test_a_job_is_sent_with_its_demand(
     assert client.sent["metadata"]["demand"] == '[{"CPU": 1.0, "TPU": 1.0}, {"CPU": 1.0}]'
     assert client.sent["metadata"]["run"] == "r"
     assert "canary" not in str(client.sent)  # F35
+    (module,) = client.sent["runtime_env"]["py_modules"]
+    assert client.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
 
 
 def test_the_servers_traceback_becomes_one_message(
@@ -223,3 +234,17 @@ def test_no_proxy_of_the_environment_sees_the_token_of_a_job(  # F58
         with pytest.raises(BlockingIOError):
             proxy.accept()
     assert os.environ["no_proxy"] == "intranet,127.0.0.1"
+
+
+@pytest.mark.parametrize(("file", "line"), [(".gitignore", "*.py"), (".rayignore", "jobs/")])
+def test_a_script_that_its_upload_leaves_out_is_refused(  # F59
+    file: str, line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs/own.py"
+    path.write_text("")
+    script = scripts.find(str(path), str(tmp_path))
+    assert submission.runtime_env(None, script, "r", progress=False)["working_dir"]
+    (tmp_path / file).write_text(f"{line}\n")
+    with pytest.raises(ClientError, match=r"own\.py is left out of the upload of .*let it in"):
+        submission.runtime_env(None, script, "r", progress=False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,20 +113,33 @@ def test_the_results_folder_is_the_same_below_each_home() -> None:  # C12
 def test_packages_are_rays_unless_commands_install_them(project: Path) -> None:  # C3
     (project / "Pipfile").write_text('[packages]\neinops = "==0.8.1"\n')
     config = ray_config.read(project / "ray_config.yaml")
-    env = syncer._runtime_env(project, project / "src", config, "")
-    assert env["pip"] == ["einops==0.8.1"]
-    assert env["working_dir"] == str(project / "src")
+    assert syncer._runtime_env(project, config) == {"pip": ["einops==0.8.1"]}
     with_commands = replace(config, setup_commands=("pipenv install",))
-    assert "pip" not in syncer._runtime_env(project, project / "src", with_commands, "")
+    assert syncer._runtime_env(project, with_commands) == {}
 
 
 def test_a_git_folder_of_two_gigabytes_stays_here(project: Path) -> None:  # C5
     (project / "src/.git").mkdir()
     with (project / "src/.git/pack").open("wb") as file:
         file.truncate(2 * 2**30)  # of holes
-    config = ray_config.read(project / "ray_config.yaml")
-    env = syncer._runtime_env(project, project / "src", config, "")  # larger ones are refused
-    assert ".git" in env["excludes"]
+    assert sent(project) == ["train.py"]
+
+
+def test_links_in_a_circle_and_what_is_no_file_stay_here(  # F59
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = project / "src"
+    (source / "round").symlink_to(source)
+    os.mkfifo(source / "pipe")
+    (source / "tool").touch(0o755)
+    assert sent(project) == ["tool", "train.py"]
+    left = "pipe (FIFO), round (link to a folder that holds it)"
+    assert f"not uploaded of {source}: {left}" in "".join(capsys.readouterr())
+
+
+def sent(project: Path) -> list[str]:
+    with zipfile.ZipFile(io.BytesIO(syncer._packed(project / "src", ""))) as archive:
+        return archive.namelist()
 
 
 class Box:

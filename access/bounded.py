@@ -1,0 +1,35 @@
+"""Answers of HTTP servers, read up to a bound: what a service sends may be anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+MIB = 2**20
+MOST_MIB = 64
+
+
+class TooLongError(ValueError):
+    """An answer is longer than its bound."""
+
+    def __init__(self, most_mib: int) -> None:
+        super().__init__(f"more than {most_mib} MiB, which are not read")
+
+
+def content(reply: BaseHTTPResponse, most_mib: int = MOST_MIB) -> bytes:
+    """Reads a reply that was asked for with `preload_content=False`, and gives it back.
+
+    Raises:
+        TooLongError: it is longer.
+        HTTPError: it was cut.
+    """
+    found = bytearray()
+    for piece in reply.stream(MIB):
+        found += piece
+        if len(found) > most_mib * MIB:
+            reply.close()
+            raise TooLongError(most_mib)
+    reply.release_conn()
+    return bytes(found)
