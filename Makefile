@@ -6,6 +6,8 @@ RULES = $(if $(POLICY),--policy-pack '$(POLICY)') $(if $(LEVELS),--policy-pack-c
 BIN := .venv/bin
 READY := .venv/.ready
 INSTALLED := .venv/.installed
+# In a copied or renamed checkout the programs of the environment still run those of the first one.
+_ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))" ] || rm -f $(READY))
 
 # Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,7 +34,7 @@ REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud
 REST_ONE += --deselect $(INFRA)/lambda_cloud/test_groups.py
 REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py)))
 REST_THREE := tests/integration/machines
-REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py tracking.py)
+REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py rotate.py tracking.py)
 REST_DOCKER := tests/integration/docker tests/integration/engine $(INFRA)
 REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_THREE) $(REST_ALONE)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
@@ -61,6 +63,8 @@ make review     show what PLAN=FILE changes, costs and opens, as a page for a pu
 make policy     make the environment in which the pulumi CLI runs the rules of policy/
 make refresh    compare the stack's state with what runs
 make drift      report what is not as the state says; changes nothing
+make rotate     list the stack's secrets; SECRET=NAME gives that one a new value, and runs up. It refuses
+                if Ray would restart while jobs run; FORCE=1 asks, FORCE=yes does not
 make tunnel     bring the pages of a stack on other machines to this one
 make scale      launch and end the rented machines of a group as Ray wishes, until Ctrl-C
 make course     walk the Food-11 course, in the stack course
@@ -82,7 +86,7 @@ For runners of a team, as the workflows in .github use them (docs/gitops.md):
 make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
 make apply         apply the plan in OUT, then run the job SMOKE
 make drift-issue   open, update or close an issue about the drift of STACK
-make reap-issue    the same about machines that no stack knows of, or past their end
+make reap-issue    the same about machines that no stack knows of; ends those past their end
 make review-up     bring the stack of the pull request NUMBER up
 make review-down   end the stack of the pull request NUMBER
 make review-sweep  end the stacks of closed pull requests, and those past their ttlHours
@@ -90,7 +94,7 @@ endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store monitoring setup demo course up down preview review policy refresh drift tunnel scale lint bench lock docs digests audit
+.PHONY: help python store monitoring setup demo course up down preview review policy refresh drift rotate tunnel scale lint bench lock docs digests audit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 .PHONY: test test-all test-rest test-skipped retry test-unit
 
@@ -114,7 +118,7 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	if [ -t 2 ]; then install; else install 2>&1 | $(PYTHON) -m infra.downloads; fi; test -e $(INSTALLED)
 	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.checkout
-	@touch $(READY)
+	@cd -P .venv && pwd >.ready
 
 # The default object store, which Go builds once: nothing of the environment is needed for it.
 store: python
@@ -143,6 +147,10 @@ down: setup
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
 	@$(BIN)/python -m infra.checkout $(STACK)
 
+rotate: setup
+	@$(BIN)/python -m infra.rotate -s $(STACK)$(if $(SECRET), --secret '$(SECRET)')$(if $(FORCE), --force)$(if $(filter yes,$(FORCE)), --yes)
+	$(if $(SECRET),$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch up -s $(STACK) $(RULES))
+
 # protobuf 5, which the rest does not have.
 policy: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python policy/.venv
@@ -153,6 +161,7 @@ policy: setup
 OUT ?= out
 SMOKE ?= cpu_example -- 2
 OWNER ?=
+OF := PULUMI# or REVIEW: whose states, as the names of variables and secrets begin
 WAIT := --yes --wait 10m
 ENGINE := $(BIN)/python -m engine
 # A command that fails ends the recipe: what could not be listed is not gone.
@@ -162,7 +171,7 @@ exists = stacks=$$($(ENGINE) stack ls) || exit 1; printf '%s\n' "$$stacks" | gre
 define ON_RUNNER
 @for name in PULUMI_BACKEND_URL PULUMI_CONFIG_PASSPHRASE; do \
 	if [ -z "$$(printenv $$name)" ]; then \
-		echo "error: $$name is empty: set the variable PULUMI_BACKEND_URL and the secret PULUMI_CONFIG_PASSPHRASE of the repository (docs/gitops.md)" >&2; exit 1; \
+		echo "error: $$name is empty: set the variable $(OF)_BACKEND_URL and the secret $(OF)_CONFIG_PASSPHRASE of the repository (docs/gitops.md)" >&2; exit 1; \
 	fi; \
 done
 @if [ -n "$$SSH_KEY" ]; then umask 077 && mkdir -p ~/.ssh && printenv SSH_KEY >~/.ssh/trainyard-runner.pem; fi
@@ -196,12 +205,15 @@ drift-issue: setup
 
 reap-issue: setup
 	$(ON_RUNNER)
-	$(BIN)/python -m gitops issue 'Unknown to every stack, or past its end' $(BIN)/python -m infra.reap $(if $(OWNER),--owner '$(OWNER)')
+	$(BIN)/python -m gitops issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
 
-# The stack of the pull request NUMBER has the settings of Pulumi.review.yaml.
+# The stack of the pull request NUMBER has the settings of Pulumi.review.yaml, and its state a place of
+# its own: the pull request's code may write all that is there.
+review-up review-down review-sweep: OF := REVIEW
 review-up review-down: STACK = $(or $(shell $(PYTHON) -m gitops stack '$(NUMBER)'),$(error name the pull request: NUMBER=12))
 review-up: setup
 	$(ON_RUNNER)
+	stacks=$$($(ENGINE) stack ls) || exit 1; printf '%s\n' "$$stacks" | $(BIN)/python -m gitops apart
 	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
 	$(ENGINE) up -s $(STACK) $(WAIT) --refresh $(RULES)
 

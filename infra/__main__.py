@@ -3,7 +3,7 @@
 import pulumi
 
 from access import outputs
-from cluster import services
+from cluster import secret, services
 from cluster.ray_cluster import TOKEN_BYTES
 from cluster.secret import Secret
 from cluster.stack import Stack
@@ -14,6 +14,7 @@ from infra.hosts import local
 name = pulumi.get_stack()
 checkout.forget_salt(name)
 settings = config.read(local.LocalHost.detect())
+secret.rotated = settings.rotated
 here = target.find(settings, name)
 storage = Storage(url=f"file://{here.data}/storage")
 if settings.store_from:
@@ -57,6 +58,6 @@ cluster_file = stack.outputs.get(outputs.RAY_CLUSTER_FILE, "")
 pulumi.export(outputs.RAY_CLUSTER_FILE, pulumi.Output.secret(cluster_file))
 pulumi.export(outputs.SERVICES, [endpoint.described for endpoint in services.ENDPOINTS])
 for endpoint in services.ENDPOINTS:
-    for output, secret in endpoint.outputs.items():
+    for output, hidden in endpoint.outputs.items():
         value = stack.outputs.get(output, "")
-        pulumi.export(output, pulumi.Output.secret(value) if secret else value)
+        pulumi.export(output, pulumi.Output.secret(value) if hidden else value)

@@ -52,7 +52,10 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
     git = ["git", "-C", str(root)]
     try:
         same = subprocess.run(
-            [*git, "diff", "--quiet", "--", settings.name], env=environment(), check=False
+            [*git, "diff", "--quiet", "--", settings.name],
+            env=environment(),
+            check=False,
+            capture_output=True,  # outside of a checkout git prints how it is used
         )
         # With any other change the diff is not quiet: what the user edits is never staged.
         if same.returncode == 0:

@@ -16,7 +16,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from access import typed
-from cluster import grafana, idle_end, object_store, replica, services
+from cluster import grafana, idle_end, object_store, replica, secret, services
 from cluster.descriptor import Descriptor, Text
 from cluster.ray_node import NodeResources
 from cluster.service import NAME_LIMIT, Port
@@ -41,6 +41,7 @@ from infra.runtimes import folders
 
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
 MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600
+MAX_ROTATIONS = 1_000_000
 MIN_CONNECTIONS, MAX_CONNECTIONS = 10, 10_000
 RUNTIMES = ("auto", "docker", "process", kubernetes_settings.KEY)
 ACCELERATORS = ("none", "nvidia", "amd")
@@ -90,6 +91,8 @@ ONLY_FOR_HOSTS = {
     "owner": "",
 }
 HOST_DATA = Path("~/.local/share/trainyard")  # of what outlives a stack, on hosts
+# The results of a stack without an object store are at file://<dataDir>/storage.
+IN_URL = re.compile(r"[A-Za-z0-9/._~@+=,:-]{1,255}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,7 @@ class Settings:
     kubernetes: Kubernetes | None
     allowed_cidrs: tuple[str, ...]
     publish_address: str
+    rotated: Mapping[str, int]
     of_services: Mapping[str, Any]
     head: NodeResources
     workers: tuple[NodeResources, ...]
@@ -238,6 +242,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
             for service in services.ALL
             for key, kind in service.settings.items()
         },
+        "rotated": _rotated(reader),
         "fleet": fleet,
         "owner": reader.text("owner"),
         "ssh_key_file": host_settings.ssh_key_file(reader),
@@ -270,6 +275,13 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         # The same from whichever machine the stack is brought up: ~ is the host's user's.
         data, state = HOST_DATA / stack, local.host_folder(stack)
     values["data_dir"] = reader.folder("dataDir", data)
+    if (text := str(values["data_dir"])).isprintable() and not IN_URL.fullmatch(text):
+        reader.fault(
+            "dataDir",
+            text,
+            "is part of a URL: at most 255 letters a-z or A-Z, digits and /._~@+=,:-",
+            "set dataDir to such a folder",
+        )
     values["state_dir"] = reader.folder("stateDir", state)
     ports = {key: reader.integer(key, FIRST_PORT, LAST_PORT) for key in services.PORTS}
     of_services = values["of_services"]
@@ -395,6 +407,19 @@ def _runtime(reader: Reader, *, grows: bool) -> str:
     return chosen
 
 
+def _rotated(reader: Reader) -> dict[str, int]:
+    """Return how often each secret was rotated."""
+    action = "remove it: `make rotate` writes it"
+    found = reader.object("rotated", action)
+    for name, times in found.items():
+        if name not in secret.ROTATABLE:
+            reader.unknown(f"rotated.{name}", times, name, secret.ROTATABLE)
+        elif type(times) is not int or not 1 <= times <= MAX_ROTATIONS:
+            bound = f"must be a whole number from 1 to {MAX_ROTATIONS}"
+            reader.fault(f"rotated.{name}", times, bound, action)
+    return {name: times for name, times in found.items() if type(times) is int}
+
+
 def _fleet(reader: Reader) -> FleetSettings | None:
     """Return what gives the stack its machines, None for this one alone."""
     asked = [(source.setting, source.read(reader)) for source in sources.SOURCES]
@@ -456,6 +481,13 @@ def _check_idle_end(reader: Reader, fleet: FleetSettings | None) -> None:
         bound = "needs rented machines that end themselves: lambdaCloud with ttlHours"
         action = f"set lambdaCloud.ttlHours, or remove {idle_end.MINUTES}"
         reader.fault(idle_end.MINUTES, minutes, bound, action)
+    for key, needs in (
+        (idle_end.GPU_PERCENT, idle_end.CPU_PERCENT),
+        (idle_end.CPU_PERCENT, idle_end.MINUTES),
+    ):
+        value, needed = (reader.raw.get(each, idle_end.NEVER).strip() for each in (key, needs))
+        if value.isdecimal() and value != idle_end.NEVER and needed == idle_end.NEVER:
+            reader.fault(key, value, f"does nothing without {needs}", f"set {needs} too")
 
 
 def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:

@@ -41,5 +41,5 @@ def copy(target: Path) -> Path:
     train.unlink()
     train.write_text(f"#!{environment}/bin/python\n{code}")
     train.chmod(0o755)
-    (environment / ".ready").touch()  # what `make` looks at
+    (environment / ".ready").write_text(f"{environment.resolve()}\n")  # what `make` looks at
     return target

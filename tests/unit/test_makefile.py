@@ -31,6 +31,7 @@ case "$*" in
 *infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
 *"stack ls") [ -z "$LIST" ] && printf 'dev\npr-7\npr-9\n' ;;
 *"gitops stack "*) [ -n "$4" ] && echo "pr-$4" ;;
+*"gitops apart") cat >/dev/null; [ -z "$APART" ] ;;
 *"gitops closed "*) cat >/dev/null; echo "${{CLOSED_ONES:-7}}"; [ -z "$CLOSED" ] ;;
 *infra.expired) [ -z "$EXPIRED" ] && echo pr-9 ;;
 *"engine destroy"*) exit "${{DESTROY:-0}}" ;;
@@ -129,6 +130,20 @@ def test_packages_that_are_not_whole_are_installed_again(run, tmp_path: Path) ->
     assert not (tmp_path / "checkout" / ".venv" / ".ready").exists()
 
 
+def test_a_copied_or_renamed_checkout_has_its_environment_made_again(  # F57
+    run, tmp_path: Path
+) -> None:
+    def made(*targets: str) -> int:
+        code, said, calls = run(*targets)
+        assert code == 0, said
+        return sum("infra.new_environment" in call for call in calls)
+
+    assert made("setup", "store", "-j2") == made("setup") == 1
+    (tmp_path / "checkout" / ".venv" / ".ready").write_text("/copied/from/.venv\n")
+    assert made("setup", "store", "-j2") == 2
+    assert made("setup") == 2
+
+
 def test_a_plan_and_a_policy_are_passed_on(run) -> None:
     def launched(*arguments: str) -> str:
         said = run("--dry-run", *arguments)[1]
@@ -152,6 +167,24 @@ def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
         assert calls.index(asked) < calls.index(destroyed)
 
 
+def test_a_rotation_is_written_down_before_up(run, tmp_path: Path) -> None:  # F43
+    assert run("setup", "store", "-j2")[0] == 0
+    for given, options in (
+        ((), ""),
+        (("FORCE=1",), " --force"),
+        (("FORCE=yes",), " --force --yes"),
+    ):
+        (tmp_path / "log").unlink()
+        _, said, calls = run("rotate", "SECRET=ray-token", "STACK=lab", *given)
+        written, up = f"-m infra.rotate -s lab --secret ray-token{options}", "up -s lab"
+        assert calls.index(written) < calls.index(f"-m engine.launch {up}")
+        assert ("TRAINYARD_FORCE=1 .venv/bin/python" in said) == bool(given)
+    (tmp_path / "log").unlink()
+    calls = run("rotate")[2]
+    assert "-m infra.rotate -s dev" in calls
+    assert not [call for call in calls if "engine" in call]
+
+
 @pytest.fixture
 def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs make as a runner does; exit code, calls beside those of the set-up, and the page."""
@@ -164,6 +197,7 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def make(*arguments: str, **answers: str) -> tuple[int, list[str], str]:
         names = ("PAGE", "PREVIEW", "REVIEW", "LIST", "CLOSED", "DESTROY", "CLOSED_ONES", "EXPIRED")
+        names += ("APART",)
         for name in names:
             monkeypatch.setenv(name, answers.get(name, ""))
         (tmp_path / "log").unlink(missing_ok=True)
@@ -209,8 +243,12 @@ def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
 
 
 def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) -> None:
+    looks = ["-m engine stack ls", "-m gitops apart"]
+    # Not in the backend of other stacks: code of the pull request may write there.
+    assert on_runner("review-up", "NUMBER=8", APART="1") == (2, looks, "")
     assert on_runner("review-up", "NUMBER=8", "POLICY=policy")[1] == [
-        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack policy"
+        *looks,
+        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack policy",
     ]
     settings = (ROOT / "Pulumi.review.yaml").read_text()
     assert (tmp_path / "checkout" / "Pulumi.pr-8.yaml").read_text() == settings
@@ -260,7 +298,34 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
         code, said, calls = run(target, "NUMBER=1")
         assert code == 2
         assert not [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
-        assert "error: PULUMI_BACKEND_URL is empty: set the variable" in said
+        whose = "REVIEW" if target.startswith("review") else "PULUMI"
+        told = f"set the variable {whose}_BACKEND_URL and the secret {whose}_CONFIG_PASSPHRASE"
+        assert f"error: PULUMI_BACKEND_URL is empty: {told}" in said
+
+
+def test_jobs_of_pull_requests_reach_no_state_of_other_stacks():
+    """They run its code with all that they are given (F48)."""
+    jobs = [
+        job
+        for file in (ROOT / ".github/workflows").glob("*.yml")
+        for job in yaml.safe_load(file.read_text())["jobs"].values()
+        if job.get("environment") == "review" or "make review-" in str(job)
+    ]
+    assert len(jobs) == 2
+    for job in jobs:
+        assert job["environment"] == "review"
+        assert job["env"]["PULUMI_BACKEND_URL"] == "${{ vars.REVIEW_BACKEND_URL }}"
+        given = str(job)
+        roles = re.findall(r"'role-to-assume': '(.*?)'", given)
+        passphrases = re.findall(r"'PULUMI_CONFIG_PASSPHRASE': '(.*?)'", given)
+        assert roles == ["${{ vars.REVIEW_AWS_ROLE }}"]
+        assert passphrases == ["${{ secrets.REVIEW_CONFIG_PASSPHRASE }}"]
+        for name in (
+            "vars.PULUMI_BACKEND_URL",
+            "vars.AWS_ROLE",
+            "secrets.PULUMI_CONFIG_PASSPHRASE",
+        ):
+            assert name not in given
 
 
 def test_no_run_removes_the_lock_of_one_that_works():  # F51

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from engine.command.provider import CommandProvider
 from engine.docker.provider import DockerProvider
 from engine.goal import goal_of
 from engine.values import reveal
+from infra import config
 from infra.hosts import bundle, docker_engine
 from infra.hosts.local import LocalHost
 
@@ -142,3 +144,13 @@ def engine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info |= dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     monkeypatch.setattr(docker_engine, "info", lambda: info)
     return bare
+
+
+def is_named(key: str, bound: str, settings: dict[str, str], host: LocalHost) -> None:
+    """Have a bad setting refused, which one line names with its value, bound and next action."""
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings, host, "dev")
+    lines = [line for line in str(raised.value).splitlines() if line.startswith(f"  - {key} = ")]
+    assert len(lines) == 1, str(raised.value)
+    assert bound in lines[0]
+    assert re.search(r"; \w+", lines[0]), "no next action"

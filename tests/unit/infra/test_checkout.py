@@ -62,13 +62,14 @@ def test_what_the_user_edits_stays_his_to_add(git):
     assert "encryptionsalt" not in git("diff")
 
 
-def test_outside_a_checkout_nothing_happens(tmp_path):
+def test_outside_a_checkout_nothing_happens(tmp_path, capfd):
     (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS + SALT)
     checkout.forget_salt("dev", tmp_path)
     checkout.forget_salt("missing", tmp_path)
     assert (tmp_path / "Pulumi.dev.yaml").read_text() == SETTINGS + SALT
     checkout.configure(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["Pulumi.dev.yaml"]
+    assert capfd.readouterr() == ("", "")
 
 
 @functools.cache

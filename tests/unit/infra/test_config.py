@@ -24,6 +24,7 @@ from infra.hosts.local import LocalHost
 from infra.hosts.ssh.settings import FIELDS as HOST_FIELDS
 from infra.hosts.ssh.settings import Hosts
 from infra.images import BUILT, PULLED
+from tests.unit.infra.conftest import is_named
 
 ROOT = Path(__file__).resolve().parents[3]
 Settings = Callable[..., dict[str, str]]
@@ -51,10 +52,18 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         {"idleEndMinutes": 30, "lambdaCloud": {"gpus": 1}, "allowedCidrs": ["192.0.2.0/24"]},
         "needs rented machines that end themselves: lambdaCloud with ttlHours",
     ),
+    ("idleEndCpuPercent", {"idleEndCpuPercent": 50}, "does nothing without idleEndMinutes"),
+    ("idleEndGpuPercent", {"idleEndGpuPercent": 5}, "does nothing without idleEndCpuPercent"),
+    ("idleEndGpuPercent", {"idleEndGpuPercent": "-1"}, "whole percent of a GPU from 0 to 99"),
     ("idleEndMinutes", {"idleEndMinutes": "-1"}, "whole number of minutes from 1 to 9999"),
     ("idleEndMinutes", {"idleEndMinutes": "1.5"}, "whole number of minutes from 1 to 9999"),
     ("replicateTo", {"replicateTo": "/srv/../etc"}, "absolute folder"),
     ("replicateTo", {"replicateTo": "s3://results"}, "lacks replicateEndpoint and replicateA"),
+    ("rotated", {"rotated": ["ray-token"]}, "must be an object"),  # F43
+    ("rotated.ray-tokn", {"rotated": {"ray-tokn": 1}}, "did you mean ray-token"),
+    ("rotated.ray-token", {"rotated": {"ray-token": 0}}, "from 1 to 1000000"),
+    ("rotated.ray-token", {"rotated": {"ray-token": 1.5}}, "from 1 to 1000000"),
+    ("rotated.ray-token", {"rotated": {"ray-token": True}}, "from 1 to 1000000"),
     ("drainSeconds", {"drainSeconds": 3601}, "from 0 to 3600"),
     ("storeFrom", {"storeFrom": "a/b"}, "must be the name of a stack"),
     ("storeFrom", {"storeFrom": "dev"}, "is this stack"),
@@ -93,6 +102,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("bucket", {"bucket": "a" * 64}, "3 to 63"),
     ("bucket", {"bucket": "ray/../x"}, "lowercase"),
     ("dataDir", {"dataDir": "data"}, "absolute"),
+    ("dataDir", {"dataDir": "/srv/a b"}, "is part of a URL"),  # F62
+    ("dataDir", {"dataDir": "/srv/a%20b"}, "is part of a URL"),
+    ("dataDir", {"dataDir": "/srv/a#b"}, "is part of a URL"),
+    ("dataDir", {"dataDir": "/srv/é"}, "is part of a URL"),
+    ("dataDir", {"dataDir": "/srv/" + "a" * 255}, "at most 255"),
     ("dataDir", {"dataDir": "/srv/../etc"}, "without '..'"),
     ("keepData", {"keepData": "yes"}, "true or false"),
     ("stateDir", {"stateDir": "/tmp/" + "x" * 40}, "at most 25 bytes"),
@@ -269,12 +283,7 @@ def test_threads_are_bounded_where_cpus_are_only_counted(
 def test_a_bad_setting_is_named_with_value_bound_and_action(  # F2
     settings: Settings, host: LocalHost, key: str, changes: dict[str, Any], bound: str
 ) -> None:
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings(**changes), host, "dev")
-    lines = [line for line in str(raised.value).splitlines() if line.startswith(f"  - {key} = ")]
-    assert len(lines) == 1, str(raised.value)
-    assert bound in lines[0]
-    assert re.search(r"; \w+", lines[0]), "no next action"
+    is_named(key, bound, settings(**changes), host)
 
 
 def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> None:  # F2

@@ -20,6 +20,7 @@ from infra.hosts.local import LocalHost
 from infra.hosts.ssh import settings as ssh_settings
 from infra.hosts.ssh.settings import Host, Hosts
 from infra.reader import Reader
+from tests.unit.infra.conftest import is_named
 
 Settings = Callable[..., dict[str, str]]
 
@@ -231,12 +232,7 @@ BAD += [
 def test_a_bad_setting_is_named_once_with_bound_and_action(  # F2 F39
     settings: Settings, host: LocalHost, key: str, changes: dict[str, Any], bound: str
 ) -> None:
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings(**changes), host, "dev")
-    lines = [line for line in str(raised.value).splitlines() if line.startswith(f"  - {key} = ")]
-    assert len(lines) == 1, str(raised.value)
-    assert bound in lines[0]
-    assert re.search(r"; \w+", lines[0]), "no next action"
+    is_named(key, bound, settings(**changes), host)
 
 
 def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> None:  # F2

@@ -38,6 +38,16 @@ def test_exports_are_the_contract(run: Any, bare: Path, put_program: Put, record
 
 
 @pytest.mark.usefixtures("bare")
+def test_what_was_rotated_has_a_generation_and_nothing_else(run: Any, recorded: Any) -> None:  # F43
+    for rotated in ({"ray-token": 2, "object-store-root": 1}, {}):
+        recorded.created.clear()
+        run(rotated=rotated, tracking="mlflow")
+        drawn = recorded.of_type("cluster:Secret")
+        counted = {name: each.inputs.get("generation") for name, each in drawn.items()}
+        assert counted == {name: rotated.get(name.removesuffix("-key")) for name in drawn}
+
+
+@pytest.mark.usefixtures("bare")
 def test_tracking_is_one_more_service_and_off_by_default(run: Any, recorded: Any) -> None:  # A45
     exported = run()
     assert (exported["trackingUrl"], exported["trackingPassword"]) == ("", "")

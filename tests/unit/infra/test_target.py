@@ -15,7 +15,7 @@ from pulumi.runtime import rpc
 from infra.hosts import cloud_init, probe
 from infra.hosts.host_key import HostKeyProvider
 from infra.hosts.probe import Facts
-from tests import host_facts
+from tests import host_facts, pages
 from tests.outputs import names_of_outputs
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"
@@ -25,6 +25,7 @@ THREE = {"address": "gpu3.lab", "user": "bob", "hostKey": KEY, "privateAddress":
 GO = ("go", "echo go version go1.26.8 linux/amd64")  # which builds the object store
 PRIVATE = "canary of the private key"
 HOST_KEY = "canary of the host key"
+(BOUNDS,) = pages.read_by(__file__)
 FACTS = replace(
     host_facts.FACTS,
     cpus=16,
@@ -514,11 +515,24 @@ def test_rented_machines_are_hosts_of_the_stack(  # A1 A12 A21
 
 
 @pytest.mark.usefixtures("rented")
+@pytest.mark.parametrize(
+    ("bounds", "told_bounds"),
+    [
+        ({"idleEndCpuPercent": 50}, (50, 0)),
+        (dict(words[-2:] for words in BOUNDS.of("python")), (100, 5)),
+    ],
+    ids=["CPU", "as on the page"],
+)
 def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
-    run: Any, recorded: Any, bare: Path, put_program: Any
+    run: Any,
+    recorded: Any,
+    bare: Path,
+    put_program: Any,
+    bounds: dict[str, object],
+    told_bounds: tuple[int, int],
 ) -> None:
     put_program(bare, *GO)
-    exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEndMinutes=30)
+    exported = run(allowedCidrs=HOME, lambdaCloud=RENT, idleEndMinutes=30, **bounds)
     assert exported["idleEndUrl"] == "http://10.0.0.0:8768"
     for index in range(2):
         deadline = recorded.of_type("lambda:Deadline")[f"lambda-deadline-{index}"].inputs
@@ -532,6 +546,7 @@ def test_timers_ask_the_heads_machine_whether_the_cluster_is_idle(  # F35
     assert watch["machine"] == "lambda-instance-0-id"
     told = json.loads(watch["secrets"]["idle.json"])
     assert (told["listen"], told["idleSeconds"]) == ("10.0.0.0", 1800)
+    assert (told["cpuPercent"], told["gpuPercent"]) == told_bounds
     assert told["deadline"] == datetime.fromisoformat(exported["expiresAt"]).timestamp()
     assert told["dashboard"] == "http://127.0.0.1:8265"
     assert told["source"]["url"] == exported["storageUrl"]

@@ -1,5 +1,6 @@
 """Declared nodes beside those that a dashboard tells of."""
 
+import io
 import json
 from typing import Any
 
@@ -33,7 +34,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
     def set_answer(text: str, status: int = 200) -> list[dict[str, Any]]:
         def request(_self: Any, _method: str, url: str, **options: Any) -> Any:
             asked.append({"url": url, **options["headers"]})
-            return urllib3.HTTPResponse(text.encode(), status=status)
+            body = io.BytesIO(text.encode())
+            return urllib3.HTTPResponse(body, status=status, preload_content=False)
 
         monkeypatch.setattr(urllib3.PoolManager, "request", request)
         return asked
