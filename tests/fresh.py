@@ -5,7 +5,8 @@
 runs these commands, one after the other, in a clone of this checkout. It needs root, git and
 mmdebstrap; Python's standard library is enough. It fails when a command fails, and when something
 is left afterwards: processes, files outside the home, or a change that `git status` shows. Before
-these commands, one of `--without-network` must fail with one line that says why.
+these commands, one of `--without-network` must fail with one line that says why: there, in a home
+that cannot be written, and with little room.
 
 All of it happens in namespaces of its own, so mounts and processes end with it, however it ends.
 Only the network is shared.
@@ -192,15 +193,30 @@ class _Machine:
             raise FreshError(f"{command!r} ended with {code} on a fresh Debian {self.suite}")
 
     def refuse(self, command: str) -> None:
-        """Run a command of the user without a network, which must fail and say why in one line."""
-        _say(f"$ {command} (without a network)")
+        """Run a command of the user where it must fail and say why in one line."""
+        home = self.root / HOME.relative_to("/")
+        os.chown(home, 0, 0)
+        self._refuse(command, "in a home of root", f"{HOME} cannot be written by user {UID}, and")
+        os.chown(home, UID, UID)
+        cache = home / ".cache"
+        cache.mkdir()
+        room = f"size={3 * 10**9},uid={UID}"
+        _must("mount", "-t", "tmpfs", "-o", room, "tmpfs", str(cache))
+        short = f"{HOME}/.cache/uv has 3.0 GB free, and the packages need 6.0 GB: make room"
+        self._refuse(command, "with 3 GB for the packages", short)
+        _must("umount", str(cache))
+        cache.rmdir()
+        self._refuse(command, "without a network", "cannot be reached", "unshare", "--net")
+
+    def _refuse(self, command: str, where: str, reason: str, *inside: str) -> None:
+        _say(f"$ {command} ({where})")
         with tempfile.TemporaryFile("w+") as said:
-            code = _wait(["unshare", "--net", *self._as_user(command)], said)
+            code = _wait([*inside, *self._as_user(command)], said)
             said.seek(0)
             text = said.read()
         errors = [line for line in text.splitlines() if re.match("(?i)error|warning", line)]
-        if not code or len(errors) != 1 or "cannot be reached" not in errors[0]:
-            raise FreshError(f"{command!r} without a network ended with {code} and said:\n{text}")
+        if not code or len(errors) != 1 or reason not in errors[0]:
+            raise FreshError(f"{command!r} {where} ended with {code} and said:\n{text}")
         _say(errors[0])
 
     def fetch(self, folder: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ A shell block runs in its place: the checkout, unless an HTML comment before it 
     <!-- run: docker -->                     another place of PLACES
     <!-- run until: session ready -->        ends with Ctrl-C, once it has printed these words
     <!-- run in docker until: ready -->      the same in another place
+    <!-- read by: tests/…/test_sweep.py -->  a test that runs its commands with its own settings
     <!-- not run: needs a GPU -->            why no test runs it
 
 A block of YAML that begins with the name of a file is written there.
@@ -44,7 +45,9 @@ PLACES = {
     "fresh": ROOT / ".ci/run",
 }
 LANGUAGES = {"sh", "text", "yaml", "json", "python", "powershell"}
-MARK = re.compile(r"<!-- (run|run(?: in (?P<where>\w+))? until|not run): (?P<about>\S.*?) -->")
+MARK = re.compile(
+    r"<!-- (run|run(?: in (?P<where>\w+))? until|read by|not run): (?P<about>\S.*?) -->"
+)
 SEPARATORS = re.compile(r"[;|&()]+")
 LIMIT_SECONDS = 240
 
@@ -57,8 +60,8 @@ class Block:
         page: its path in the checkout.
         line: of its first line, from 1.
         language: the word after the fence; empty for an indented block.
-        kind: "run", "run until" or "not run".
-        about: of these the place, the words, the reason.
+        kind: "run", "run until", "read by" or "not run".
+        about: of these the place, the words, the test's path, the reason.
         where: the place of one that runs until its words are printed.
     """
 
@@ -98,6 +101,14 @@ class Block:
             found.append([])
         return [bare for words in found if (bare := _bare(words))]
 
+    def of(self, program: str) -> list[list[str]]:
+        """The words behind each call of a program, without `-s` and the stack's name."""
+        calls = [words[1:] for words in self.commands if words[0] == program]
+        for words in calls:
+            if "-s" in words:
+                del words[(at := words.index("-s")) : at + 2]
+        return calls
+
 
 def _bare(words: list[str]) -> list[str]:
     """Leave out redirections, what a loop begins with, and variables that a command gets."""
@@ -130,7 +141,7 @@ def parse(page: Path, text: str) -> Iterator[Block]:
             mark = marked or ("run", CHECKOUT, CHECKOUT)
             yield Block(str(page), token.map[0] + 1, token.info, token.content, *mark)
         comment = token.content.strip()
-        if token.type == "html_block" and re.match(r"<!-- *(not +)?run\b", comment):
+        if token.type == "html_block" and re.match(r"<!-- *((not +)?run|read)\b", comment):
             found = MARK.fullmatch(comment)
             if found is None or token.map is None:
                 raise ValueError(
@@ -149,6 +160,15 @@ def blocks_of(place: str) -> dict[str, list[Block]]:
         if (block.language == "sh" and block.place == place) or block.file:
             found.setdefault(block.page, []).append(block)
     return {page: each for page, each in found.items() if any(not block.file for block in each)}
+
+
+def read_by(file: str) -> list[Block]:
+    """The blocks of a test that runs their commands with its own settings, in order.
+
+    The test binds each to a name of its own (`tests/unit/test_pages.py` checks that it uses all).
+    """
+    path = str(Path(file).resolve().relative_to(ROOT))
+    return [block for block in blocks() if (block.kind, block.about) == ("read by", path)]
 
 
 @dataclass
@@ -182,7 +202,7 @@ class Terminal:
             printed, code = self._bash(f"set -euo pipefail\n{text}{after}", block)
             until = block.kind == "run until"
             assert not until or block.about in printed, f"{block} did not print {block.about}"
-            expected = {130, -signal.SIGINT} if until else {0}
+            expected = {0, 130, -signal.SIGINT} if until else {0}
             assert code in expected, f"{block} ended with {code}:\n{text}\n{printed}"
             if code == 0:
                 variables = (Path(kept) / "environment").read_text().split("\0")

@@ -1,5 +1,6 @@
 """The pages: each command parses, and is run in a place or has a reason why not."""
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -42,6 +43,19 @@ def test_a_block_says_what_it_is_and_a_shell_block_where_it_runs(block: pages.Bl
         assert block.place in pages.PLACES, "no test runs blocks of this place"
     if block.language != "sh":
         assert block.place == pages.CHECKOUT, "only shell blocks have marks"
+
+
+@pytest.mark.parametrize("test", {block.about for block in SHELL if block.kind == "read by"})
+def test_a_test_that_a_mark_names_uses_all_of_its_blocks(test: str) -> None:
+    nodes = [*ast.walk(ast.parse((pages.ROOT / test).read_text()))]
+    (names,) = (
+        [name.id for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name)]
+        for node in nodes
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) == "pages.read_by(__file__)"
+    )
+    assert len(names) == len(pages.read_by(str(pages.ROOT / test)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and type(node.ctx) is ast.Load}
+    assert used >= {*names}
 
 
 def test_text_is_what_a_program_prints_or_how_it_is_used() -> None:
@@ -160,7 +174,10 @@ def test_a_terminal_goes_on_where_a_block_ended_and_fails_with_a_command(tmp_pat
 
 def test_a_terminal_ends_a_block_by_ctrl_c_once_its_words_are_printed(tmp_path: Path) -> None:
     user = pages.Terminal(tmp_path, {"PATH": os.environ["PATH"]})
-    block = pages.Block("p", 1, "sh", "echo ready\nsleep 600\n", "run until", "ready")
-    assert user.run(block).startswith("ready\n")
+    # One long sleep would miss a signal that comes while bash forks it, and bash waits for its end.
+    waits = "echo ready; while true; do sleep 0.1; done"
+    assert user.run(pages.Block("p", 1, "sh", waits, "run until", "ready")).startswith("ready\n")
+    well = f"""bash -c 'trap "exit 0" INT; {waits}'\n"""
+    assert user.run(pages.Block("p", 1, "sh", well, "run until", "ready")).startswith("ready\n")
     with pytest.raises(AssertionError, match="did not print"):
         user.run(pages.Block("p", 2, "sh", "true\n", "run until", "ready"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -143,6 +144,7 @@ class Stack:
             text=True,
             timeout=TIMEOUT_SECONDS,
             check=False,
+            umask=0o077,  # F58: what other users have to read is readable all the same
         )
         self.said.append(done.stdout + done.stderr)
         if check and done.returncode:
@@ -223,7 +225,8 @@ def _declare(base: Path, *, copied: bool = False, cli: Cli | None = None, **chan
     environment = {
         **os.environ,
         "PULUMI_BACKEND_URL": f"file://{base}/backend",
-        "PULUMI_CONFIG_PASSPHRASE": "canary-passphrase",
+        # Jobs search for it, also in uploads of the whole checkout: no file may name it.
+        "PULUMI_CONFIG_PASSPHRASE": secrets.token_hex(16),
         "RAY_USAGE_STATS_ENABLED": "0",
         **(quick.AS_THE_CLI if cli else {}),
     }
@@ -387,6 +390,7 @@ def train(outputs_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
+            umask=0o077,  # F58
         )
         started.append(process)
         return process

@@ -6,6 +6,7 @@ Grafana itself is no part of this: its variables are filled in here as it does.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -374,6 +375,34 @@ def test_the_stacks_own_dashboard_says_what_is_so(
     wait_for(lambda: value("Targets down", "Targets down") == 0, 60)
     assert value("Nodes alive", "Nodes alive") == 2
     assert 0 < value("Object store free", "Object store free") < 1
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not on PATH")
+def test_the_page_of_a_built_prometheus_draws_a_query_and_the_panels(
+    prometheus: Prometheus, tmp_path: Path
+) -> None:
+    # The address that links of alerts have.
+    address = f"{prometheus.url}/graph?g0.expr=ray_node_mem_used"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        if b"/assets/dashboard.json" not in answer.read():
+            pytest.skip("this Prometheus is not built here, and has its makers' page")
+    waiting.wait_for("memory", lambda: prometheus.query("ray_node_mem_used"), 60)
+    options = ("--headless", "--no-sandbox", f"--user-data-dir={tmp_path}", "--dump-dom")
+    done = subprocess.run(
+        # Virtual time stands still while requests are answered.
+        ["chromium", *options, "--virtual-time-budget=5000", address],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    shown = done.stdout.partition("<main>")[2].partition("</main>")[0]
+    titles = re.split("<h2>(.*?)</h2>", shown)
+    sections = dict(zip(titles[1::2], titles[2::2], strict=True))
+    assert '<polyline points="' in sections["Query"], shown
+    assert '<polyline points="' in sections["Nodes"], shown
+    assert re.search(r"None of \d+ rules|<td>", sections["Alerts"]), shown
+    assert 'class="trouble"' not in shown
 
 
 def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]]) -> None:  # D12

@@ -17,7 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
+from cluster import ray_node
 from infra.provided import FORCE
+from infra.runtimes import supervisor
 from infra.runtimes.folders import FolderError, Mark
 from infra.runtimes.owned_processes import ProcessesError
 from infra.runtimes.ports import PortsInUseError
@@ -164,6 +166,12 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     ProgramProvider().update("w", workers[0], workers[0] | {"startTimeout": 21.0})
     assert not said.exists()
 
+    # With another token a worker leaves the cluster, whose jobs would be lost as with the head.
+    other = workers[0] | {"secrets": {ray_node.TOKEN_FILE: "other"}}  # F43
+    with pytest.raises(ProgramError, match=r"worker-0 .* its jobs would be lost: job-1, job-2\."):
+        ProgramProvider().update("w", workers[0], other)
+    said.unlink()
+
     head = used("head", drains=False)
     ProgramProvider().create(head)
     pid = _pid(head)
@@ -173,7 +181,8 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     monkeypatch.setenv(FORCE, "1")
     ProgramProvider().update("head", head, restarted(head))
     assert _pid(head) != pid
-    assert said.read_text().splitlines() == ["users", "users"]
+    # Its runs keep what they have got to.
+    assert said.read_text().splitlines() == ["users", "users", "drain 7", "left"]
 
 
 def test_a_program_that_dies_is_restarted(program: Any, wait_for: Any) -> None:
@@ -309,6 +318,28 @@ def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(
     folder.with_name("away").rename(folder)
     assert {process.pid for process in started_below(folder)} == before
     assert ProgramProvider().read("web", props).id == "web"
+
+
+def test_another_checkout_with_the_same_folder_leaves_a_stack_that_is_up(  # F57
+    daemon: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faults() -> list[str]:
+        return [fault.reason for fault in DaemonProvider().check(daemon, daemon).failures]
+
+    assert faults() == []
+    DaemonProvider().delete("x", daemon)
+    assert faults() == []
+    theirs = tmp_path / "other" / supervisor.LOCKED.relative_to(supervisor.LOCKED.parents[2])
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(supervisor.LOCKED, theirs)
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "LOCKED", theirs)
+        DaemonProvider().create(daemon)
+    assert [fault.partition(":")[0] for fault in faults()] == [
+        f"stack dev is up from another checkout, {tmp_path / 'other'}"
+    ]
+    (tmp_path / "other").rename(tmp_path / "moved")
+    assert faults() == []
 
 
 def test_no_second_supervisord_works_on_the_same_data(  # F42

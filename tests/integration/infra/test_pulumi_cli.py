@@ -50,6 +50,7 @@ def test_a_stack_from_nothing_changes_hands_without_a_change(
 
     other.engine("up", "--yes")
     assert other.resources() == theirs
+    _rotate(other)
     outputs = other.outputs()
     assert outputs["storageUrl"] == f"file://{other.data}/storage"
     assert outputs["objectStoreEndpoint"] == ""
@@ -67,6 +68,18 @@ def test_a_stack_from_nothing_changes_hands_without_a_change(
     other.pulumi("stack rm", "--yes")
     assert other.engine("stack", "ls", check=False).stdout == ""
     _nodes(settled, stack.outputs())
+
+
+def _rotate(stack: Any) -> None:
+    """Rotate Ray's token, which the cluster refuses then."""
+    before = stack.outputs()
+    stack.engine("config", "set", "--path", "rotated.ray-token", "1")
+    assert "to update" in stack.pulumi("preview")
+    stack.pulumi("up", "--yes", "--skip-preview")  # F43
+    stack.engine("up", "--yes", "--expect-no-changes")
+    after = stack.outputs()
+    assert {key for key in after if before[key] != after[key]} == {"rayToken"}
+    _refused(after, before["rayToken"])
 
 
 def _kill_in_the_middle(stack: Any, started_below: Callable[[Path], list[Any]]) -> None:
@@ -97,12 +110,13 @@ def _run_side_by_side(
 ) -> None:
     for outputs in (first, second):
         _nodes(settled, outputs)
-    request = urllib.request.Request(
-        f"{first['dashboardUrl']}/api/jobs/",
-        headers={"Authorization": f"Bearer {second['rayToken']}"},
-    )
+    _refused(first, second["rayToken"])
+
+
+def _refused(outputs: dict[str, Any], token: str) -> None:
+    url, headers = f"{outputs['dashboardUrl']}/api/jobs/", {"Authorization": f"Bearer {token}"}
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10)
 
 
 def _nodes(settled: Callable[..., Any], outputs: dict[str, Any]) -> None:

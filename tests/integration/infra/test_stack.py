@@ -9,33 +9,41 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import boto3
 import psutil
 import pytest
 from botocore import UNSIGNED
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from ray.job_submission import JobSubmissionClient
 
 from client import outputs as contract
 from client.store import open_store
+from cluster import object_store, replicate
+from cluster.storage import REGION
 from engine.state import Backend
 from engine.values import secret_strings
+from tests import pages, status, stores
+from tests.integration.infra import drilled, hostile_job, scan
 from tests.outputs import names_of_outputs
+from tests.ports import free_ports
+from training import checkpoint_files, objects
+from training.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0 Safari/537.36"
 AGENT = "ray::DashboardAgent"
+(PACKAGES,) = pages.read_by(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +95,7 @@ def _request(
     )
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+    return status.of(request)
 
 
 def _alive(outputs: dict[str, Any]) -> set[str]:
@@ -167,6 +171,170 @@ def test_the_log_of_a_job_on_a_worker_is_read_whole_and_once(  # D34
     log = jobs.get_job_logs(job)
     assert jobs.get_job_status(job) == "SUCCEEDED", log
     assert log.count("of the job") == log.count("of a task") == 1, log
+
+
+def test_a_hostile_job_has_what_its_user_has(  # F44
+    stack: Any, bucket: str, outputs_file: Path, train: Any, tmp_path: Path
+) -> None:
+    """Processes of one user: docs/security.md says what that is, and a container is the answer."""
+    store = open_store(contract.read(None, outputs_file))
+    store.put("other/result", b"of another run")
+    root = stack.folder / "versitygw" / "files" / "root-password"
+    states = stack.project.parent / "backend" / ".pulumi" / "stacks"
+    secrets = hostile_job.of_this_machine(stack, tmp_path) | {"root": root.read_text()}
+    folders = (str(tmp_path), str(stack.folder / "versitygw"), str(states))
+    asked = hostile_job.arguments(secrets, folders=folders, key="other/result")
+    # Such as the shell in which the passphrase was exported.
+    with subprocess.Popen(["cat"], env=stack.environment, stdin=subprocess.PIPE) as shell:
+        job = train("submit", hostile_job.script(tmp_path), "--", asked)
+        said, errors = job.communicate(timeout=120)
+        shell.stdin.close()
+    store.delete("other/result")
+    assert job.returncode == 0, said + errors
+    got = hostile_job.report(said)
+    assert got["secrets"] == {
+        "key": [str(tmp_path / "id_ed25519")],
+        "passphrase": ["/proc/*/environ"],
+        "root": [str(root)],
+        "state": sorted(map(str, states.rglob("test.json*"))),
+    }
+    assert "other runs" in got["rights"]
+
+
+def test_a_run_goes_on_in_another_stack_when_the_machine_of_its_store_is_gone(  # F45
+    store_program: Path,
+    outputs_file: Path,
+    train: Any,
+    tmp_path: Path,
+    wait_for: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind, lost, kept = object_store.STORES["versitygw"], tmp_path / "lost", tmp_path / "kept"
+    for folder in (lost, kept):
+        folder.mkdir()
+    with stores.bare(kind, store_program, kept) as copy:
+        with (
+            stores.bare(kind, store_program, lost) as primary,
+            _replicating(primary, copy, tmp_path),
+        ):
+            _log_in(monkeypatch, primary)
+            _write_run(tmp_path / "checkpoint")
+
+            def copied() -> bool:
+                found = copy.s3.list_objects_v2(Bucket=stores.BUCKET, Prefix="results/saved/")
+                names = [each["Key"].rpartition("/")[2] for each in found.get("Contents", ())]
+                return {"manifest.json", "metrics.jsonl"} <= set(names)
+
+            wait_for(copied, 60)
+        shutil.rmtree(lost)
+        _log_in(monkeypatch, copy)
+        restore = ("restore", "saved", "--from", f"s3://{stores.BUCKET}/results")
+        done = subprocess.run(
+            [sys.executable, "-m", "client", *restore, "--outputs", str(outputs_file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("go on with `.*train submit JOB --name saved", done.stdout), done.stdout
+    script = shutil.copy(drilled.__file__, tmp_path)
+    job = train("submit", script, "--name", "saved", "--", "--go", "", "--epochs", "3")
+    said, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, said + errors
+    assert re.search(r"Restored from checkpoint s3://ray/saved/\S*: 2 epochs are done", said), said
+
+
+def _log_in(monkeypatch: pytest.MonkeyPatch, store: stores.BareStore) -> None:
+    """Have this process use a store, as a job of its stack does."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(store.root.access))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(store.root.secret))
+    objects._client.cache_clear()
+
+
+def _write_run(folder: Path) -> None:
+    """A run after two epochs of drilled.py."""
+    run = Run(f"s3://{stores.BUCKET}", "saved")
+    run.start({"job": "drilled"})
+    history = [{"epoch": epoch, "loss": 1.0} for epoch in range(2)]
+    run.write_metrics(history)
+    folder.mkdir()
+    state = {"weights": [0.0] * drilled.SIGNS, "history": history, "step": 0, "total": 0.0}
+    (folder / "state.json").write_text(json.dumps(state))
+    place = objects.open_url(run.url)
+    checkpoint_files.store(place, "checkpoint_000001-abcd", folder, {"job": "drilled"})
+    objects._client.cache_clear()
+
+
+@contextmanager
+def _replicating(primary: stores.BareStore, copy: stores.BareStore, folder: Path) -> Iterator[None]:
+    """The replica of a stack, as a process."""
+
+    def place(store: stores.BareStore, url: str) -> dict[str, str]:
+        return {
+            "url": url,
+            "endpoint": store.endpoint,
+            "region": REGION,
+            "access": str(store.root.access),
+            "secret": str(store.root.secret),
+        }
+
+    settings = {
+        "listen": "127.0.0.1",
+        "port": free_ports(1)[0],
+        "source": place(primary, f"s3://{stores.BUCKET}"),
+        "target": place(copy, f"s3://{stores.BUCKET}/results"),
+    }
+    (folder / "replica.json").write_text(json.dumps(settings))
+    with subprocess.Popen([sys.executable, replicate.__file__, folder / "replica.json"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@contextmanager
+def _index() -> Iterator[str]:
+    """A package index that has nothing; below /silent it never answers."""
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/silent"):
+                ended.wait()
+            else:
+                self.send_error(404)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        ended.set()
+        server.shutdown()
+
+
+def test_a_package_that_is_not_to_be_had_ends_a_job_and_is_named(  # F30
+    train: Any, tmp_path: Path
+) -> None:
+    ((submit, script, option, wanted),) = PACKAGES.of("train")
+    (tmp_path / script).write_text("print('it ran')\n")
+    with _index() as url:
+        jobs = {}
+        for index, config in (("simple", {}), ("silent", {"setup_timeout_seconds": 2})):
+            file = tmp_path / f"{index}-{wanted}"
+            # Of each its own: Ray makes equal lists in one folder, at the same time.
+            env = {"pip": [f"not-in-{index}"], "env_vars": {"PIP_INDEX_URL": f"{url}/{index}"}}
+            file.write_text(json.dumps(env | {"config": config}))
+            asked = (option, str(file), "--name", index)
+            jobs[index] = train(submit, str(tmp_path / script), *asked)
+        said = {index: "".join(job.communicate(timeout=120)) for index, job in jobs.items()}
+    assert [job.returncode for job in jobs.values()] == [1, 1], said
+    assert "ERROR: No matching distribution found for not-in-simple" in said["simple"]
+    assert "not-in-silent (pip) not installed within 2 s" in said["silent"]
+    assert not [text for text in said.values() if "it ran" in text or "Traceback" in text]
 
 
 REQUESTS = [
@@ -294,7 +462,8 @@ def _secrets(stack: Any, outputs: dict[str, Any]) -> set[str]:
     masked = json.loads(stack.engine("output", "--json").stdout)
     found = {text for key, text in outputs.items() if text and masked[key] == "[secret]"}
     backend = Backend(f"file://{stack.project.parent}/backend", stack.project)
-    for entry in backend.load("trainyard", "test", "canary-passphrase").resources:
+    passphrase = stack.environment["PULUMI_CONFIG_PASSPHRASE"]
+    for entry in backend.load("trainyard", "test", passphrase).resources:
         kept = {key: value for key, value in entry.get("outputs", {}).items() if key[0] != "_"}
         for text in secret_strings(kept):
             # One of small letters alone is a name, such as a key of S3's settings.
@@ -349,7 +518,9 @@ def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F
         assert not hunted.search(line), process
         if str(stack.folder) in environment.decode(errors="replace"):
             assert not hunted.search(environment), process
-            assert b"canary-passphrase" not in environment, process
+            assert stack.environment["PULUMI_CONFIG_PASSPHRASE"].encode() not in environment, (
+                process
+            )
     request = urllib.request.Request(f"{outputs['dashboardUrl']}/api/jobs/")
     request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
     with urllib.request.urlopen(request, timeout=10) as answer:
@@ -380,6 +551,14 @@ LISTENS = {
     ("versitygw", "versitygw", "loopback", "objectStorePort"),
 }
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+# What those on all interfaces answer without the token (scan.py).
+ANSWERS = {
+    ("gcs_server", "token, but for channels"),
+    ("raylet", "token, but for channels"),
+    (AGENT, "token"),
+    (AGENT, "metrics"),
+    ("python", "metrics"),  # of the dashboard and the autoscaler
+}
 
 
 def _program(process: psutil.Process) -> str:
@@ -395,12 +574,11 @@ def _address(text: str) -> str:
     ]
 
 
-def test_nothing_listens_but_what_is_listed(  # F33
-    stack: Any, started_below: Any, runs: Callable[[str], bool]
-) -> None:
+def _listening(stack: Any, started_below: Any) -> list[tuple[int, tuple[str, str, str, str]]]:
+    """Ports of all that a stack of processes started, as LISTENS has them."""
     settings = {port: key for key, port in stack.settings.items() if key.endswith("Port")}
     settings[stack.settings["agentPort"] + 1] = "agentPort"
-    found = set()
+    found = []
     names = {
         each: each.environ().get("SUPERVISOR_PROCESS_NAME") for each in started_below(stack.folder)
     }
@@ -409,16 +587,77 @@ def test_nothing_listens_but_what_is_listed(  # F33
         if service is None:
             assert process.net_connections("inet") == [] or any(map(names.get, process.parents()))
             continue
-        for child in (process, *process.children(recursive=True)):
+        for child in _family(process):
             for connection in child.net_connections("inet"):
                 if connection.status == psutil.CONN_LISTEN:
                     address, port = connection.laddr
                     listens = (service, _program(child), _address(address), settings.get(port, ""))
-                    # Actors and workers come and go with jobs; their port is one of the kernel's.
-                    if not listens[1].startswith("ray::") or listens[1] in AGENTS or listens[3]:
-                        found.add(listens)
+                    found.append((port, listens))
+    return found
+
+
+def test_nothing_listens_but_what_is_listed(  # F33
+    stack: Any, started_below: Any, runs: Callable[[str], bool]
+) -> None:
+    found = {
+        each
+        for _, each in _listening(stack, started_below)
+        # Actors and workers come and go with jobs; their port is one of the kernel's.
+        if not each[1].startswith("ray::") or each[1] in AGENTS or each[3]
+    }
     expected = {each for each in LISTENS if runs(each[0])}
     assert found == expected, "\n".join(map(str, sorted(found)))
+
+
+@contextmanager
+def _neighbour() -> Iterator[tuple[list[str], str]]:
+    """What runs a command elsewhere in a network, and the address by which that reaches this."""
+    name, network = f"ty-{os.getpid()}", f"10.79.{os.getpid() % 256}"
+    try:
+        for command in (
+            f"ip netns add {name}",
+            f"ip link add {name} type veth peer name eth0 netns {name}",
+            f"ip address add {network}.1/30 dev {name}",
+            f"ip link set {name} up",
+            f"ip -n {name} address add {network}.2/30 dev eth0",
+            f"ip -n {name} link set eth0 up",
+        ):
+            subprocess.run(command.split(), check=True)
+        yield ["nsenter", f"--net=/run/netns/{name}"], f"{network}.1"
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+def _makes_networks() -> bool:
+    if os.getuid() != 0 or not shutil.which("ip"):
+        return False
+    return subprocess.run(["unshare", "--net", "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(
+    not _makes_networks(), reason="a neighbour needs root, ip and permission for network namespaces"
+)
+def test_a_neighbour_reaches_what_is_listed_and_is_asked_for_the_token(  # F33
+    stack: Any, started_below: Any
+) -> None:
+    before = _listening(stack, started_below)
+    with _neighbour() as (elsewhere, address):
+        ports = {str(port) for port, _ in before}
+        command = [*elsewhere, sys.executable, scan.__file__, address, *ports]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answers = json.loads(done.stdout)
+    after = {port for port, _ in _listening(stack, started_below)}
+    closed, reached, of_jobs = set(), set(), set()
+    for port, (_, program, where, _) in before:
+        answer = answers[str(port)]
+        if program.startswith("ray::") and program not in AGENTS:
+            of_jobs |= {answer} if port in after else set()  # it may have ended meanwhile
+        else:
+            (reached if where == "all" else closed).add((program, answer))
+    assert {answer for _, answer in closed} == {""}, closed
+    # With the first job the head's agent becomes a driver too.
+    assert reached - {(AGENT, "token, but for channels")} == ANSWERS
+    assert of_jobs <= {"token, but for channels"}
 
 
 def test_every_ray_process_asks_for_the_token(stack: Any, started_below: Any) -> None:  # F34
@@ -428,21 +667,10 @@ def test_every_ray_process_asks_for_the_token(stack: Any, started_below: Any) ->
     assert {process.environ()["RAY_AUTH_MODE"] for process in rays} == {"token"}
 
 
-def _s3(outputs: dict[str, Any], **changes: Any) -> Any:
-    values = {
-        "endpoint_url": outputs["objectStoreEndpoint"],
-        "aws_access_key_id": outputs["accessKey"],
-        "aws_secret_access_key": outputs["secretKey"],
-        "region_name": "us-east-1",
-        **changes,
-    }
-    return boto3.client("s3", **values)
-
-
 def test_the_training_user_uses_its_bucket(
     outputs: dict[str, Any], bucket: str, tmp_path: Path
 ) -> None:
-    s3 = _s3(outputs)
+    s3 = stores.client_of(outputs)
     big = tmp_path / "big"
     big.write_bytes(os.urandom(9 * 1024 * 1024))  # boto3 sends this in parts
     s3.upload_file(str(big), bucket, "big")
@@ -458,9 +686,9 @@ def test_the_stacks_keys_open_its_bucket_only(  # F36
     outputs: dict[str, Any], bucket: str
 ) -> None:
     """What else is refused, tests of bare stores show (test_store_attacks.py)."""
-    anonymous = _s3(outputs, config=Config(signature_version=UNSIGNED))
+    anonymous = stores.client_of(outputs, signature_version=UNSIGNED)
     for attempt in (
-        partial(_s3(outputs).list_objects_v2, Bucket="other"),
+        partial(stores.client_of(outputs).list_objects_v2, Bucket="other"),
         partial(anonymous.list_objects_v2, Bucket=bucket),
     ):
         with pytest.raises(ClientError) as raised:

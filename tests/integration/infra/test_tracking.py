@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import psutil
 import pytest
 from ray.job_submission import JobSubmissionClient
+
+from tests import stores
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -84,13 +85,7 @@ def _run(outputs: dict[str, Any], folder: Path, wait_for: Callable[..., Any]) ->
 
 def _artifacts(outputs: dict[str, Any]) -> dict[str, bytes]:
     """What the bucket holds of the tracking server."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=outputs["objectStoreEndpoint"],
-        aws_access_key_id=outputs["accessKey"],
-        aws_secret_access_key=outputs["secretKey"],
-        region_name="us-east-1",
-    )
+    client = stores.client_of(outputs)
     found = client.list_objects_v2(Bucket=outputs["bucket"], Prefix="mlflow/")
     return {
         item["Key"]: client.get_object(Bucket=outputs["bucket"], Key=item["Key"])["Body"].read()

@@ -27,7 +27,12 @@ def _ratio(ours: float = 1.4, *, name: str = "P0", goal: float | None = 1.5, lea
 def _record(module: str, day: int, commit: str, *found: Result) -> Record:
     time = datetime(2026, 11, day, tzinfo=UTC)
     return Record(
-        module=module, commit=commit, time=time, machine="2 CPUs", seconds=1, results=[*found]
+        module=module,
+        commit=commit,
+        time=time,
+        machine=f"2 CPUs, load {day}.0, 9 files",
+        seconds=1,
+        results=[*found],
     )
 
 
@@ -99,6 +104,8 @@ def test_each_row_of_the_page_has_its_date_commit_and_verdict(tmp_path: Path) ->
     results.write(results.newest(["p0_one", "p0_two"], tmp_path / "kept"), page)
     before, _, *lines, _, after = page.read_text().splitlines()
     assert (before, after) == ("before", "after")
+    # Each benchmark begins under another load, on the same machine.
+    assert lines[:3] == ["- 2 CPUs, 9 files", "- load before each benchmark: 2.0 to 3.0", ""]
     assert [line for line in lines if "2026" in line] == [
         "| P0 one | 1.40 | 1.00 tokens/s | 1.400 | <= 1.5 | met | 2026-11-03 `bbb` |",
         "| P0 two | 1.60 | 1.00 tokens/s | 1.600 | <= 1.5 | missed | 2026-11-02 `aaa` |",

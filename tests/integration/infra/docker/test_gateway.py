@@ -12,17 +12,19 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests import pages
 from tests.integration.infra.docker import hunt
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+(ASKED,) = pages.read_by(__file__)
 ROOT = Path(__file__).resolve().parents[4]
 LOOPBACK = "127.0.0.1"
 HEALTH_PORT = 8404  # of the gateway itself
@@ -133,6 +135,7 @@ def outside() -> Iterator[Outside]:
 def open_lab(make_lab: Callable[..., Any], outside: Outside) -> Iterator[Any]:
     """A lab that the friend may use."""
     lab = make_lab(
+        copied=True,
         workers=1,
         allowedCidrs=[f"{outside.friend}/32"],
         publishAddress=outside.host,
@@ -202,6 +205,15 @@ def test_who_is_allowed_gets_in_with_a_secret(  # F33 F37
 ) -> None:
     expected = {name: answer for name, (*_, answer) in _expected(outputs).items()}
     assert _answers(open_lab, outputs, outside, outside.friend) == expected
+
+
+def test_the_command_of_the_page_gets_in(open_lab: Any, outside: Outside) -> None:
+    user = open_lab.stack.terminal("lab")
+    theirs = {
+        "192.0.2.10:9090": f"{outside.host}:{open_lab.stack.settings['prometheusPort']}",
+        "curl": " ".join([*outside.inside, "curl"]),
+    }
+    assert '"status":"success"' in replace(user, instead={**user.instead, **theirs}).run(ASKED)
 
 
 def test_nobody_else_gets_in(open_lab: Any, outputs: dict[str, Any], outside: Outside) -> None:

@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import pages
 from tests.fakes.machines import Machines
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+(PAGE,) = pages.read_by(__file__)
+UP, DASHBOARD, DOWN = PAGE.of("ray")
 HOSTS = ("launched-a", "launched-b")
 BIN = Path(sys.executable).parent
 
@@ -51,21 +54,24 @@ def cluster_file(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     outputs = folder / "outputs.json"
     outputs.write_text(json.dumps(prepared.outputs()))
     outputs.chmod(0o600)
-    path = folder / "ray_cluster_config.yaml"
+    path = folder / UP[-1]
+    (command,) = [words for words in PAGE.of("train") if words[0] == "cluster-file"]
     done = subprocess.run(
-        [BIN / "train", "cluster-file", "-o", path, "--outputs", outputs],
+        [BIN / "train", *command, "--outputs", outputs],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert f"Generating ray config file {path} using IP from ray-head instance" in done.stdout
+    assert f"Generating ray config file {path.name} using IP from ray-head instance" in done.stdout
     return path  # A22, A23
 
 
-def ray(prepared: Any, *arguments: str | Path) -> str:
+def ray(prepared: Any, folder: Path, *arguments: str) -> str:
     environment = {**prepared.environment, "TERM": "dumb", "RAY_USAGE_STATS_ENABLED": "0"}
     done = subprocess.run(
         [BIN / "ray", *arguments],
+        cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -97,12 +103,13 @@ def test_up_dashboard_and_down(
     prepared: Any, cluster_file: Path, guests: Machines, wait_for: Callable[..., Any]
 ) -> None:  # A25, A26, A29, A42
     port = prepared.settings["dashboardPort"]
-    said = ray(prepared, "up", cluster_file, "-y", "--no-config-cache")
+    said = ray(prepared, cluster_file.parent, *UP, "--no-config-cache")
     for text in ("Acquiring an up-to-date head node", "Ray runtime started", "Next steps"):
         assert text in said
     try:
         forward = subprocess.Popen(
-            [BIN / "ray", "dashboard", f"--port={port}", f"--remote-port={port}", cluster_file],
+            [BIN / "ray", *DASHBOARD, f"--port={port}", f"--remote-port={port}"],
+            cwd=cluster_file.parent,
             env=prepared.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -119,7 +126,7 @@ def test_up_dashboard_and_down(
             os.killpg(forward.pid, signal.SIGTERM)
             forward.wait()
     finally:
-        said = ray(prepared, "down", cluster_file, "-y")
+        said = ray(prepared, cluster_file.parent, *DOWN)
     assert "Fetched IP" in said
     assert "No nodes remaining" in said
     head = guests.exec(HOSTS[0], "pgrep -u ubuntu -f raylet || true").stdout

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from ray.job_submission import JobSubmissionClient
 from client import outputs as contract
 from client.job_server import JobServer
 from client.tunnel import Tunnel
+from tests import pages
 from tests.cli import Cli
 from tests.fakes.machines import Machines
+from tests.integration.infra import hostile_job
 from tests.integration.training import tiny
 from tests.pages import Block, blocks_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+(ENDED,) = pages.read_by(__file__)
+(JOB,) = ENDED.of("train")
 HOSTS = ("stack-a", "stack-b")
 GROUPS: dict[str, dict[str, Any]] = {
     "cpu": {"cpus": 1},
@@ -72,7 +77,10 @@ def on_hosts(
     try:
         stack.pulumi("up", "--yes", "--skip-preview")
         yield stack
-        stack.pulumi("destroy", "--yes")
+        user = stack.terminal("hosts")
+        user.environment = pulumi_cli.environment(user.environment)
+        (down,) = ENDED.of("make")
+        user.run(replace(ENDED, text=shlex.join(["make", *down])))
         for name in HOSTS:  # F20, A41
             assert guests.exec(name, FOLDERS).stdout == ""
             assert guests.exec(name, SERVICES).stdout == ""
@@ -145,11 +153,12 @@ def test_a_parked_host_is_woken_for_a_job_and_parked_again(  # B1
 def test_a_job_uses_both_machines_from_here(
     on_hosts: Any, outputs_file: Path, guests: Machines
 ) -> None:  # A21, C1, C5
+    submit, _, *arguments = JOB  # with a job that takes less time
     done = subprocess.run(
         [
-            *(TRAIN, "submit", tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
+            *(TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
             # The whole tree, for a script of one's own takes no package `training` along.
-            *("--working-dir", str(ROOT), "--", "--epochs", "1", "--max-failures", "0"),
+            *("--working-dir", str(ROOT), *arguments, "--max-failures", "0"),
         ],
         env=on_hosts.environment,
         capture_output=True,
@@ -162,6 +171,39 @@ def test_a_job_uses_both_machines_from_here(
     for name in HOSTS:
         logs = "/var/tmp/trainyard-*/ray-worker-*/ray/session_latest/logs/worker-*.out"
         assert guests.exec(name, f"grep -l actor_name:RayTrainWorker {logs}").stdout, name
+
+
+def test_a_hostile_job_has_what_the_login_has(  # F44
+    on_hosts: Any, outputs_file: Path, guests: Machines, tmp_path: Path
+) -> None:
+    paths = "/var/tmp/trainyard-*/versitygw/files/root-password"
+    secrets = hostile_job.of_this_machine(on_hosts, tmp_path)
+    path, secrets["root"] = guests.exec(HOSTS[0], f"ls {paths}; cat {paths}").stdout.split()
+    key = Path(on_hosts.settings["sshKeyFile"]).read_text()
+    secrets["the stack's key"] = hostile_job.longest_word(key)
+    folders = ("/etc", "/root", "/var/lib/cloud", "/var/tmp")
+    asked = hostile_job.arguments(secrets, folders=folders)
+    submit = (
+        TRAIN,
+        "submit",
+        hostile_job.script(tmp_path),
+        "--outputs",
+        str(outputs_file),
+        "--",
+        asked,
+    )
+    done = subprocess.run(
+        submit,
+        env=on_hosts.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    got = hostile_job.report(done.stdout)
+    # The store's root keys are files of the same user, who is an admin of these machines.
+    assert got == {"secrets": {"root": [path]}, "rights": ["sudo"]}
 
 
 def test_only_what_others_need_is_open_to_them(on_hosts: Any, guests: Machines) -> None:  # F33

@@ -19,6 +19,7 @@ from cluster import kuberay
 from tests.cli import Cli
 from tests.fakes.kubernetes import Node
 from tests.fakes.kubernetes.gpu_node import NAME
+from tests.integration.infra import hostile_job
 from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
 from tests.pages import blocks_of
 
@@ -210,6 +211,24 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
     assert job.wait() == 0, "".join(said)[-4000:]
     assert (at_once, bool(killed)) == (GROUP["max"], True)
     wait_for(lambda: lab.pods("worker") == {}, GROW_SECONDS)
+
+
+def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
+    lab: Lab, outputs: Path, tmp_path: Path
+) -> None:
+    known = json.loads(outputs.read_text())
+    store = ("exec", "statefulset/test-versitygw", "--", "cat", "/etc/trainyard/root-password")
+    secrets = hostile_job.of_this_machine(lab.stack, tmp_path)
+    secrets["root"] = lab.kubectl(*store).strip()
+    secrets["Grafana's password"] = known["grafanaPassword"]
+    # So that it is seen to search: its own way to the store.
+    secrets["training"] = known["secretKey"]
+    asked = hostile_job.arguments(secrets)
+    said = _run(lab, outputs, "submit", hostile_job.script(tmp_path), "--", asked)
+    got = hostile_job.report(said)
+    (path,) = got["secrets"].pop("training")
+    assert Path(path).name == "aws-credentials"
+    assert got == {"secrets": {}, "rights": []}
 
 
 def test_the_end_to_end_example_streams_its_images(lab: Lab, outputs: Path) -> None:  # E7, E11
