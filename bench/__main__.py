@@ -52,19 +52,19 @@ def main() -> int:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="Measure nothing; write the newest figures of each into docs/benchmarks.md.",
+        help="Measure nothing; write the newest figures of these into docs/benchmarks.md.",
     )
     args = parser.parse_args()
-    if args.write:
-        try:
-            results.write(results.newest(MODULES))
-        except FailedError as error:
-            sys.exit(f"error: {error}")
-        return 0
     names = {name.lower() for name in args.names}
     chosen = [module for module in MODULES if not names or names & set(module.split("_"))]
     if not chosen:
         parser.error(f"no benchmark is called {' '.join(args.names)}: {' '.join(MODULES)}")
+    if args.write:
+        try:
+            results.write(results.newest(chosen))
+        except FailedError as error:
+            sys.exit(f"error: {error}")
+        return 0
     return _measure(chosen, smallest=args.smallest)
 
 

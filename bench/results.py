@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN = "<!-- results: python -m bench --write -->"
 END = "<!-- end of results -->"
 CHANGED = "-changed"  # behind the commit, of figures of a tree that has no commit of its own
+LOAD = re.compile(r", load ([\d.]+)")  # of a machine's line: each benchmark has another
 KINDS: dict[str, type[Ratio | Usage | Skipped]] = {
     kind.__name__: kind for kind in (Ratio, Usage, Skipped)
 }
@@ -91,7 +93,10 @@ def write(records: Sequence[Record], page: Path = PAGE) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise FailedError(f"{page} has no lines {BEGIN} and {END}")
-    machines = dict.fromkeys(record.machine for record in records)
+    machines = dict.fromkeys(LOAD.sub("", record.machine) for record in records)
+    loads = [float(load) for record in records for load in LOAD.findall(record.machine)]
+    if loads:
+        machines[f"load before each benchmark: {min(loads):.1f} to {max(loads):.1f}"] = None
     measured = [
         (f"{record.time:%Y-%m-%d} `{record.commit}`", result)
         for record in records

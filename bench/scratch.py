@@ -15,15 +15,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import boto3
 import yaml
-from botocore.config import Config
 
 from bench.measure import ROOT, FailedError, SkippedError, record, run
 from cluster import services
 from engine.project import Project
 from engine.state import Backend, State
 from infra.hosts import docker_engine
+from tests import stores
 from tests.cli import Cli, install
 from tests.go_tools import GoToolError, NoGoError
 
@@ -135,16 +134,8 @@ class ScratchStack(Program):
     def s3(self) -> tuple[Any, str]:
         """A client of the stack's object store, and the bucket's name."""
         outputs = self.outputs()
-        client = boto3.client(
-            "s3",
-            endpoint_url=outputs["objectStoreEndpoint"],
-            aws_access_key_id=outputs["accessKey"],
-            aws_secret_access_key=outputs["secretKey"],
-            region_name="us-east-1",
-            # Without it an address that needs no credentials is signed in a way that has ended.
-            config=Config(signature_version="s3v4"),
-        )
-        return client, outputs["bucket"]
+        # Without it an address that needs no credentials is signed in a way that has ended.
+        return stores.client_of(outputs, signature_version="s3v4"), outputs["bucket"]
 
     def plain_submit(self, private: Path, *options: str) -> tuple[list[str], dict[str, str]]:
         """Ray's own `ray job submit` to the stack's cluster: the command and its environment.
