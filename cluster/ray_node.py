@@ -38,6 +38,14 @@ CREDENTIALS_FILE = "aws-credentials"
 # default a minute, for which a head of the same machine does not start: it takes what still runs
 # for its own cluster. The head gives a silent node up as late (ray_head.py).
 HEAD_LOST_SECONDS = 20
+# The raylet ends a worker's process group with the worker, also with one that was killed, and Ray's
+# watch over a job ends the group of its entrypoint. By default each worker ends what it started
+# instead: a killed worker ends nothing, and the watch itself ends before it has done its work
+# (Ray 2.60). A process that begins a session of its own belongs to no group.
+PROCESS_GROUPS = {
+    "RAY_process_group_cleanup_enabled": "1",
+    "RAY_kill_child_processes_on_worker_exit": "0",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +238,7 @@ def environment(
         "RAY_AUTH_TOKEN_PATH": runtime.file(service, TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_LOST_SECONDS),
+        **PROCESS_GROUPS,
         STORAGE_URL: storage.url,
         SERVE_HOST: runtime.listen_address(HEAD),
         SERVE_PORT: str(ports.serve),

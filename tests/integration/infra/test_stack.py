@@ -152,6 +152,42 @@ def test_a_job_runs_and_reaches_the_store_without_a_secret_of_its_own(
     assert "worker 42" in log
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_a_job_started_ends_with_it(
+    code: int, jobs: JobSubmissionClient, wait_for: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Children of its driver, of a task and of a killed worker; its own end is told as it was."""
+    (tmp_path / "job.py").write_text(
+        "import os, signal, subprocess, sys\n"
+        "import ray\n"
+        "def child():\n"
+        "    print('child', subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "child()\n"
+        "ray.init(log_to_driver=True)\n"
+        "ray.get(ray.remote(num_cpus=0)(child).remote())\n"
+        "@ray.remote(num_cpus=0)\n"
+        "class Worker:\n"
+        "    def child(self):\n"
+        "        child()\n"
+        "    def end(self):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "worker = Worker.remote()\n"
+        "ray.get(worker.child.remote())\n"
+        "try:\n"
+        "    ray.get(worker.end.remote())\n"
+        "except ray.exceptions.RayError:\n"
+        f"    sys.exit({code})\n"
+    )
+    job = jobs.submit_job(entrypoint="python job.py", runtime_env={"working_dir": str(tmp_path)})
+    wait_for(lambda: jobs.get_job_status(job).is_terminal(), 120)
+    started = re.compile(r"child (\d+)$", re.MULTILINE)
+    wait_for(lambda: len(set(started.findall(jobs.get_job_logs(job)))) == 3, 30)
+    log = jobs.get_job_logs(job)
+    assert jobs.get_job_status(job) == ("FAILED" if code else "SUCCEEDED"), log
+    children = {int(pid) for pid in started.findall(log)}
+    wait_for(lambda: not any(map(psutil.pid_exists, children)), 30)
+
+
 def test_the_log_of_a_job_on_a_worker_is_read_whole_and_once(  # D34
     jobs: JobSubmissionClient, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
