@@ -191,6 +191,15 @@ def client_of(outputs: Mapping[str, Any], **more: Any) -> Any:
     return client(outputs["objectStoreEndpoint"], keys, **more)
 
 
+def status_of(endpoint: str, bucket: str, keys: Keys) -> int:
+    """The status that a listing of a bucket is answered with, also where it is refused."""
+    try:
+        answer = client(endpoint, keys).list_objects_v2(Bucket=bucket)
+    except ClientError as error:
+        answer = error.response
+    return int(answer["ResponseMetadata"]["HTTPStatusCode"])
+
+
 def _props(port: int, root: Keys) -> dict[str, Any]:
     return {
         "endpoint": f"127.0.0.1:{port}",

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from access import settings_file
 from client import outputs as contract
@@ -83,13 +82,8 @@ def _bearer(outputs: Mapping[str, Any], which: str) -> str:
 
 
 def _objects(outputs: Mapping[str, Any], keys: Keys | None = None) -> int:
-    where = outputs["objectStoreEndpoint"]
     known = keys or Keys(access=outputs["accessKey"], secret=outputs["secretKey"])
-    try:
-        answer = stores.client(where, known).list_objects_v2(Bucket=outputs["bucket"])
-    except ClientError as error:
-        answer = error.response
-    return int(answer["ResponseMetadata"]["HTTPStatusCode"])
+    return stores.status_of(outputs["objectStoreEndpoint"], outputs["bucket"], known)
 
 
 def _root(stack: Any) -> Keys:

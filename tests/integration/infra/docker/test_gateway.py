@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import psutil
 import pytest
 
-from tests import pages
+from cluster.store_kind import Keys
+from tests import pages, stores
 from tests.integration.infra.docker import hunt
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -295,3 +297,28 @@ def test_without_allowed_networks_nothing_answers(lab: Any, outside: Outside) ->
     for source in (outside.friend, outside.stranger):
         answers = outside.ask([(source, port, "/", {}) for port in ports.values()])
         assert dict(zip(ports, answers, strict=True)) == dict.fromkeys(ports, "refused")
+
+
+def test_containers_refuse_what_was_rotated(open_lab: Any, outside: Outside) -> None:  # F43
+    def asked(outputs: dict[str, Any]) -> list[int]:
+        (token,) = parse_qs(urlsplit(outputs["notebookUrl"]).query)["token"]
+        ports = open_lab.stack.settings
+        logins = {
+            "dashboardPort": ("/api/version", {"Authorization": f"Bearer {outputs['rayToken']}"}),
+            "prometheusPort": ("/api/v1/targets", _basic(outputs["prometheusPassword"])),
+            "notebookPort": ("/api/status", {"Authorization": f"token {token}"}),
+        }
+        answers = map(
+            int, outside.ask([(outside.friend, ports[key], *each) for key, each in logins.items()])
+        )
+        keys = Keys(access=outputs["accessKey"], secret=outputs["secretKey"])
+        where = outputs["objectStoreEndpoint"]
+        return [*answers, stores.status_of(where, outputs["bucket"], keys)]
+
+    before = open_lab.stack.outputs()
+    assert asked(before) == [200] * 4
+    names = ("gateway-password", "notebook-token", "object-store-training", "ray-token")
+    open_lab.change(rotated=dict.fromkeys(names, 1))
+    open_lab.stack.engine("up", "--yes")
+    assert asked(before) == [403, 401, 403, 403]
+    assert asked(open_lab.stack.outputs()) == [200] * 4
