@@ -72,12 +72,12 @@ make setup      make the environment in .venv, from the hash-pinned requirements
 make lint       ruff, formatting, mypy --strict
 make test       unit tests, and the README's promises on one real stack: minutes
 make test-all   all tests that this machine can run, containers where a Docker Engine answers
-make test-rest  what test-all has beside test
+make test-rest  the tests of test-all that test lacks
 make test-skipped  run what was skipped on another machine, FROM=FOLDER of its outcomes
 make retry      run what failed in test-rest once more, with nothing beside it; AFTER=test: in test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
-make lock       pin the requirements anew
+make lock       pin the requirements again
 make docs       write the generated parts of docs/configuration.md and docs/engine.md
 make digests    ask the registries for the digests of the images of others
 make audit      look for advisories on the locked packages
@@ -86,7 +86,7 @@ For runners of a team, as the workflows in .github use them (docs/gitops.md):
 make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
 make apply         apply the plan in OUT, then run the job SMOKE
 make drift-issue   open, update or close an issue about the drift of STACK
-make reap-issue    the same about machines that no stack knows of; ends those past their end
+make reap-issue    the same about machines that no stack knows; ends those past their end
 make review-up     bring the stack of the pull request NUMBER up
 make review-down   end the stack of the pull request NUMBER
 make review-sweep  end the stacks of closed pull requests, and those past their ttlHours

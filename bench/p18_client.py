@@ -66,7 +66,7 @@ def _ratio(
         ),
         lambda: measure.run([sys.executable, "-c", f"import {needed}"]).seconds,
     )
-    note = f"beside a Python that imports {needed}"
+    note = f"compared with a Python that imports {needed}"
     return Ratio(name=name, ours=ours, plain=plain, unit="s", goal=None, note=note)
 
 

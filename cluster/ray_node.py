@@ -41,7 +41,7 @@ HEAD_LOST_SECONDS = 20
 # The raylet ends a worker's process group with the worker, also with one that was killed, and Ray's
 # watch over a job ends the group of its entrypoint. By default each worker ends what it started
 # instead: a killed worker ends nothing, and the watch itself ends before it has done its work
-# (Ray 2.60). A process that begins a session of its own belongs to no group.
+# (Ray 2.60). A process with a session or group of its own stays.
 PROCESS_GROUPS = {
     "RAY_process_group_cleanup_enabled": "1",
     "RAY_kill_child_processes_on_worker_exit": "0",
