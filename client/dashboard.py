@@ -7,7 +7,7 @@ asked for the way: the addresses are this machine's or the stack's own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -19,7 +19,9 @@ from access.bounded import MOST_MIB
 from client.outputs import StackOutputs
 
 CONNECTIONS = 4  # a request that was given up may still hold one
-TIMEOUT_S = 30  # to connect, and between two pieces of the reply
+TIMEOUT_S = 30  # to connect, for each piece that is sent, and between two pieces of the reply
+PIECE_BYTES = 64 * 1024
+UPLOADED_S = 300  # for the reply to an upload: buffers and tunnels hold megabytes of it until then
 
 
 class DashboardError(Exception):
@@ -75,16 +77,36 @@ class Dashboard:
     def has(self, path: str) -> bool:
         """Whether a path is known."""
         try:
-            self._ask("GET", path)
+            self._ask("GET", path, urllib3.Timeout(TIMEOUT_S))
         except RefusedError as refused:
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
             return False
         return True
 
-    def put(self, path: str, content: bytes) -> None:
-        """Puts bytes to a path; what it answers is not JSON."""
-        self._ask("PUT", path, content=content)
+    def put(self, path: str, content: bytes, sent: Callable[[int], None] | None = None) -> None:
+        """Puts bytes to a path; what it answers is not JSON.
+
+        Args:
+            path: with a `/`.
+            content: however long it takes, as long as each piece is taken in time.
+            sent: is told the bytes of each piece.
+        """
+
+        def pieces() -> Iterator[bytes]:
+            for start in range(0, len(content), PIECE_BYTES):
+                piece = content[start : start + PIECE_BYTES]
+                yield piece
+                if sent is not None:
+                    sent(len(piece))
+
+        self._ask(
+            "PUT",
+            path,
+            urllib3.Timeout(connect=TIMEOUT_S, read=UPLOADED_S),
+            body=pieces(),
+            headers=self.headers | {"Content-Length": str(len(content))},
+        )
 
     def stream(self, path: str, timeout_s: float | None = None, **query: object) -> Iterator[bytes]:
         """The pieces of what a path answers, as they come, until it ends or is cut.
@@ -111,7 +133,7 @@ class Dashboard:
         self, method: str, path: str, timeout_s: float = TIMEOUT_S, most_mib: int = MOST_MIB
     ) -> Any:
         try:
-            return json.loads(self._ask(method, path, timeout_s, most_mib))
+            return json.loads(self._ask(method, path, urllib3.Timeout(timeout_s), most_mib))
         except (ValueError, RecursionError) as error:
             raise UnreadableError(type(error).__name__) from None
 
@@ -119,17 +141,13 @@ class Dashboard:
         self,
         method: str,
         path: str,
-        timeout_s: float = TIMEOUT_S,
+        timeout: urllib3.Timeout,
         most_mib: int = MOST_MIB,
-        content: bytes | None = None,
+        **sent: Any,
     ) -> str:
         try:
             reply = self._pool.request(
-                method,
-                f"{self.url}{path}",
-                body=content,
-                timeout=urllib3.Timeout(timeout_s),
-                preload_content=False,
+                method, f"{self.url}{path}", timeout=timeout, preload_content=False, **sent
             )
             text = _text(reply, path, most_mib)
         except urllib3.exceptions.HTTPError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pathspec import PathSpec, Pattern
+from pathspec import GitIgnoreSpec, RegexPattern
 
 from client.errors import ClientError
 
@@ -36,8 +36,10 @@ LISTED = 10  # entries named when an upload is too large
 ZIP_ENTRY_BYTES = 30 + 46  # local and central header of a stored entry, without its name
 ZIP_END_BYTES = 22
 IGNORE_FILES = (".gitignore", ".rayignore")
+IN_FOLDER = re.compile(r"(?<=[^/!])/\*\*(/?) *$")
 MOST_FILES = 100_000  # links to folders that hold links can make any number of names
 MODULE_FILES = (".py", ".whl")
+FOLDER = "ps_d"  # group of pathspec's expressions: the end of a folder that matches
 KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
 
 
@@ -70,13 +72,35 @@ class Listing:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Patterns, and the folder that they are relative to: "" or ending in `/`."""
+    """Patterns, whether each leaves out, and the folder of their names: "" or ending in `/`."""
 
     folder: str
-    spec: PathSpec[Pattern]
+    patterns: tuple[tuple[re.Pattern[str], bool], ...]
 
-    def leaves_out(self, name: str) -> bool:
-        return self.spec.match_file(name.removeprefix(self.folder))
+    def leaves_out(self, name: str) -> bool | None:
+        """Whether a name is left out; None if no pattern is about it. The last one counts.
+
+        What is in a folder that is left out is not asked for, so a pattern counts for the folder
+        and not for what is in it: then one that lets a folder in does not let in its files.
+        """
+        name = name.removeprefix(self.folder)
+        for pattern, leaves_out in reversed(self.patterns):
+            for match in pattern.finditer(name):
+                if match.groupdict().get(FOLDER) is None or match.end(FOLDER) == len(name):
+                    return leaves_out
+        return None
+
+
+# By the kind of the file that they are from; those of inner folders are last.
+_Rules = dict[str, tuple[_Rule, ...]]
+
+
+def _is_left_out(name: str, rules: _Rules) -> bool:
+    def said(each: tuple[_Rule, ...]) -> bool:
+        answers = (rule.leaves_out(name) for rule in reversed(each))
+        return next((answer for answer in answers if answer is not None), False)
+
+    return any(map(said, rules.values()))
 
 
 def entries(folder: Path, excludes: Sequence[str]) -> list[Entry]:
@@ -94,16 +118,15 @@ def listing(folder: Path, excludes: Sequence[str]) -> Listing:
     """
     found = Listing()
     root = folder.absolute()
-    start: tuple[_Rule, ...] = (_rule("", excludes),)
+    start: _Rules = {"": (_rule("", excludes),)}
     pending = [(root, "", start, frozenset[tuple[int, int]]())]
     while pending:
         path, prefix, rules, above = pending.pop()
-        try:
-            status = path.stat()
-            rules += tuple(_ignored(path, prefix))
-            children = sorted(os.listdir(path))  # noqa: PTH208 - names alone
-        except OSError as error:
-            raise _unreadable(prefix or ".", folder, error) from None
+        opened = _opened(path, prefix, folder)
+        if opened is None:  # removed since it was listed
+            continue
+        status, own, children = opened
+        rules = rules | {file: (*rules.get(file, ()), rule) for file, rule in own.items()}
         found.folders.append(path)
         if not children and prefix:
             found.empty.append(prefix)
@@ -111,11 +134,11 @@ def listing(folder: Path, excludes: Sequence[str]) -> Listing:
         for child in children:
             name, inner = prefix + child, path / child
             shown = f"{name}/" if _is_folder(inner) else name  # for patterns of folders
-            if any(rule.leaves_out(shown) for rule in rules):
+            if _is_left_out(shown, rules):
                 continue
             its = _status(inner, name, folder)
             if its is None:
-                found.skipped.append(f"{name} (broken link)")
+                found.skipped += [f"{name} (broken link)"] if inner.is_symlink() else []
             elif stat.S_ISDIR(its.st_mode):
                 _check_name(name, folder)
                 if (its.st_dev, its.st_ino) in here:
@@ -232,30 +255,53 @@ def read(entry: Entry) -> bytes:
 
 
 def _rule(folder: str, lines: Iterable[str]) -> _Rule:
-    patterns: list[Pattern] = []
+    patterns: list[tuple[re.Pattern[str], bool]] = []
     for line in lines:
         if line.strip() in ("/", "!/"):  # nothing to git, everything to pathspec
             continue
+        # What is in a folder, to git. To pathspec it is the folder itself.
+        inside = IN_FOLDER.sub(r"/**/*\1", line)
         try:
-            patterns += PathSpec.from_lines("gitignore", [line]).patterns
+            found = GitIgnoreSpec.from_lines([inside]).patterns
         except (ValueError, re.error):  # such as `!` or `[z-a]`, which match nothing in git
             continue
-    return _Rule(folder, PathSpec(patterns))
+        patterns += [
+            (each.regex, each.include)
+            for each in found
+            if isinstance(each, RegexPattern) and each.regex and each.include is not None
+        ]
+    return _Rule(folder, tuple(patterns))
 
 
-def _ignored(path: Path, prefix: str) -> Iterable[_Rule]:
+def _ignored(path: Path, prefix: str) -> dict[str, _Rule]:
+    rules = {}
     for name in IGNORE_FILES:
         file = path / name
         if file.is_file():
             content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
             text = content.decode(errors="surrogateescape")  # as names that are not UTF-8 are read
-            yield _rule(prefix, text.splitlines())
+            rules[name] = _rule(prefix, text.splitlines())
+    return rules
+
+
+def _opened(
+    path: Path, prefix: str, folder: Path
+) -> tuple[os.stat_result, dict[str, _Rule], list[str]] | None:
+    """A folder's status, rules and names; None if one within the upload is not there."""
+    try:
+        return path.stat(), _ignored(path, prefix), sorted(os.listdir(path))  # noqa: PTH208 - names alone
+    except OSError as error:
+        if prefix and isinstance(error, FileNotFoundError):
+            return None
+        raise _unreadable(prefix or ".", folder, error) from None
 
 
 def _status(path: Path, name: str, folder: Path) -> os.stat_result | None:
-    """Of a file or of what a link leads to; None of a link that leads nowhere."""
+    """Of a file or of what a link leads to; None of what is not there, or no longer."""
     try:
         return path.stat()
+    except FileNotFoundError:  # such as an editor's file beside the one that it writes
+        return None
     except OSError as error:
         if path.is_symlink() and not isinstance(error, PermissionError):
             return None

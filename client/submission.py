@@ -24,6 +24,7 @@ from client.errors import ClientError, UnreachedError
 from client.feasibility import Bundle
 from client.outputs import StackOutputs
 from client.package import NEVER_UPLOADED
+from client.pull.meter import Meter
 from training import run_folder
 
 if TYPE_CHECKING:
@@ -254,7 +255,11 @@ def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any
         try:
             if not dashboard.has(path):  # this also keeps it until the job starts
                 say(f"Uploading package gcs://{name} ({len(content) / package.MIB:.1f} MiB).")
-                dashboard.put(path, content)
+                meter = Meter("uploaded", len(content))
+                try:
+                    dashboard.put(path, content, meter.add)
+                finally:
+                    meter.close()
         except DashboardError as error:
             kind = UnreachedError if isinstance(error, UnreachableError) else ClientError
             raise kind(

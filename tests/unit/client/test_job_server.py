@@ -14,6 +14,7 @@ from ray.dashboard.modules.job.pydantic_models import JobDetails, JobType
 from ray.job_submission import JobStatus
 
 from access import bounded
+from client import dashboard
 from client.dashboard import (
     DashboardError,
     RefusedError,
@@ -244,3 +245,25 @@ def test_an_answer_without_end_is_read_up_to_a_bound(stack: StackOutputs) -> Non
         ask(stack, endless, JobServer.jobs)
     assert sent < 2 * bounded.MOST_MIB
     assert "train list" in str(explained(caught.value))
+
+
+def test_an_upload_may_take_longer_than_an_answer(  # F59
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 100 MiB through a tunnel do: each piece is taken in time."""
+    monkeypatch.setattr(dashboard, "TIMEOUT_S", 1.0)
+    content, arrived, sent = bytes(range(256)) * 2**16, bytearray(), []  # 16 MiB
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        assert request.content_length == len(content)
+        while piece := await request.content.read(2**18):
+            arrived.extend(piece)
+            await asyncio.sleep(0.02)  # more than a second of them
+        return web.Response()
+
+    def put(server: JobServer) -> None:
+        server._dashboard.put("/api/packages/gcs/a.zip", content, sent.append)
+
+    ask(stack, slow, put)
+    assert bytes(arrived) == content
+    assert sum(sent) == len(content)

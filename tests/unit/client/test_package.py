@@ -5,7 +5,10 @@ from __future__ import annotations
 import codecs
 import logging
 import os
+import random
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -148,6 +151,67 @@ def test_ignore_files_are_read_as_git_reads_them(tmp_path: Path) -> None:  # F59
     (tmp_path / "sub/.rayignore").write_text("*\n!*.py\n")
     fill(tmp_path, ["caf\udce9"])
     assert names(tmp_path) == [*(".gitignore", "b.txt", "dir/keep.log", "plain", "sub/x.py")]
+
+
+WHITELIST = "*\n!*/\n!*.py"
+IGNORED = (
+    *({"": WHITELIST}, {"": f"{WHITELIST}\n!/a/"}, {"": "a*\n!b/"}, {"": "a/", "a": "!k.log"}),
+    *({"": "*.log\n!a/", "a": "!k.log"}, {"": "*.log", "a": "!*.log", "a/b": "*.log"}),
+)
+
+
+def test_what_is_uploaded_is_what_git_would_keep(tmp_path: Path) -> None:  # F30 F59
+    """Git is asked, about usual files and about hundreds that are drawn."""
+    drawn = random.Random(0)
+    parts = ["a", "b", "c", "*", "*", "**", "?", "[a-b]", "*.py", "k.log", "*.log", "a*"]
+
+    def line() -> str:
+        path = "/".join(drawn.choices(parts, k=drawn.choice([1, 1, 2, 3])))
+        return "".join(
+            [
+                *("!" if drawn.random() < 0.4 else "", "/" if drawn.random() < 0.2 else ""),
+                *(path, "/" if drawn.random() < 0.35 else ""),
+            ]
+        )
+
+    def lines(count: int) -> str:
+        return "\n".join(line() for _ in range(count))
+
+    every = [*IGNORED, *({"": lines(3), "a": lines(2)} for _ in range(200))]
+    folders = ["", *"abc", *(f"{first}/{last}" for first in "abc" for last in "abc")]
+    fill(tmp_path, [f"{each}/{name}" for each in folders for name in ("d", "k.log", "x.py")])
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for ignored in every:
+        for folder, text in ignored.items():
+            (tmp_path / folder / ".gitignore").write_text(text)
+        kept = subprocess.run(
+            [*git, "ls-files", "--others", "--exclude-standard"], capture_output=True, check=True
+        )
+        assert names(tmp_path, [".git/"]) == sorted(kept.stdout.decode().split()), ignored
+        for folder in ignored:
+            (tmp_path / folder / ".gitignore").unlink()
+
+
+def test_what_goes_while_it_is_listed_is_not_there(  # F59
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an editor's file beside the one that it writes does."""
+    fill(tmp_path, ["train.py", "gone/x"])
+    listdir = os.listdir
+
+    def listed(path: Path) -> list[str]:
+        return [*listdir(path), "4913"]
+
+    def removing(path: Path) -> list[str]:
+        found = listed(path)
+        shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(os, "listdir", listed)
+    assert names(tmp_path) == ["gone/x", "train.py"]
+    monkeypatch.setattr(os, "listdir", removing)
+    assert names(tmp_path) == ["train.py"]
 
 
 def test_a_mode_alone_makes_another_package_and_arrives(tmp_path: Path) -> None:  # F59

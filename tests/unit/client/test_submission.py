@@ -143,7 +143,7 @@ def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
     """The client that Ray gives, once all checks have passed."""
     monkeypatch.setattr(preflight, "run", lambda *_: None)
     monkeypatch.setattr(Dashboard, "has", lambda *_: False)
-    monkeypatch.setattr(Dashboard, "put", lambda _, path, content: client.put.append(path))
+    monkeypatch.setattr(Dashboard, "put", lambda _, path, *__: client.put.append(path))
     monkeypatch.setattr(job_submission, "JobSubmissionClient", lambda *_, **__: client)
     return client
 
