@@ -7,7 +7,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -61,8 +61,9 @@ class Code:
         if self.script.module is None:
             modules.append(str(scripts.PACKAGE))
         env["py_modules"] = [self._copied(each, env["excludes"]) for each in modules]
-        if "working_dir" in env:
-            env["working_dir"] = self._copied(env["working_dir"], env["excludes"])
+        for key in ("working_dir", *_files(env)):
+            if key in env:
+                env[key] = self._copied(env[key], env["excludes"])
         return env
 
     @cache  # noqa: B019
@@ -73,27 +74,30 @@ class Code:
         for name in (run_folder.COMMIT_VARIABLE, run_folder.PROGRESS_VARIABLE):
             del variables[name]
         sent = [each for each in (env.pop("working_dir", None), *env.pop("py_modules")) if each]
-        # A text may name a file, such as a list of packages.
-        sent += [each for each in env.values() if isinstance(each, str) and Path(each).is_file()]
+        sent += [env.pop(key) for key in _files(env)]
         digest = hashlib.sha256(json.dumps([env, variables], sort_keys=True, default=str).encode())
         for location in sent:
             folder = Path(location)
+            if package.is_remote(location):
+                digest.update(json.dumps(location).encode())
             # Folders do not count: the sweep's own is empty here, and not there at first.
             inside = (path for path in folder.rglob("*") if path.is_file())
-            for path in sorted(inside) if folder.is_dir() else [folder]:
-                name = location if path == folder else path.relative_to(folder).as_posix()
+            for path in [folder] if folder.is_file() else sorted(inside):
+                name = path.relative_to(folder).as_posix() if folder.is_dir() else path.name
                 digest.update(json.dumps([name, *_file(path)]).encode())
             digest.update(b"\n")
         return digest.hexdigest()
 
     def _copied(self, location: str, excludes: Sequence[str]) -> str:
         source = Path(location).absolute()
-        if package.is_remote(location) or not source.is_dir():
-            return location  # of something that is no folder, a later check tells
+        if package.is_remote(location) or not source.exists():
+            return location  # of what is not there, a later check tells
         target = Path(tempfile.mkdtemp(dir=self.copies), source.name)
         try:
-            found = package.listing(source, excludes)
+            found = package.of_module(source, excludes)
             package.check(found.files, location, self.secrets)
+            if source.is_file():
+                return str(shutil.copy(source, target))
             for folder in found.folders:
                 (target / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
             for entry in found.files:
@@ -189,10 +193,14 @@ class Upload:
         )
 
 
+def _files(env: Mapping[str, Any]) -> list[str]:
+    """Keys whose text names a file, such as a list of packages."""
+    texts = {key: text for key, text in env.items() if isinstance(text, str)}
+    return [key for key, text in texts.items() if key != "working_dir" and Path(text).is_file()]
+
+
 def _file(path: Path) -> tuple[int, str]:
-    """A file's mode and digest; an address has neither."""
-    if not path.is_file():
-        return 0, ""
+    """A file's mode and digest."""
     with path.open("rb") as opened:
         return path.stat().st_mode & 0o777, hashlib.file_digest(opened, "sha256").hexdigest()
 

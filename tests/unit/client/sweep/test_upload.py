@@ -60,14 +60,17 @@ def test_any_change_of_what_is_sent_is_another_point(tmp_path, folder, code, mon
     assert len(set(seen)) == 10
 
 
-def test_what_is_edited_while_points_wait_is_not_sent(folder, code):  # F54
-    begun = code()
-    before = begun.digest(None)
-    (folder / "model.py").write_text("changed")
-    sent = Path(begun.environment(None)["working_dir"])
-    assert (sent / "model.py").read_text() == ""
-    assert (sent / "data" / "empty").is_dir()
-    assert begun.digest(None) == before != code().digest(None)
+def test_what_is_edited_while_points_wait_is_not_sent(tmp_path, folder, code):  # F54
+    begun, env = code(), tmp_path / "env.yaml"
+    before = begun.digest(env)
+    for path in (folder / "model.py", folder / "packages.txt", tmp_path / "lib.whl"):
+        path.write_text("changed")
+    sent = begun.environment(env)
+    assert (Path(sent["working_dir"]) / "model.py").read_text() == ""
+    assert (Path(sent["working_dir"]) / "data" / "empty").is_dir()
+    assert Path(sent["pip"]).read_text() == Path(sent["py_modules"][0]).read_text() == ""
+    assert Path(sent["py_modules"][0]).name == "lib.whl"
+    assert begun.digest(env) == before != code().digest(env)
 
 
 def test_results_are_not_sent(tmp_path, folder, script, code):  # F54
