@@ -40,9 +40,15 @@ def apply(parts: Mapping[str, Any], then: Any, now: Asked) -> None:
         for group, old, new in zip(loaded, before, groups, strict=True):
             for key, value in new.items():
                 if key in old and not _same(old[key], value):
-                    group[key] = _scaled(key, group.get(key), old[key], value)
+                    is_scaled = key in SCALED
+                    group[key] = scaled(group.get(key), old[key], value) if is_scaled else value
         if hasattr(parts[name], "base_lrs"):
             parts[name].base_lrs = [group["lr"] for group in loaded]
+
+
+def scaled(loaded: Any, then: Any, now: Any) -> Any:
+    """A rate as it was loaded, in proportion to what is asked for now and was then."""
+    return now if not then or _same(loaded, then) else loaded * (now / then)
 
 
 def _settings(part: Any) -> list[dict[str, Any]]:
@@ -56,12 +62,6 @@ def _groups(part: Any) -> list[dict[str, Any]]:
     if hasattr(part, "base_lrs"):
         return [{"lr": rate} for rate in part.base_lrs]
     return list(getattr(part, "param_groups", []))
-
-
-def _scaled(key: str, loaded: Any, old: Any, new: Any) -> Any:
-    if key not in SCALED or _same(loaded, old) or not old:
-        return new
-    return loaded * (new / old)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -52,8 +52,13 @@ class Finetuning(BackboneFinetuning):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a checkpoint; another rate than it was asked for scales the one of now."""
         super().load_state_dict(state_dict)
-        if self.previous_backbone_lr is not None and self.backbone_initial_lr is not None:
-            self.previous_backbone_lr *= self.backbone_initial_lr / state_dict["asked"]
+        rate, then, now = (
+            self.previous_backbone_lr,
+            state_dict.get("asked"),
+            self.backbone_initial_lr,
+        )
+        if None not in (rate, then, now):
+            self.previous_backbone_lr = asked.scaled(rate, then, now)
 
 
 class EpochRecords(Callback):
@@ -209,7 +214,7 @@ class ResumableCheckpoints(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a checkpoint."""
-        self._then = state_dict["asked"]
+        self._then = state_dict.get("asked", {})
 
     def on_load_checkpoint(
         self,

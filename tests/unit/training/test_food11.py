@@ -354,6 +354,20 @@ def test_what_is_asked_for_counts_on_resume(scratch: Path, weights: Path) -> Non
     assert again.stopping.patience == EPOCHS
 
 
+@pytest.mark.parametrize(
+    ("stored", "rate"),
+    [
+        ({"asked": 5e-4, "previous_backbone_lr": 1e-3}, 2e-3),
+        ({"asked": 0.0, "previous_backbone_lr": 0.0}, 1e-3),
+        ({"previous_backbone_lr": 4e-4}, 4e-4),
+    ],
+)
+def test_a_rate_goes_on_from_any_other(stored: dict[str, float], rate: float) -> None:  # F61
+    finetuning = Finetuning(THAW, backbone_initial_lr=1e-3)
+    finetuning.load_state_dict({"internal_optimizer_metadata": {}, **stored})
+    assert finetuning.previous_backbone_lr == rate
+
+
 def test_a_training_that_had_stopped_early_stays_so(scratch: Path, weights: Path) -> None:
     fit = Fit(scratch, weights, patience=1)
     fit.stopping.min_delta = -10.0  # no loss is better than the first one's
