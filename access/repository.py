@@ -23,17 +23,24 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in LOCAL}
 
 
-def another(here: Path, root: Path = ROOT) -> Path | None:
+def another(here: Path | None = None, root: Path = ROOT) -> Path | None:
     """The checkout that a folder is in, where it is not the one that this code is of.
 
     Args:
-        here: the folder.
+        here: the folder; by default the working folder, which may be gone.
         root: of this code; an installed package is of no checkout, and works in all of them.
     """
 
     def is_checkout(folder: Path) -> bool:
-        return all((folder / name).is_file() for name in PROGRAM)
+        try:
+            return all((folder / name).is_file() for name in PROGRAM)
+        except OSError:  # a folder into which this user may not look
+            return False
 
+    try:
+        here = here or Path.cwd()
+    except OSError:
+        return None
     found = next((folder for folder in (here, *here.parents) if is_checkout(folder)), None)
     if found is None or not is_checkout(root) or found.samefile(root):
         return None

@@ -54,7 +54,7 @@ def main() -> None:
     So does a head that goes away, or restarts, while a command talks to it.
     """
     try:
-        if (checkout := repository.another(Path.cwd())) is not None:
+        if (checkout := repository.another()) is not None:
             raise ClientError(
                 f"this `train` is of {repository.ROOT}, and would run its code, not that of the "
                 f"checkout {checkout}: run `make setup` there, then use {checkout}/.venv/bin/train"

@@ -157,7 +157,7 @@ def _sizes(place: Place, run: str) -> dict[str, int]:
         listed = place.files.get_file_info(
             FileSelector(folder, allow_not_found=True, recursive=True)
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
         raise ClientError(
             f"cannot list {place.where} ({error}): check the address, the keys and the network"
         ) from None
@@ -199,9 +199,17 @@ def _folder(path: Path) -> Place:
 def _bucket(url: str, **access: str | None) -> Place:
     from pyarrow.fs import S3FileSystem
 
-    files = S3FileSystem(
-        **{name: text for name, text in access.items() if text},
-        connect_timeout=CONNECT_SECONDS,
-        request_timeout=REQUEST_SECONDS,
-    )
-    return Place(files, url.removeprefix(SCHEME).strip("/"), url)
+    parts = [part for part in url.removeprefix(SCHEME).split("/") if part]
+    if not parts:
+        raise ClientError(f"--from {url[:200]!r} names no bucket: give s3://<bucket>[/<prefix>]")
+    try:
+        files = S3FileSystem(
+            **{name: text for name, text in access.items() if text},
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+        )
+    except (OSError, ValueError) as error:  # such as an endpoint that is no URL
+        raise ClientError(
+            f"cannot use {url[:200]!r} ({error}): check AWS_ENDPOINT_URL and AWS_REGION"
+        ) from None
+    return Place(files, "/".join(parts), url)

@@ -274,7 +274,10 @@ def is_here(holder: Holder) -> bool:
     if tuple(holder.get(key) for key in HERE) != here:
         return False
     own = Path(str(holder.get(OWN_FILE, "")))
-    return own.is_file() and _is_local(own)
+    try:
+        return own.is_file() and _is_local(own)
+    except OSError:  # another user's folder, into which this one may not look
+        return False
 
 
 def has_ended(holder: Holder, pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from access.state_bucket import BucketError
 from access.state_folder import ORGANIZATION
 from engine.errors import EngineError
 from engine.state import REFERENCE_TYPE, Backend
@@ -12,6 +13,7 @@ def refuse_used(backend: Backend, project: str, stack: str) -> None:
 
     Raises:
         EngineError: it names them.
+        BucketError: the states cannot be read.
     """
     using = [
         other
@@ -33,7 +35,9 @@ def _references(backend: Backend, project: str, stack: str) -> list[str]:
     """Names of the stacks that one refers to; none if its state cannot be read."""
     try:
         resources = backend.read_raw(project, stack).get("resources") or []
-    except EngineError:  # its own commands tell that; it must not keep others' machines running
+    except BucketError:  # nothing is known of any
+        raise
+    except (EngineError, OSError):  # its own commands tell that; others' machines must end
         return []
     references = [each for each in resources if each["type"] == REFERENCE_TYPE]
     return [str((each.get("inputs") or {}).get("name")) for each in references]

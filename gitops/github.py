@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import urllib.error
@@ -162,7 +163,7 @@ class GitHub:
             raise GithubError(
                 f"GitHub refuses {what} ({error.code}): {_remedy(error.code)}"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or error
             raise GithubError(f"GitHub does not answer {what} ({why}): run the job again") from None
 

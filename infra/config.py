@@ -275,12 +275,13 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
         # The same from whichever machine the stack is brought up: ~ is the host's user's.
         data, state = HOST_DATA / stack, local.host_folder(stack)
     values["data_dir"] = reader.folder("dataDir", data)
-    if (text := str(values["data_dir"])).isprintable() and not IN_URL.fullmatch(text):
+    text, used = str(values["data_dir"]), values["runtime"] in ("auto", "process")
+    if used and text.isprintable() and not IN_URL.fullmatch(text):
         reader.fault(
             "dataDir",
             text,
             "is part of a URL: at most 255 letters a-z or A-Z, digits and /._~@+=,:-",
-            "set dataDir to such a folder",
+            "set dataDir to such a folder, or runtime to docker",
         )
     values["state_dir"] = reader.folder("stateDir", state)
     ports = {key: reader.integer(key, FIRST_PORT, LAST_PORT) for key in services.PORTS}

@@ -256,7 +256,7 @@ def _is_over(finding: Holding, now: datetime) -> bool:
     """Return whether an instance is past the end that it was launched with."""
     try:
         return datetime.fromisoformat(finding.end) + LATE <= now
-    except (ValueError, TypeError):  # it has none, or somebody changed its tags
+    except (ValueError, TypeError, OverflowError):  # it has none, or somebody changed its tags
         return False
 
 

@@ -62,7 +62,7 @@ CHUNK = 1024**2  # bytes
 ENCRYPTED = 1  # a flag of a file in a zip
 DAMAGE = (
     *(zipfile.BadZipFile, NotImplementedError, tarfile.TarError),
-    *(zlib.error, lzma.LZMAError, EOFError),
+    *(zlib.error, lzma.LZMAError, EOFError, UnicodeDecodeError),
 )
 COMPRESSED: dict[bytes, Callable[[Path], object]] = {
     b"\x1f\x8b": gzip.open,
@@ -317,7 +317,8 @@ def _download_once(url: str, shown: str, archive: Path) -> str:
         urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer,  # noqa: S310 - _url checks
         archive.open("wb") as file,
     ):
-        size = int(answer.headers.get("Content-Length") or 0)
+        length = answer.headers.get("Content-Length") or ""
+        size = int(length) if re.fullmatch("[0-9]{1,18}", length) else 0
         while chunk := answer.read(CHUNK):
             done += len(chunk)
             if max(done, size) > MAX_BYTES:

@@ -42,6 +42,8 @@ GO_MODULES = {"go.mod", "go.sum"}
 # Nothing is started in this folder and no script lies in it: its modules are found as
 # infra.runtimes.NAME and engine.NAME only.
 ONLY_IN_A_PACKAGE = {"infra/runtimes", "engine"}
+# One catches whatever it is, the other's request runs on the head, and how it ended is told.
+CATCH_ALL = {"idle_watch.py", "scale.py"}
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
 
 
@@ -148,6 +150,17 @@ def test_nothing_committed_names_a_package_index_or_this_machine():
         if path.name not in GO_MODULES:
             assert not PACKAGE_INDEXES.search(text), path
         assert not MACHINE_PATHS.search(text), path
+
+
+def test_an_answer_that_is_not_http_is_no_traceback():  # F39
+    """`urllib` raises what is no OSError for it."""
+    texts = {path: path.read_text() for path in _tracked() if path.suffix == ".py"}
+    for path in [*texts]:
+        if path.relative_to(ROOT).parts[0] in ("tests", "bench") or path.name in CATCH_ALL:
+            del texts[path]
+    asking = [path for path, text in texts.items() if re.search(r"urlopen\(|build_opener\(", text)]
+    assert len(asking) > 5
+    assert [path for path in asking if "HTTPException" not in texts[path]] == []
 
 
 def test_help_of_every_command_line_works():

@@ -12,6 +12,7 @@ meta.json (the vocabulary and the lengths) in its data folder, below characters/
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import shutil
 import tempfile
@@ -216,7 +217,7 @@ def _download(address: str, sha256: str, file: Path) -> bytes:
     try:
         with urllib.request.urlopen(address, timeout=CONNECT_S) as reply:  # noqa: S310 - http(s)
             content = bytes(reply.read(MOST_BYTES + 1))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise DataError(
             f"{address} could not be downloaded ({error}): give this node a way to the internet, "
             f"put the text at {file}, or take --text python, which every node has"

@@ -12,6 +12,7 @@ the first service, on the head alone, and ended with the last.
 from __future__ import annotations
 
 import argparse
+import http.client
 import logging
 import os
 import sys
@@ -206,7 +207,7 @@ def _status(url: str) -> int:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return 0
 
 

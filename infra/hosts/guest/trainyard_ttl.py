@@ -8,6 +8,7 @@ the deadline counts. Warns everybody who is logged in, and in the log, before. I
 library only.
 """
 
+import http.client
 import json
 import subprocess
 import sys
@@ -26,6 +27,7 @@ IDLE_WARNED = Path("/run/trainyard-ttl-idle")
 IDLE_WARN_SECONDS = 300
 WARN_MINUTES = (5, 10, 30, 60)
 REQUEST_SECONDS = 30
+NO_ANSWER = (OSError, http.client.HTTPException)
 ANSWER_BYTES = 4 * 2**20  # of the idle watch; a job may listen in its place
 
 
@@ -62,7 +64,7 @@ def is_over(idle: "dict[str, Any] | None") -> "bool | None":
             found = json.loads(answer.read(ANSWER_BYTES))
         over, ends_in = found["end_head" if idle["last"] else "end"], found["ends_in"]
         soon = ends_in is not None and ends_in <= IDLE_WARN_SECONDS
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (*NO_ANSWER, ValueError, LookupError, TypeError, RecursionError):
         return None
     if not soon:
         IDLE_WARNED.unlink(missing_ok=True)
@@ -90,7 +92,7 @@ def end(settings: "dict[str, Any]", why: str) -> int:
     except urllib.error.HTTPError as error:
         say(f"this machine cannot be terminated ({error.code}); trying again in a minute")
         return 1
-    except OSError as error:
+    except NO_ANSWER as error:
         say(f"this machine cannot be terminated ({error}); trying again in a minute")
         return 1
     return 0

@@ -60,6 +60,22 @@ def test_the_code_of_another_checkout_is_told_apart(tmp_path: Path) -> None:  # 
     assert repository.another(copy, tmp_path / "site-packages") is None
 
 
+def test_a_folder_that_is_gone_or_closed_is_of_no_checkout(  # F58
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, gone = _checkout(tmp_path / "mine"), tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert repository.another(root=mine) is None
+
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert repository.another(tmp_path, mine) is None
+
+
 def test_train_of_one_checkout_is_refused_in_another(tmp_path: Path) -> None:  # F57
     copy = _checkout(tmp_path / "copy")
     done = subprocess.run(

@@ -93,6 +93,12 @@ def test_a_run_that_is_not_there_is_told(places) -> None:
         restore.copy("second", source, target)
     with pytest.raises(ClientError, match="is neither a folder nor s3://"):
         restore._source("gs://results")
+    with pytest.raises(ClientError, match="names no bucket: give s3://"):
+        restore._source("s3:///")
+    with pytest.raises(ClientError, match=r"cannot list s3://Bad_Bucket//x .*check the address"):
+        restore._sizes(
+            restore._source("s3://Bad_Bucket//x")._replace(path="Bad_Bucket//x"), "first"
+        )
 
 
 def test_names_that_lead_elsewhere_are_left_out(  # F47

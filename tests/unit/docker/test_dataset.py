@@ -366,11 +366,14 @@ def test_what_is_no_whole_archive_is_refused(dataset, volume, tmp_path, archive,
     content = bytearray(archive.read_bytes())
     content[content.index(b"PK\x01\x02") + 8] |= 1
     encrypted.write_bytes(content)
+    misnamed = zipped(tmp_path / "misnamed.zip", {"é": b""})
+    misnamed.write_bytes(misnamed.read_bytes().replace("é".encode(), b"\xff\xff"))
     for broken, message in (
         (page, "page.zip: it is neither a zip nor a tar"),
         (cut, "cut.tar.gz is damaged"),
         (flipped, "flipped.zip is damaged"),
         (encrypted, "encrypted.zip: it is encrypted"),
+        (misnamed, "misnamed.zip is damaged"),
         (tmp_path / "none.zip", "No such file or directory: mount an archive there"),
     ):
         assert dataset.main(["--archive", str(broken), "--folder", str(volume)]) == 1

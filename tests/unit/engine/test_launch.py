@@ -92,6 +92,7 @@ def test_the_cli_ends_no_stack_that_another_uses(project, tmp_path, monkeypatch,
         document = {"version": 3, "checkpoint": {"latest": {"resources": resources}}}
         text = json.dumps(document) if name != "damaged" else "{"
         (states / f"{name}.json").write_text(text)
+    (states / "of-another-user.json").mkdir()  # which cannot be read, also by root
     monkeypatch.setattr("sys.argv", ["launch", "destroy", "-s", "prod"])
     with pytest.raises(SystemExit) as ended:
         launch.main()

@@ -216,6 +216,23 @@ def test_on_a_network_file_system_an_flock_is_not_enough(  # F52
 
 
 @pytest.mark.usefixtures("network")
+def test_a_file_into_whose_folder_nobody_may_look_tells_nothing(processes, monkeypatch):  # F52
+    """As that of another user, who has a folder for temporary files of his own."""
+    processes.write(**_marks(processStart=1, ownFile="/tmp/user/1000/trainyard-lock-1"))
+    is_file = Path.is_file
+
+    def refused(path):
+        if path.name == "trainyard-lock-1":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(EngineError, match=r"when you are sure.* cancel -s dev"):
+        processes.take()
+    assert len(lock.cancel(processes.folder)) == 1
+
+
+@pytest.mark.usefixtures("network")
 def test_on_a_network_file_system_a_lock_has_a_file_of_its_machine(processes):  # F52
     with processes.backend.lock("files", "dev"):
         [path] = processes.folder.iterdir()

@@ -286,6 +286,15 @@ def test_a_bad_setting_is_named_with_value_bound_and_action(  # F2
     is_named(key, bound, settings(**changes), host)
 
 
+def test_a_folder_that_no_url_can_have_stops_no_stack_without_it(  # F62
+    settings: Settings, host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/srv/José")
+    with pytest.raises(pulumi.RunError, match=r"dataDir = '/srv/José/.*or runtime to docker"):
+        config.parse(settings(runtime="process"), host, "dev")
+    config.parse(settings(runtime="docker"), host, "dev")
+
+
 def test_all_faults_are_in_one_message(settings: Settings, host: LocalHost) -> None:  # F2
     changes = {"workers": -1, "bucket": "Ray", "dashboardPort": 1, "worker": {"cpus": -1}, "x": 1}
     with pytest.raises(pulumi.RunError) as raised:

@@ -74,6 +74,7 @@ def test_an_instance_that_its_timer_did_not_end_is_past_its_end(late, verdict): 
         ({"mark": "ffffffff", "backend": THERE}, ELSEWHERE, False),  # F46
         ({"mark": "ffffffff", "end": ""}, "orphan", False),
         ({"mark": "ffffffff", "end": "2026-10-31T00:00"}, "orphan", False),  # of no time zone
+        ({"mark": "ffffffff", "end": "9999-12-31T23:59:59+00:00"}, "orphan", False),
         ({"id": "known", "mark": "0a1b2c3d"}, "in state", False),  # its state tells a later end
         ({"id": "late", "mark": "0a1b2c3d", "end": ""}, "past its end", True),
     ],

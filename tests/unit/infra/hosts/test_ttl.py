@@ -26,6 +26,9 @@ sys.exit(module["main"]())
 """
 
 
+NO_HTTP = b"garbage\r\n"
+
+
 class Api(http.server.ThreadingHTTPServer):
     """Takes one request after the other; keeps them."""
 
@@ -50,6 +53,9 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         allowed = self.headers["Authorization"] == "Bearer canary-idle"
         known = self.path == "/verdict" and allowed and self.server.verdict is not None
+        if self.server.verdict == NO_HTTP:
+            self.wfile.write(NO_HTTP)
+            return
         self.send_response(200 if known else 401)
         self.end_headers()
         verdict = self.server.verdict
@@ -208,6 +214,7 @@ def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):
         ([], False, False),
         ({"end": True, "end_head": True, "ends_in": "soon"}, False, False),
         (b"[" * 1_000_000, False, False),
+        (NO_HTTP, False, False),
         ({"end": True, "end_head": True, "ends_in": -60, "active": "x" * 2**23}, False, False),
     ],
 )
