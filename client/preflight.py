@@ -155,7 +155,7 @@ def run(
 
     Args:
         runtime_env: what is to be sent.
-        run_name: must have no active job.
+        run_name: must have no active job; "" for no run.
         outputs: of the stack.
         owner: whose the run's newest job must be, "" for anybody's.
 
@@ -196,7 +196,7 @@ def _connect_for(run_name: str, outputs: StackOutputs, owner: str) -> JobServer:
     from client import jobs  # noqa: PLC0415 - slow
 
     server = jobs.connect(outputs)
-    of_run = [job for job in jobs.submissions(server) if job.run == run_name]
+    of_run = [job for job in jobs.submissions(server) if run_name and job.run == run_name]
     for job in of_run:
         if not job.status.ended:
             raise ClientError(

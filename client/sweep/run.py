@@ -56,10 +56,9 @@ class Sweep:
         server = jobs.connect(self.outputs)
         todo, flying = self._split(server)
         if todo:
-            name = self.records.name
             for file in {point.runtime_env for point in todo}:
-                env = self.sent.environment(name, file)
-                preflight.run(env, name, self.outputs)
+                env = self.sent.environment(self.records.name, file)
+                preflight.run(env, "", self.outputs)  # one of its own jobs may run still
                 conda.check(env, server, self.outputs, submission.send)
         if self.as_tasks:
             self._run_tasks(server, todo, flying)

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from client import jobs
+from client import jobs, preflight
 from client.errors import ClientError, UnreachedError
+from client.job_server import Job, Status
 from client.sweep import run
-from client.sweep.point import Point
+from client.sweep.point import Outcome, Point
 from client.sweep.records import Records
 from client.sweep.run import Sweep
 
@@ -23,6 +24,9 @@ class Sender:
 
     def __init__(self, *errors):
         self.errors, self.sent = list(errors), []
+
+    def environment(self, *_):
+        return {}
 
     def send_point(self, point, job_id):
         if self.errors and (error := self.errors.pop(0)):
@@ -44,9 +48,9 @@ def make(records, monkeypatch):
     server = SimpleNamespace(jobs=lambda: [SimpleNamespace(submission_id=each) for each in known])
     monkeypatch.setattr(jobs, "connect", lambda _: server)
 
-    def made(*points, sender=None):
+    def made(*points, sender=None, as_tasks=False):
         outputs = SimpleNamespace(away=False, nodes=[])
-        found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=False)
+        found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=as_tasks)
         found.known = known
         return found
 
@@ -67,6 +71,26 @@ def test_a_point_whose_answer_was_lost_is_not_sent_twice(make, monkeypatch):
     sweep.known.append("raysubmit_7")
     assert sweep._send(point(0, "x=1")) == "raysubmit_7"
     assert sender.sent == []
+
+
+def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeypatch):  # F54
+    job = Job(status=Status.RUNNING, submission_id="raysubmit_1", metadata={"run": records.name})
+    ran = []
+
+    def run_tasks(sweep, _server, todo, flying):
+        ran.append(([each.number for each in todo], [each.number for each, _ in flying]))
+        sweep.outcomes |= {each.number: Outcome(job="") for each in sweep.points}
+
+    for check in ("check_versions", "check_bucket", "check_runtime_env"):
+        monkeypatch.setattr(preflight, check, lambda *_: None)
+    monkeypatch.setattr(run.conda, "check", lambda *_: None)
+    monkeypatch.setattr(Sweep, "_run_tasks", run_tasks)
+    sweep = make(point(0, "x=1"), point(1, "x=2"), as_tasks=True)
+    monkeypatch.setattr(jobs, "connect", lambda _: SimpleNamespace(jobs=lambda: [job]))
+    monkeypatch.setattr(jobs, "submissions", lambda server: server.jobs())
+    sweep._note(sweep.points[0], job.submission_id)
+    sweep.run()
+    assert ran == [([1], [0])]
 
 
 def test_a_point_is_not_sent_again_before_the_jobs_are_known(make, monkeypatch):
