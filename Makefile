@@ -82,6 +82,8 @@ make docs       write the generated parts of docs/configuration.md and docs/engi
 make digests    ask the registries for the digests of the images of others
 make audit      look for advisories on the locked packages
 
+POLICY=policy has up, preview, review, rotate, plan, apply and review-up keep the rules of that folder.
+
 For runners of a team, as the workflows in .github use them (docs/gitops.md):
 make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
 make apply         apply the plan in OUT, then run the job SMOKE
