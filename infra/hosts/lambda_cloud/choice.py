@@ -148,10 +148,10 @@ class InstanceRequest:
     def over_budget(self, price: float) -> str:
         """Return why so many instances at this price exceed a bound, "" when they do not."""
         hourly = price * self.count
-        if self.max_hourly_cost and hourly > self.max_hourly_cost:
+        if self.max_hourly_cost and _is_above(hourly, self.max_hourly_cost):
             return f"{self._of_all}{hourly:.2f} $/h is above maxHourlyCost {self.max_hourly_cost:g}"
         total = hourly * self.ttl_hours
-        if self.budget and total > self.budget:
+        if self.budget and _is_above(total, self.budget):
             return (
                 f"{self._of_all}{total:.2f} $ for {self.ttl_hours:g} h is above budget "
                 f"{self.budget:g}"
@@ -235,6 +235,11 @@ def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[
     if picks:
         return picks, refused_first
     raise _nothing_left(request, offers, wanted, refused)
+
+
+def _is_above(amount: float, bound: float) -> bool:
+    """Return whether it is above by a cent or more: three times 1.10 is above 3.30 by less."""
+    return round(amount * 100) > round(bound * 100)
 
 
 def _try(request: InstanceRequest, offer: Offer, region: str) -> tuple[list[Pick], str]:

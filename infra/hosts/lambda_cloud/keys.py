@@ -1,6 +1,7 @@
 """The user's SSH key files. One that was there before is never changed or removed."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -49,24 +50,24 @@ def read(path: Path) -> KeyPair | None:
 
 
 def write(path: Path, pair: KeyPair) -> None:
-    """Write a new private key's file that only its user can read.
+    """Write a new private key's file, whole, that only its user can read.
 
     Raises:
         KeyFileError: something is there already, or the file cannot be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-") as draft:
+            os.fchmod(draft.fileno(), 0o600)  # a umask may have taken the user's own rights too
+            draft.write(pair.private)
+            draft.flush()
+            os.fsync(draft.fileno())
+            os.link(draft.name, path)  # which replaces nothing
     except OSError as error:
         raise KeyFileError(
-            f"{path} cannot be made ({error.strerror}); name another file in sshKeyFile"
+            f"{path} cannot be made ({error.strerror}); make room, or name another file in "
+            "sshKeyFile"
         ) from error
-    with os.fdopen(descriptor, "w") as file:
-        os.fchmod(descriptor, 0o600)  # a umask may have taken the user's own rights too
-        file.write(pair.private)
-        file.flush()
-        os.fsync(descriptor)
 
 
 def remove(path: Path, private: str) -> bool:

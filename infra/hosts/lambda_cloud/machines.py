@@ -23,7 +23,9 @@ from infra.hosts.lambda_cloud.errors import (
     LambdaError,
     LostReplyError,
     NotFoundError,
+    RateLimitedError,
     ServerError,
+    UnreachableError,
 )
 from infra.hosts.lambda_cloud.model import LaunchRequest, Machine
 from infra.hosts.lambda_cloud.pacing import PACE
@@ -36,7 +38,8 @@ TELL_SECONDS = 30.0  # between two lines on one instance that goes on booting
 LOOKS = 12  # after a lost reply, POLL_SECONDS apart: a new instance may be listed late
 TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
 TERMINATE_LIMIT_SECONDS = 15 * 60.0
-UNLISTED_SECONDS = 60.0  # that a new instance may be missing from the list
+# What says nothing of an instance: those of an API that is down, and of a laptop that just woke up.
+SILENT = (LostReplyError, RateLimitedError, ServerError, UnreachableError)
 # No wait is shorter, however small the scale: instances end in their own time.
 LEAST_LIMIT_SECONDS = 60.0
 
@@ -170,14 +173,31 @@ def find(api: Client, order: Order, clock: Clock) -> tuple[str, Pick] | None:
 def terminate(api: Client, ids: Collection[str], clock: Clock) -> None:
     """End instances, and wait until the API says that they have ended.
 
+    One that the API refuses to end keeps no other one.
+
     Raises:
-        MachineError: they did not end in time, or the API kept refusing.
+        MachineError: some did not end in time, or the API kept refusing.
         CanceledError: the user asked to stop; they are ending, or will be when this runs again.
     """
-    began = clock.now()
-    for id_ in sorted(ids):
-        _begin_to_end(api, id_, clock, began)
-    left = set(ids)
+    began, step = clock.now(), TERMINATE_STEP_SECONDS * clock.scale
+    refused = _begin_to_end(api, sorted(ids))
+    while refused and clock.now() - began + step <= clock.limit(TERMINATE_LIMIT_SECONDS):
+        for id_, error in refused.items():
+            say(f"instance {id_} is not ended yet, trying again ({error})")
+        clock.sleep(step)
+        refused = _begin_to_end(api, list(refused))
+    waited = clock.now() - began
+    _await_end(api, set(ids) - set(refused), clock, began)
+    if refused:
+        whys = dict.fromkeys(map(str, refused.values()))
+        raise MachineError(
+            f"instance {', '.join(refused)} could not be terminated for {span(waited)} and is "
+            f"still billed ({'; '.join(whys)}); it is kept in the state: run destroy again, or "
+            "end it on the account's page"
+        )
+
+
+def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
     while True:
         for id_ in sorted(left):
             if has_ended(api, id_):
@@ -244,14 +264,14 @@ def await_active(
         now = clock.now()
         try:
             there = {machine.id: machine for machine in api.instances()}
-        except (ServerError, LostReplyError) as error:
-            # Instances continue to boot while the API is down.
+        except SILENT as error:
+            # Instances continue to boot meanwhile.
             if now - began >= limit_seconds:
                 raise
             say(f"no answer about the instances, asking again ({error})")
             clock.sleep(POLL_SECONDS * clock.scale)
             continue
-        status = {id_: _status(api, id_, there, now - began, clock) for id_ in ids}
+        status = {id_: _status(api, id_, there) for id_ in ids}
         if dead := {id_: text for id_, text in status.items() if text in DEAD}:
             raise _given_up(api, dead, "while it was booting", clock)
         waiting = {id_: text for id_, text in status.items() if text != "active"}
@@ -375,28 +395,20 @@ def _no_room(api: Client, order: Order, tried: Sequence[Pick]) -> MachineError:
     )
 
 
-def _begin_to_end(api: Client, id_: str, clock: Clock, began: float) -> None:
-    while True:
+def _begin_to_end(api: Client, ids: Iterable[str]) -> dict[str, LambdaError]:
+    """Ask for the end of each; return those that live on, and why."""
+    refused: dict[str, LambdaError] = {}
+    for id_ in ids:
         try:
             api.terminate([id_])
         except NotFoundError:
-            return
+            continue
         except (InvalidApiKeyError, AccountError):
             raise
         except LambdaError as error:
-            if has_ended(api, id_):
-                return
-            step, waited = TERMINATE_STEP_SECONDS * clock.scale, clock.now() - began
-            if waited + step > clock.limit(TERMINATE_LIMIT_SECONDS):
-                raise MachineError(
-                    f"instance {id_} could not be terminated for {span(waited)} and is still "
-                    f"billed ({error}); it is kept in the state: run destroy again, or end it on "
-                    "the account's page"
-                ) from error
-            say(f"instance {id_} is not ended yet, trying again ({error})")
-            clock.sleep(step)
-        else:
-            return
+            if not has_ended(api, id_):
+                refused[id_] = error
+    return refused
 
 
 def has_ended(api: Client, id_: str) -> bool:
@@ -405,18 +417,16 @@ def has_ended(api: Client, id_: str) -> bool:
         return api.instance(id_).status == "terminated"
     except NotFoundError:
         return True
-    except (ServerError, LostReplyError):
+    except SILENT:
         return False
 
 
-def _status(api: Client, id_: str, there: Mapping[str, Machine], age: float, clock: Clock) -> str:
+def _status(api: Client, id_: str, there: Mapping[str, Machine]) -> str:
     """Return the status, "booting" for an active instance without an address."""
     machine = there.get(id_)
     if machine is None:
-        # The list may lag behind a launch; the instance's own page decides.
-        if age < clock.limit(UNLISTED_SECONDS) and not has_ended(api, id_):
-            return "booting"
-        return "terminated"
+        # The list may lag behind a launch, or have a gap; the instance's own page decides.
+        return "terminated" if has_ended(api, id_) else "booting"
     return "booting" if machine.status == "active" and not machine.ip else machine.status
 
 

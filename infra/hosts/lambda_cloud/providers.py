@@ -227,27 +227,26 @@ class SshKeyProvider(_Provider):
         if held is not None:
             return _key_result(props, held, _matching(held, pair, path))
         generated = pair is None
-        if pair is None:
-            pair = key_pair.generate()
-            keys.write(path, pair)
+        pair = pair or key_pair.generate()
         say(f"Adding key name {name}")
         mark = identity.Mark(stack=stack_id, backend=props["backendId"], generated=generated)
         comment = identity.key_comment(mark)
-        try:
-            added = self._add(name, " ".join([*pair.public.split()[:2], comment]))
-        except LambdaError:
-            if generated:
-                keys.remove(path, pair.private)
-            raise
+        added = self._add(name, " ".join([*pair.public.split()[:2], comment]))
+        if generated:
+            # The file is last: of one without a key in the account nobody knows that it is ours.
+            try:
+                keys.write(path, pair)
+            except KeyFileError:
+                self._api.delete_ssh_key(added.id)
+                raise
         return _key_result(props, added, pair)
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
-        """Return the key that an interrupted create put into the account."""
-        held = self._held(props["name"])
-        if held is None or not _is_of(held, props["stackId"]):
+        """Return the key that an interrupted create put into the account, if its file is there."""
+        held, path = self._held(props["name"]), keys.expand(props["keyFile"])
+        if held is None or not _is_of(held, props["stackId"]) or (pair := keys.read(path)) is None:
             return None
-        path = keys.expand(props["keyFile"])
-        return _key_result(props, held, _matching(held, keys.read(path), path))
+        return _key_result(props, held, _matching(held, pair, path))
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Look whether the account has the key."""

@@ -156,6 +156,15 @@ def test_what_a_group_that_grows_costs_is_what_all_of_it_costs():
             choose(InstanceRequest.of_props(props | bound), OFFERS)
 
 
+@pytest.mark.parametrize(
+    ("count", "price", "bound"), [(3, 1.1, 3.3), (6, 0.8, 4.8), (3, 2.49, 7.47)]
+)
+def test_what_costs_just_a_bound_is_within_it(count, price, bound):
+    props = PROPS | {"count": count, "maxHourlyCost": bound, "budget": 10 * bound, "ttlHours": 10}
+    assert InstanceRequest.of_props(props).over_budget(price) == ""
+    assert InstanceRequest.of_props(props).over_budget(price + 0.01) != ""
+
+
 def test_a_pick_survives_the_state():
     pick = choose(InstanceRequest.of_props(PROPS), OFFERS)[0][0]
     stored = {key: float(v) if isinstance(v, int) else v for key, v in pick.to_props().items()}

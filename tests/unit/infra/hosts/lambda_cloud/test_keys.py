@@ -1,5 +1,6 @@
 """Key files: what is made is for one user; what others can touch is refused."""
 
+import errno
 import os
 import stat
 
@@ -38,7 +39,7 @@ def test_a_new_file_is_for_its_user_only(path, mask):  # A10, F38
 
 
 def test_a_new_file_is_opened_as_new_and_private(path, monkeypatch):  # F38
-    """Nobody can read it for a moment or put it elsewhere; results alone would not show that."""
+    """Nobody can read it for a moment; results alone would not show that."""
     opened = []
     real = os.open
 
@@ -48,10 +49,23 @@ def test_a_new_file_is_opened_as_new_and_private(path, monkeypatch):  # F38
 
     monkeypatch.setattr(os, "open", recorded)
     keys.write(path, key_pair.generate())
-    ((place, flags, mode),) = [each for each in opened if each[0] == path]
-    assert (place, mode) == (path, 0o600)
-    for needed in (os.O_CREAT, os.O_EXCL, os.O_NOFOLLOW, os.O_WRONLY):
+    ((_, flags, mode),) = [each for each in opened if str(path.parent) in str(each[0])]
+    assert mode == 0o600
+    for needed in (os.O_CREAT, os.O_EXCL, os.O_NOFOLLOW):
         assert flags & needed == needed
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_a_file(path, monkeypatch):  # F16
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        KeyFileError, match=r"cannot be made \(No space left on device\); make room"
+    ):
+        keys.write(path, key_pair.generate())
+    assert [*path.parent.iterdir()] == []
 
 
 def test_what_is_written_is_read_again(path):

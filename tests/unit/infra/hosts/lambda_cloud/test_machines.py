@@ -239,6 +239,46 @@ def test_terminate_is_tried_every_30_s_for_15_min(account, time):  # F9
     assert "a" in account.held
 
 
+def test_one_that_cannot_be_ended_keeps_no_other_one(account, time):  # F9 F49
+    for id_ in "abc":
+        account.add(id_)
+    end = account.terminate
+
+    def terminate(ids):
+        if ids == ["a"]:
+            raise ServerError("500")
+        end(ids)
+
+    account.terminate = terminate
+    with pytest.raises(
+        machines.MachineError, match=r"^instance a could not .* \(500.*\); it is kept"
+    ):
+        machines.terminate(account, "abc", time.clock())
+    assert set(account.held) == {"a"}
+
+
+@pytest.mark.parametrize("silence", machines.SILENT)
+def test_a_silent_api_says_nothing_of_an_instance(account, time, silence):  # F4 F9
+    """Neither that it has ended, nor that the wait for it is over."""
+    account.add("a")
+    _up(account, "a")
+
+    def silent_until(moment, answer):
+        def asked(*arguments):
+            if time.now < moment:
+                raise silence("no answer")
+            return answer(*arguments)
+
+        return asked
+
+    account.instances = silent_until(20, account.instances)
+    assert set(machines.await_active(account, ["a"], 1800, time.clock())) == {"a"}
+    account.terminate_errors = [ServerError("500")] * 2
+    account.instance = silent_until(time.now + 50, account.instance)
+    machines.terminate(account, ["a"], time.clock())
+    assert account.held == {}
+
+
 def test_a_wrong_key_is_not_tried_again(account, time):  # F1
     account.add("a")
     account.terminate_errors = [InvalidApiKeyError("no")] * 2
@@ -341,6 +381,13 @@ def test_an_instance_that_the_list_lacks_at_first_is_waited_for(account, time):
     account.add("a")
     account.instances = lambda: list(account.held.values()) if time.now >= 20 else []
     time.then = lambda: time.now >= 30 and _up(account, "a")
+    assert set(machines.await_active(account, ["a"], 1800, time.clock())) == {"a"}
+
+
+def test_a_gap_in_the_list_does_not_make_an_instance_one_that_ended(account, time):  # F6
+    account.add("a")
+    account.instances = lambda: [] if 60 < time.now < 120 else list(account.held.values())
+    time.then = lambda: time.now >= 200 and _up(account, "a")
     assert set(machines.await_active(account, ["a"], 1800, time.clock())) == {"a"}
 
 

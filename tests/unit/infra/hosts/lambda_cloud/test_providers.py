@@ -7,7 +7,10 @@ import pytest
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
+from access.key_file import KeyFileError
+from infra.cancellation import CanceledError
 from infra.hosts.lambda_cloud import providers
+from infra.hosts.lambda_cloud.model import SshKey
 from tests.ssh_keys import new_key
 
 CHOICE = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
@@ -114,6 +117,64 @@ def test_a_key_that_nobody_can_use_is_told_before_a_launch(tmp_path, monkeypatch
     assert asked == [(tmp_path / "key.pem.pub").read_text().strip()]
     assert [failure.property for failure in failures] == ([] if held else ["keyFile"])
     assert held or f"ssh-add {path}" in failures[0].reason
+
+
+class Account:
+    """SSH keys; an upload may end otherwise than well, before or after it is done."""
+
+    def __init__(self):
+        self.held, self.before, self.after = [], None, None
+
+    def ssh_keys(self):
+        return list(self.held)
+
+    def add_ssh_key(self, name, public):
+        if self.before:
+            raise self.before
+        self.held.append(SshKey(id=f"key-{len(self.held)}", name=name, public_key=public))
+        if self.after:
+            raise self.after
+        return self.held[-1]
+
+    def delete_ssh_key(self, id_):
+        self.held = [each for each in self.held if each.id != id_]
+
+
+@pytest.fixture
+def key(tmp_path, monkeypatch):
+    """A provider of keys with an account, and what it is asked for."""
+    account = Account()
+    monkeypatch.setattr(providers.SshKeyProvider, "_api", account)
+    props = {"name": "key", "keyFile": str(tmp_path / "key.pem"), "stackId": "0a1b2c3d"}
+    return providers.SshKeyProvider(), account, props | {"backendId": "ffffffff"}
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_key_whose_making_was_cut_off_is_made_again_and_removed(key, tmp_path, done):  # F11 F12
+    provider, account, props = key
+    setattr(account, "after" if done else "before", CanceledError("stopped"))
+    with pytest.raises(CanceledError):
+        provider.create(props)
+    assert [*tmp_path.iterdir()] == []
+    account.before = account.after = None
+    assert provider.find(props) is None
+    made = provider.create(props)
+    assert len(account.held) == 1
+    assert provider.find(props).outs == made.outs
+    provider.delete(made.id, made.outs)
+    assert account.held == [*tmp_path.iterdir()] == []
+
+
+def test_a_key_whose_file_cannot_be_written_is_in_no_account(key, monkeypatch):  # F16
+    provider, account, props = key
+
+    def full(*_):
+        raise KeyFileError("cannot be made")
+
+    monkeypatch.setattr(providers.keys, "write", full)
+    with pytest.raises(KeyFileError):
+        provider.create(props)
+    assert account.held == []
 
 
 def _open_to(*networks):
