@@ -5,5 +5,9 @@ class ClientError(Exception):
     """Something the user can put right; its text names the value, the bound and the next step."""
 
 
+class DownError(ClientError):
+    """The stack is not up."""
+
+
 class UnreachedError(ClientError):
     """The job server does not answer now; in a moment it may."""

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--refuse", action="store_true", help="refuse, where jobs would end")
     options = parser.parse_args()
     try:
-        known = contract.read(options.stack)
+        known = contract.of_state(options.stack)
         with way.tunnel(known, warn) or nullcontext() as opened:
             jobs = JobServer(opened.outputs if opened else known).jobs()
     except (ClientError, DashboardError) as error:

@@ -43,7 +43,7 @@ from access.outputs import (
 )
 from access.ssh import Connection
 from client.console import about
-from client.errors import ClientError
+from client.errors import ClientError, DownError
 
 TEXTS = (
     *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
@@ -198,11 +198,20 @@ def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
     path = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
     about(asked or DEFAULT_STACK)
     if path is None:
-        name = asked or DEFAULT_STACK
-        return parse(_ask_engines(name), name, f"stack {name!r}")
+        return of_state(asked or DEFAULT_STACK)
     found = parse(_read_private(path), asked, f"outputs file {path}")
     about(found.stack)
     return found
+
+
+def of_state(stack: str) -> StackOutputs:
+    """Reads the outputs that a stack's state has, whatever TRAINYARD_OUTPUTS says.
+
+    Raises:
+        DownError: the stack is not up.
+        ClientError: its state cannot be read, or outputs are missing.
+    """
+    return parse(_ask_engines(stack), stack, f"stack {stack!r}")
 
 
 def parse(text: str, stack: str | None, source: str) -> StackOutputs:
@@ -224,7 +233,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
         raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
     missing = [name for name in (*TEXTS, NODES, SSH, KUBERNETES, SERVICES) if name not in values]
     if not values:
-        raise ClientError(f"stack {stack or DEFAULT_STACK!r} is down: run `make up`")
+        raise DownError(f"stack {stack or DEFAULT_STACK!r} is down: run `make up`")
     if missing:
         whose = stack or values.get(STACK) or "of no name"
         raise ClientError(
@@ -401,7 +410,7 @@ def _ask_engines(stack: str) -> str:
         reasons.append(f"{program}: {said[-1].strip() if said else 'no reason given'}")
     if NO_STACK in reasons[0]:
         found = reasons[0].removeprefix("engine: error: ").partition(";")[0]
-        raise ClientError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
+        raise DownError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
     raise ClientError(
         f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
         f"if it does not exist yet, run `make up STACK={stack}`; "

@@ -17,7 +17,7 @@ from access.terminal import agree
 from client import history, parallel, way
 from client import outputs as contract
 from client.console import warn
-from client.errors import ClientError
+from client.errors import DownError
 from client.job_server import JobServer
 from client.pull import marks
 from client.store import Store, open_store
@@ -114,8 +114,8 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
 def _look(stack: str, ending: Ending) -> None:
     """Fill in what ends; what comes first is known where the rest does not answer."""
     try:
-        outputs = contract.read(stack)
-    except ClientError:  # it is not up, and destroy says so
+        outputs = contract.of_state(stack)
+    except DownError:  # destroy says so
         ending.jobs, ending.runs = [], []
         return
     with way.tunnel(outputs, warn) or nullcontext() as opened:

@@ -29,7 +29,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         there, here = SimpleNamespace(), SimpleNamespace()
         tunnel = nullcontext(SimpleNamespace(outputs=here))
         servers = {id(here): SimpleNamespace(jobs=lambda: found)}
-        monkeypatch.setattr(forced.contract, "read", lambda _: there)
+        monkeypatch.setattr(forced.contract, "of_state", lambda _: there)
         monkeypatch.setattr(forced.way, "tunnel", lambda *_: tunnel)
         monkeypatch.setattr(forced, "JobServer", lambda outputs: servers[id(outputs)])
         monkeypatch.setattr("sys.stdin.isatty", lambda: said is not None)

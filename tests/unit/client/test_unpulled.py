@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from access import typed
+from client import outputs as contract
 from client import store
 from client.dashboard import UnreachableError
 from client.job_server import Job, Status
@@ -51,13 +52,12 @@ Warned = Callable[..., str]
 @pytest.fixture
 def warned(
     monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
 ) -> Warned:
     """What `make down` says of a stack with these outputs, also where it refuses to go on."""
 
     def warned(outputs: dict[str, Any], *options: str, refused: str = "") -> str:
-        monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(json.dumps(outputs))))
+        monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(outputs))
         monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev", *options])
         with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
             unpulled.main()
@@ -171,3 +171,15 @@ def test_a_stack_that_is_not_up_is_the_destroys_matter(
     warned: Warned,
 ) -> None:
     assert warned({}) == ""
+
+
+def test_what_is_not_known_of_a_state_is_asked_about(
+    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As of one that another version of the client wrote, and whatever TRAINYARD_OUTPUTS says."""
+    monkeypatch.setenv("TRAINYARD_OUTPUTS", str(tmp_path / "of another stack"))
+    assert warned(values) == ""
+    del values["rayToken"]
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    assert "not known (stack 'dev' lacks" in warned(values, refused="nothing was changed")
