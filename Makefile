@@ -96,7 +96,7 @@ endef
 export HELP
 
 .DEFAULT_GOAL := help
-.PHONY: help python store monitoring setup demo course up down preview review policy refresh drift rotate tunnel scale lint bench lock docs digests audit
+.PHONY: help python able store monitoring setup demo course up down preview review policy refresh drift rotate tunnel scale lint bench lock docs digests audit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
 .PHONY: test test-all test-rest test-skipped retry test-unit
 
@@ -113,6 +113,7 @@ python:
 # On a terminal uv has bars; elsewhere a line every 10 s takes the place of its hundreds of lines. Its
 # locks stay in TMPDIR.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
+	@rm -f $(INSTALLED)
 	@$(PYTHON) -m infra.new_environment
 	@echo 'installing the packages of requirements/dev.txt'; \
 	export TMPDIR='$(CURDIR)/.venv'; \
@@ -121,6 +122,11 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	TMPDIR='$(CURDIR)/.venv' $(BIN)/uv pip install --quiet --python .venv --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m infra.checkout
 	@cd -P .venv && pwd >.ready
+
+# What bills must end also where no package can be had: then by the environment of before.
+able: python
+	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import client.cli, engine.cli, infra.checkout' && \
+		echo 'warning: make setup failed; the stack is ended by the packages of before' >&2; }
 
 # The default object store, which Go builds once: nothing of the environment is needed for it.
 store: python
@@ -144,7 +150,7 @@ refresh: setup
 drift: setup
 	$(BIN)/python -m infra.drift -s $(STACK)
 
-down: setup
+down: able
 	@$(BIN)/python -m client.pull.unpulled -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
 	@$(BIN)/python -m infra.checkout $(STACK)

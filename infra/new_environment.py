@@ -1,6 +1,7 @@
 """Makes .venv with uv in it, and looks before at what the packages need: `make setup` runs it.
 
-Nothing here is of a package, for there are none yet.
+An environment that works is kept: a stack may run from it, and where no package can be had it is
+what ends one. Nothing here is of a package, for there may be none yet.
 """
 
 import importlib.util
@@ -26,10 +27,12 @@ class SetupError(Exception):
 
 
 def main() -> None:
-    """Looks, makes the environment, and installs uv."""
+    """Looks and makes the environment if there is none that works, and installs uv."""
     try:
-        look(Path.cwd())
-        make()
+        if not works(Path.cwd() / ENVIRONMENT / "bin"):
+            look(Path.cwd())
+            make()
+        install()
     except SetupError as error:
         sys.exit(terminal.clean_lines(f"error: {error}, then run the same command again"))
 
@@ -75,15 +78,40 @@ def look(checkout: Path) -> None:
             )
 
 
+def works(programs: Path) -> bool:
+    """Returns whether there is an environment of this Python, made where it is.
+
+    Args:
+        programs: folder of its programs, which name that folder in their first lines.
+    """
+    version = ".".join(map(str, sys.version_info[:2]))
+    asked = "import pip, sys; print(*sys.version_info[:2], sep='.')"
+    try:
+        done = subprocess.run(
+            [programs / "python", "-c", asked], capture_output=True, text=True, check=False
+        )
+        begin = "".join((programs / "pip").read_text().splitlines()[:2])
+    except (OSError, ValueError):
+        return False
+    return (
+        done.stdout.strip() == version
+        and re.search(rf"[! \"]{re.escape(str(programs))}/", begin) is not None
+    )
+
+
 def make() -> None:
-    """Makes the environment, and installs uv, which installs the rest.
+    """Makes the environment."""
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=False)
+    if made.returncode:
+        sys.exit(made.returncode)  # it has said why
+
+
+def install() -> None:
+    """Installs uv, which installs the rest.
 
     Raises:
         SetupError: the package index cannot be reached.
     """
-    made = subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=False)
-    if made.returncode:
-        sys.exit(made.returncode)  # it has said why
     pip = ENVIRONMENT / "bin" / "pip"
     done = subprocess.run(
         [pip, "install", "--quiet", "--require-hashes", "-r", UV],

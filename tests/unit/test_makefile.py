@@ -13,7 +13,7 @@ import yaml
 from infra.review.page import MARK
 
 ROOT = Path(__file__).parents[2]
-INNER = {"help", "python", "store"}  # of no use to type
+INNER = {"able", "help", "python", "store"}  # of no use to type
 # Each waits until the other has begun, but not for ever; so both pass only side by side.
 MEET = """
 meet() {{ touch {folder}/$1; for _ in $(seq 100); do [ -e {folder}/$2 ] && return; sleep 0.1; done
@@ -165,6 +165,16 @@ def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
             "-m engine.launch destroy -s dev",
         )
         assert calls.index(asked) < calls.index(destroyed)
+
+
+def test_a_stack_ends_where_no_package_can_be_had(run, tmp_path: Path) -> None:  # F49
+    assert run("setup", "store", "-j2")[0] == 0
+    (tmp_path / "checkout" / ".venv" / ".ready").unlink()  # as by another checkout's requirements
+    code, said, calls = run("down", packages=1)
+    assert code == 0, said
+    assert "warning: make setup failed; the stack is ended by the packages of before" in said
+    assert "-m engine.launch destroy -s dev" in calls
+    assert run("up", packages=1)[0] == 2
 
 
 def test_a_rotation_is_written_down_before_up(run, tmp_path: Path) -> None:  # F43

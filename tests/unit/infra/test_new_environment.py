@@ -90,6 +90,33 @@ def test_a_folder_that_cannot_be_written(
     assert said.format(path) in refused(checkout)
 
 
+@pytest.mark.parametrize(
+    ("version", "begin", "kept"),
+    [
+        ("", "#!{}/python3.11\n", True),
+        ("", "#!/bin/sh\n'''exec' {}/python $0\n", True),  # of a long path
+        ("", "#!/copied/from{}/python\n", False),
+        ("2.7", "#!{}/python\n", False),
+    ],
+)
+def test_an_environment_that_works_is_kept(  # F57
+    version: str, begin: str, kept: bool, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stack may run from it; and where there is no network, it ends one."""
+    programs = checkout / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    assert not new_environment.works(programs)
+    version = version or "{}.{}".format(*sys.version_info)
+    for name, text in (("python", f"#!/bin/sh\necho {version}\n"), ("pip", begin.format(programs))):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    steps = []
+    for name in ("look", "make", "install"):
+        monkeypatch.setattr(new_environment, name, lambda *_, name=name: steps.append(name))
+    new_environment.main()
+    assert steps == (["install"] if kept else ["look", "make", "install"])
+
+
 def made(checkout: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int) -> None:
     pip, python = checkout / "pip", checkout / "python"
     pip.write_text(PIP.format(said=said, code=code))
