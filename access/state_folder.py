@@ -103,6 +103,31 @@ def archived(folder: Place, project: str, stack: str) -> list[Place]:
     return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
 
 
+def copies(folder: Place, project: str, stack: str) -> list[Place]:
+    """Return all copies of a stack's earlier states, the newest first."""
+    beside = stack_file(folder, project, stack).with_suffix(".json.bak")
+    found = archived(folder, project, stack)
+    if not beside.exists():
+        return found
+    # That beside is made before an operation, the archived one after it.
+    newer = not found or _modified_ns(beside) > int(found[0].suffixes[-2][1:])
+    return [beside, *found] if newer else [*found[:1], beside, *found[1:]]
+
+
+def is_empty(copy: Place) -> bool:
+    """Return whether a copy of a state surely has no resource, as of a stack that was removed."""
+    try:
+        deployment = read(copy).deployment
+    except (OSError, ValueError):
+        return False
+    return not (deployment.get("resources") or deployment.get("pending_operations"))
+
+
+def _modified_ns(place: Place) -> int:
+    """Return when a file of the backend was last written."""
+    return place.stat().st_mtime_ns if isinstance(place, Path) else place.modified_ns()
+
+
 def read(path: Place) -> Checkpoint:
     """Read the file of a state.
 

@@ -192,5 +192,6 @@ def machine() -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
         f"{os.cpu_count()} CPUs, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}, {limit} open files at most"
+        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}, "
+        f"{limit} open files at most"
     )

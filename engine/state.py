@@ -106,13 +106,7 @@ class Backend:
 
     def backups(self, project: str, stack: str) -> list[Place]:
         """Copies of earlier states, the newest first."""
-        beside = self.stack_file(project, stack).with_suffix(".json.bak")
-        archived = state_folder.archived(self.folder, project, stack)
-        if not beside.exists():
-            return [*archived]
-        # That beside is made before an operation, the archived one after it.
-        newer = not archived or modified_ns(beside) > int(archived[0].suffixes[-2][1:])
-        return [beside, *archived] if newer else [*archived[:1], beside, *archived[1:]]
+        return state_folder.copies(self.folder, project, stack)
 
     def exists(self, project: str, stack: str) -> bool:
         """True when the stack has a state.
@@ -129,7 +123,7 @@ class Backend:
         if path.exists():
             return True
         copies = self.backups(project, stack)
-        if copies and not _is_empty(copies[0]):
+        if copies and not state_folder.is_empty(copies[0]):
             raise self._damaged(project, stack, "is missing")
         return False
 
@@ -455,26 +449,12 @@ def salt_of(deployment: dict[str, Any]) -> str:
     return str((providers.get("state") or {}).get("salt", ""))
 
 
-def modified_ns(place: Place) -> int:
-    """When a file or an object was written, in nanoseconds since 1970."""
-    return place.stat().st_mtime_ns if isinstance(place, Path) else place.modified_ns()
-
-
 def copying(source: Place, target: Place) -> str:
     """The command that copies a state over another."""
     if isinstance(source, Path):
         return f"cp {source} {target}"
     endpoint = f" --endpoint-url {source.endpoint}" if source.endpoint else ""
     return f"aws s3 cp {source} {target}{endpoint}"
-
-
-def _is_empty(copy: Place) -> bool:
-    """Whether a copy of a state surely has no resource."""
-    try:
-        deployment = state_folder.read(copy).deployment
-    except (OSError, ValueError):
-        return False
-    return not (deployment.get("resources") or deployment.get("pending_operations"))
 
 
 def temporary(folder: Place, project: str, stack: str, use: str) -> Path:

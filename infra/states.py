@@ -129,7 +129,9 @@ def _states(place: Place) -> Iterator[tuple[str, str, Any]]:
     for backup in _sorted(place / "backups", "*/*"):
         names = backup.parent.name, backup.name
         state = state_folder.stack_file(place, *names)
-        if state_folder.archived(place, *names) and not state.exists():
+        copies = [] if state.exists() else state_folder.copies(place, *names)
+        # The CLI keeps copies of a stack that it removed: of those the newest is empty.
+        if copies and not state_folder.is_empty(copies[0]):
             raise StateError(
                 f"the state {state} is missing, but there are copies of it; restore it, or remove "
                 f"{backup} if the stack was removed on purpose. Nothing was ended"
