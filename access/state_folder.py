@@ -150,6 +150,8 @@ def parse(content: bytes) -> Checkpoint:
         found = digest(checkpoint)
         if document.get("sha256", found) != found:
             raise ValueError("its checksum differs")
+        if not isinstance(checkpoint["latest"] or {}, dict):
+            raise TypeError("it holds no deployment")
         if ("sha256" in document) != ("seal" in document):
             raise ValueError("it has lost its checksum or its seal")
         return Checkpoint(
@@ -159,7 +161,7 @@ def parse(content: bytes) -> Checkpoint:
             digest=found,
             seal=str(document.get("seal", "")),
         )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedStateError(str(error)) from None
 
 

@@ -17,10 +17,10 @@ import urllib3
 from access import bounded
 from access.bounded import MOST_MIB
 from client.outputs import StackOutputs
+from training.pieces import Pieces
 
 CONNECTIONS = 4  # a request that was given up may still hold one
 TIMEOUT_S = 30  # to connect, for each piece that is sent, and between two pieces of the reply
-PIECE_BYTES = 64 * 1024
 UPLOADED_S = 300  # for the reply to an upload: buffers and tunnels hold megabytes of it until then
 
 
@@ -92,19 +92,11 @@ class Dashboard:
             content: however long it takes, as long as each piece is taken in time.
             sent: is told the bytes of each piece.
         """
-
-        def pieces() -> Iterator[bytes]:
-            for start in range(0, len(content), PIECE_BYTES):
-                piece = content[start : start + PIECE_BYTES]
-                yield piece
-                if sent is not None:
-                    sent(len(piece))
-
         self._ask(
             "PUT",
             path,
             urllib3.Timeout(connect=TIMEOUT_S, read=UPLOADED_S),
-            body=pieces(),
+            body=Pieces(content, sent),
             headers=self.headers | {"Content-Length": str(len(content))},
         )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
@@ -140,12 +143,15 @@ class FolderStore:
 
     def listed(self, prefix: str) -> dict[str, Listed]:
         """Files below a prefix."""
-        folder = self._folder / prefix
-        return {
-            path.relative_to(folder).as_posix(): Listed(path.stat().st_size, "")
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
+        top, found = self._folder / prefix, {}
+        for folder, _, names in os.walk(top):
+            for path in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):  # the run has removed it
+                    status = path.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        tag = f"{status.st_mtime_ns}-"  # unlike that of a bucket
+                        found[path.relative_to(top).as_posix()] = Listed(status.st_size, tag)
+        return found
 
     def part(self, key: str, first: int, size: int) -> bytes | None:
         """Reads a part of a file."""

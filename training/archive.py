@@ -7,6 +7,7 @@ for the end, and has its guard against names that lead elsewhere only since 3.11
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import tarfile
@@ -17,6 +18,7 @@ from typing import BinaryIO
 MOST_FILES = 100_000  # and folders of an archive
 # Of a name, in bytes: what S3 and file systems take, with room for the run's own.
 LONGEST_NAME = 768
+PART = ".part"
 LONGEST_PART = 255
 LONGEST_HEADER = 8192  # bytes: names, times and owners that the fixed fields have no room for
 SCRATCH = ".unpacking"
@@ -79,6 +81,13 @@ def fault_of_name(name: str) -> str:
             "between two slashes"
         )
     return ""
+
+
+def part_of(name: str) -> str:
+    """The hidden name of a file while it is written, however long its own name is."""
+    encoded = name.encode()
+    fits = len(encoded) + len(PART) < LONGEST_PART
+    return f".{name if fits else hashlib.sha256(encoded).hexdigest()}{PART}"
 
 
 def _entries(source: BinaryIO, most_bytes: int) -> Iterator[tarfile.TarInfo]:

@@ -186,7 +186,8 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
                 for path in small:
                     tar.add(path, path.relative_to(folder).as_posix())
             files[PACKED] = run.upload(f"{name}/{PACKED}", packed)
-        paths = [path for path in paths if path not in small]
+        packed_paths = {*small}
+        paths = [path for path in paths if path not in packed_paths]
     for path in paths:
         relative = path.relative_to(folder).as_posix()
         with path.open("rb") as source:

@@ -57,7 +57,8 @@ __all__ = [
 
 Config = dict[str, Any]
 T = TypeVar("T")
-_ASKED = "asked"  # in a checkpoint, next to its parts
+_ASKED = "asked"
+OWN = ("history", _ASKED, "place")  # in a checkpoint, next to its parts
 
 
 class Part(Protocol):
@@ -277,6 +278,11 @@ class Session:
         """
         if self.rank != 0:
             return None
+        if taken := sorted(parts.keys() & set(OWN)):
+            raise JobError(
+                f"parts {', '.join(taken)} of the checkpoint have names of the run's own: call "
+                "them otherwise in session.report and session.restore"
+            )
         folder = checkpoints.new_folder()
         state = {name: part.state_dict() for name, part in parts.items()}
         own = {"history": self.history, _ASKED: self._asked, **more}

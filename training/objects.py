@@ -9,11 +9,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from training import archive
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -101,13 +105,16 @@ def patiently(verb: str, what: str, action: Callable[[], T]) -> T:
     Raises:
         StorageError: the store stayed away.
     """
-    begun, pause = time.monotonic(), FIRST_PAUSE_S
+    failed, pause = None, FIRST_PAUSE_S
     patience = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
     while True:
         try:
             return action()
         except AwayError as error:
-            if time.monotonic() - begun + pause > patience:
+            # A large upload may have taken longer before it failed for the first time.
+            now = time.monotonic()
+            failed = now if failed is None else failed
+            if now - failed + pause > patience:
                 raise StorageError(
                     f"cannot {verb} {what}: the store did not do it within {patience:g} s "
                     f"({PATIENCE_VARIABLE}), last: {error}; what was stored before is as it was: "
@@ -255,11 +262,14 @@ class _LocalFolder:
         self._path = path
 
     def sizes(self) -> dict[str, int]:
-        return {
-            file.relative_to(self._path).as_posix(): file.stat().st_size
-            for file in self._path.rglob("*")
-            if file.is_file()
-        }
+        found = {}
+        for folder, _, names in os.walk(self._path):
+            for file in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):  # another worker removes old checkpoints
+                    status = file.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        found[file.relative_to(self._path).as_posix()] = status.st_size
+        return found
 
     def read(self, name: str) -> bytes:
         return (self._path / name).read_bytes()
@@ -271,7 +281,7 @@ class _LocalFolder:
 
     def upload(self, name: str, source: IO[bytes]) -> Digest:
         path = self._path / name
-        part = path.with_name(f".{path.name}.part")
+        part = path.with_name(archive.part_of(path.name))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             source.seek(0)

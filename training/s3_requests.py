@@ -19,10 +19,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
 
 from training.objects import PASSING_CODE
+from training.pieces import PIECE_BYTES, Pieces
 
 REGION = "us-east-1"
 CONNECTIONS = 8  # as many as client/history.py has readers
 CONNECT_TIMEOUT_S = 1
+SEND_TIMEOUT_S = 30  # of a piece of a large body, which a busy store takes when it can
 BUSY = (500, 502, 503, 504)  # HTTP statuses after which it is asked once more
 PASSING_TRIES, PASSING_PAUSE_S = 5, 0.05
 
@@ -115,6 +117,11 @@ class Requests:
         url = f"{self.endpoint}/{quote(self.bucket)}/{quote(key, safe='/~')}"
         if query:
             url += "?" + urlencode(query, quote_via=quote)
+        # The time to connect is also that of each piece that is sent.
+        is_large = len(content) > PIECE_BYTES
+        connect = SEND_TIMEOUT_S if is_large else CONNECT_TIMEOUT_S
+        if is_large:
+            headers = {**(headers or {}), "Content-Length": str(len(content))}
         request = AWSRequest(method, url, data=content, headers=headers)
         self._signature.add_auth(request)
         for left in reversed(range(PASSING_TRIES)):
@@ -122,9 +129,9 @@ class Requests:
                 answer = self._pool.request(
                     method,
                     url,
-                    body=content,
+                    body=Pieces(content) if is_large else content,
                     headers=dict(request.headers),
-                    timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout),
+                    timeout=urllib3.Timeout(connect=connect, read=timeout),
                 )
             except urllib3.exceptions.HTTPError as error:
                 cause = getattr(error, "reason", None) or error

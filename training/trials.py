@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,9 +55,10 @@ class Goal:
         return f"{figure:.3%}" if self.figure == "valid_acc" else f"{figure:.4f}"
 
     def best(self, history: list[dict[str, Any]]) -> float:
-        """The best epoch's figure; greater is better, whichever figure it is."""
+        """The best epoch's figure; greater is better, whichever figure it is. NaN is worst."""
         sign = 1 if self.mode == "max" else -1
-        return max((sign * float(each[self.figure]) for each in history), default=-float("inf"))
+        figures = (float(each[self.figure]) for each in history)
+        return max((sign * each for each in figures if math.isfinite(each)), default=-math.inf)
 
 
 class TrialLines(tune.Callback):
@@ -151,6 +153,8 @@ def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     if not any(histories):
         return f"all {len(found)} trials failed: the log above says why"
     best = max(range(len(histories)), key=lambda number: goal.best(histories[number]))
+    if goal.best(histories[best]) == -math.inf:
+        return f"no epoch of the {len(found)} trials has a finite {goal.figure}: lower their rates"
     result = results[best]
     with housekeeping("the search has no checkpoint of its best trial"):
         best_trial.keep(run, Path(result.path).name)

@@ -91,7 +91,10 @@ class Newest:
         finally:
             meter.close()
             self._source.meter = None
-        known = {file: Digest(**digest) for file, digest in manifest["files"].items()}
+        known = {
+            file: Digest(digest["size"], digest["sha256"])
+            for file, digest in manifest["files"].items()
+        }
         checkpoint_files.write_manifest(part, manifest["model"], known)
         target = self._folder / name
         shutil.rmtree(target, ignore_errors=True)  # one that has lost a file

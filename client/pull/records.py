@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import filecmp
-import hashlib
+import json
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from client.pull import marks
 from client.pull.source import RunSource
@@ -12,7 +13,8 @@ from client.store import Listed
 from training import archive
 from training.checkpoint_files import PREFIX
 
-PART = ".part"
+# States of the files that were fetched: tags of buckets are digests of small objects only.
+KNOWN = ".records.json"
 
 
 def pull(source: RunSource, folder: Path) -> int:
@@ -28,26 +30,40 @@ def pull(source: RunSource, folder: Path) -> int:
     Raises:
         OSError: a file cannot be written.
     """
-    changed = 0
-    for name, listed in source.files.items():
-        path = folder / name
-        # A bucket can hold both `a` and `a/b`; a folder here cannot.
-        below = any(str(parent) in source.files for parent in PurePosixPath(name).parents)
-        if below or not _is_record(name) or _is_here(path, listed):
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}{PART}")
-        part.unlink(missing_ok=True)  # of another content, perhaps
-        try:
-            source.download(name, part)
-        except FileNotFoundError:  # the run has removed it
-            part.unlink()
-            continue
-        if path.exists() and filecmp.cmp(part, path, shallow=False):
-            part.unlink()
-        else:
-            part.replace(path)
-            changed += 1
+    changed, known = 0, _read_known(folder)
+    before = dict(known)
+    try:
+        for name in source.files:
+            changed += _pull(source, folder, name, known)
+    finally:
+        if known != before:
+            part = folder / archive.part_of(KNOWN)
+            part.write_text(json.dumps(known))
+            part.replace(folder / KNOWN)
+    return changed
+
+
+def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> bool:
+    """Brings a file if it is a record that has changed; whether it has."""
+    if not _is_record(name):
+        return False
+    path, listed = folder / name, source.files[name]
+    # A bucket can hold both `a` and `a/b`; a folder here cannot.
+    below = any(str(parent) in source.files for parent in PurePosixPath(name).parents)
+    state = _state(path, listed)
+    if below or (state is not None and known.get(name) == state):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(archive.part_of(path.name))
+    part.unlink(missing_ok=True)  # of another content, perhaps
+    try:
+        source.download(name, part)
+    except FileNotFoundError:  # the run has removed it
+        part.unlink()
+        return False
+    changed = not path.exists() or not filecmp.cmp(part, path, shallow=False)
+    part.replace(path)
+    known[name] = _state(path, listed)
     return changed
 
 
@@ -64,12 +80,18 @@ def _is_record(name: str) -> bool:
     )
 
 
-def _is_here(path: Path, listed: Listed) -> bool:
-    if not listed.tag or not path.is_file() or path.stat().st_size != listed.size:
-        return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _md5).hexdigest() == listed.tag
+def _state(path: Path, listed: Listed) -> list[Any] | None:
+    """What there is in the store and here; None where one of them does not tell."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return [*listed, status.st_size, status.st_mtime_ns] if listed.tag else None
 
 
-def _md5() -> hashlib._Hash:
-    return hashlib.md5(usedforsecurity=False)
+def _read_known(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / KNOWN).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

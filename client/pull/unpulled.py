@@ -108,6 +108,9 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
         if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
     )
     mark = marks.Mark(next(whole, ""), len(run.metrics))
+    is_checkpoint = checkpoint_files.NAME.fullmatch
+    if mark == marks.Mark("", 0) and not all(map(is_checkpoint, store.folders(run.name))):
+        return False  # a search that has not ended: no mark tells which of its trials are home
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import tarfile
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,15 +26,16 @@ MODE = 0o644
 
 
 def bundle(root: Path = ROOT) -> Path:
-    """Return an archive of it, named by its content; one that is there is kept."""
+    """Return an archive of it, named by its content; one that is there and whole is kept."""
     content = {name: _place(root, path).read_bytes() for name, path in sorted(FILES.items())}
     archive = _archive(content)
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
-    if not path.exists():
+    if not path.exists() or path.read_bytes() != archive:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".new")
-        draft.write_bytes(archive)
-        draft.replace(path)
+        # Two first `up`s may write it at once, each a file of its own.
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as draft:
+            draft.write(archive)
+        Path(draft.name).replace(path)
     return path
 
 

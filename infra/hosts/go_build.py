@@ -88,17 +88,23 @@ def obtain(program: GoProgram, path: Path, say: Say) -> None:
         say: tells the user what is done.
 
     Raises:
-        BuildError: Go cannot build it, or the cache is somebody else's.
+        BuildError: Go cannot build it, the disk is full, or the cache is somebody else's.
     """
     _make_cache(path.parent)
-    # Two stacks that come up together build it once: the second one waits for the first.
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_whole(path):
-            return
-        if path.exists():
-            say(f"{path} is not as it was built: it is built anew")
-        _build(program, path, say)
+    try:
+        # Two stacks that come up together build it once: the second one waits for the first.
+        with path.with_name(f"{path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if is_whole(path):
+                return
+            if path.exists():
+                say(f"{path} is not as it was built: it is built anew")
+            _build(program, path, say)
+    except OSError as error:
+        raise BuildError(
+            f"{program.name} cannot be built in {path.parent} ({error}): make room there, or set "
+            "XDG_CACHE_HOME to a folder of yours on another disk"
+        ) from None
 
 
 def is_whole(path: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import email
 import io
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 from PIL import Image
@@ -63,8 +63,10 @@ async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> byte
     )
 
 
-def pictures(content_type: str, body: bytes) -> list[Image.Image]:
-    """The images of a form, decoded, in RGB and in the order of the request.
+def pictures(content_type: str, body: bytes) -> Iterator[Image.Image]:
+    """The images of a form, decoded one after another, in RGB and in the order of the request.
+
+    Use each before the next: together they may take gigabytes.
 
     Args:
         content_type: the request's header.
@@ -82,7 +84,7 @@ def pictures(content_type: str, body: bytes) -> list[Image.Image]:
             )
     if not parts:
         raise UploadError(400, f"the form has no image: send files in fields named {FIELD!r}")
-    return [_decode(index, part) for index, part in enumerate(parts)]
+    return (_decode(index, part) for index, part in enumerate(parts))
 
 
 def form(content_type: str, body: bytes) -> list[Part]:

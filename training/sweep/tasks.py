@@ -15,6 +15,7 @@ from typing import Any, TextIO, cast
 
 import ray
 
+LONGEST_LINE = 64 * 1024
 RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # Ray's other names
 
 
@@ -30,13 +31,27 @@ class Numbered(io.TextIOBase):
 
     def __init__(self, out: TextIO, number: int) -> None:
         super().__init__()
-        self._out, self._number, self._rest = out, number, ""
+        self._out, self._number = out, number
+        self._rest: list[str] = []  # of a line that has not ended
+        self._held = 0
 
     def write(self, text: str) -> int:
-        """Passes whole lines on."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        self._out.write("".join(f"[{self._number}] {line}\n" for line in lines))
+        """Passes whole lines on, and what is too long to be one."""
+        before, end, rest = text.rpartition("\n")
+        if end:
+            lines = "".join([*self._rest, before]).split("\n")
+            self._out.write("".join(f"[{self._number}] {line}\n" for line in lines))
+            self._rest, self._held = [], 0
+        self._rest.append(rest)
+        self._held += len(rest)
+        if self._held > LONGEST_LINE:
+            self.end()
         return len(text)
+
+    def end(self) -> None:
+        """Passes on what was written of a line that has no end."""
+        if self._held:
+            self.write("\n")
 
     def flush(self) -> None:
         """Passes on what is written."""
@@ -50,8 +65,12 @@ def run_point(number: int, job: str) -> bool:
     from training.sweep import point, points  # noqa: PLC0415
 
     out, errors = (cast(TextIO, Numbered(each, number)) for each in (sys.stdout, sys.stderr))
-    with redirect_stdout(out), redirect_stderr(errors):
-        return point.run(points.load(), number, job).completed
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            return point.run(points.load(), number, job).completed
+    finally:
+        for each in (out, errors):
+            cast(Numbered, each).end()
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ the deadline counts. Warns everybody who is logged in, and in the log, before. I
 library only.
 """
 
+import contextlib
 import http.client
 import json
 import subprocess
@@ -41,7 +42,8 @@ def main() -> int:
         return end(settings, "the time of this machine is over")
     over = is_over(settings.get("idle"))
     if over or (over is None and ENDING.exists()):
-        ENDING.touch()
+        with contextlib.suppress(OSError):
+            ENDING.touch()
         return end(settings, "the cluster is idle")
     if over is False:
         ENDING.unlink(missing_ok=True)  # it could not be ended, and somebody works again
@@ -71,7 +73,8 @@ def is_over(idle: "dict[str, Any] | None") -> "bool | None":
     elif not IDLE_WARNED.exists():
         minutes = max(0, ends_in) / 60
         say(f"the cluster is idle and ends in {minutes:.0f} minutes: train keep 2h puts it off")
-        IDLE_WARNED.touch()
+        with contextlib.suppress(OSError):
+            IDLE_WARNED.touch()
     return over is True
 
 
@@ -107,14 +110,16 @@ def warn(left: float) -> int:
     if WARNED.exists() and WARNED.read_text() == str(due[0]):
         return 0
     say(f"this machine ends in {left:.0f} minutes: train pull RUN saves a run; or raise ttlHours")
-    WARNED.write_text(str(due[0]))
+    with contextlib.suppress(OSError):
+        WARNED.write_text(str(due[0]))
     return 0
 
 
 def say(text: str) -> None:
     """Tell whoever is logged in, and the log."""
-    with LOG.open("a") as log:
-        now = datetime.now(timezone.utc)  # noqa: UP017 (machines with Python 3.10 have no UTC)
+    now = datetime.now(timezone.utc)  # noqa: UP017 (machines with Python 3.10 have no UTC)
+    # A disk that is full keeps no machine from its end.
+    with contextlib.suppress(OSError), LOG.open("a") as log:
         log.write(f"{now.isoformat(timespec='seconds')} {text}\n")
     try:
         subprocess.run(["wall", text], check=False)

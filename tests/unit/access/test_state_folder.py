@@ -71,7 +71,8 @@ def test_a_state_that_was_changed_is_damaged(tmp_path: Path) -> None:  # F15
     path.write_text(json.dumps(document | {"sha256": state_folder.digest(checkpoint)}))
     with pytest.raises(DamagedStateError, match="lost its checksum or its seal"):  # F48
         state_folder.read(path)
-    for content in ("", "[]", "{}", '{"checkpoint": {}}', '{"checkpoint": 1}', "\ufffd"):
+    nested, listed = "[" * 10**5, '{"version": 3, "checkpoint": {"latest": ["x"]}}'
+    for content in ("", "[]", "{}", '{"checkpoint": {}}', '{"checkpoint": 1}', nested, listed):
         path.write_text(content)
         with pytest.raises(DamagedStateError):
             state_folder.read(path)

@@ -104,7 +104,7 @@ def test_a_run_comes_unpacked_and_can_be_gone_on_with(  # C6
     for file, content in {"checkpoint.pt": BIG, **SMALL}.items():
         assert (home / name / file).read_bytes() == content
     assert names(home) == {
-        *("config.json", "starts.jsonl", "metrics.jsonl", ".pull.lock"),
+        *("config.json", "starts.jsonl", "metrics.jsonl", ".pull.lock", ".records.json"),
         *(f"{name}/{file}" for file in ("checkpoint.pt", "manifest.json", *SMALL)),
     }
     # The results are a store, as a stack or a service would read it.
@@ -132,10 +132,37 @@ def test_a_second_pull_brings_what_has_changed(
     assert marks.read(place, "first") == marks.Mark(second, 2)
 
 
-def test_a_store_without_tags_is_compared_by_content(place: Tagged, home: Path) -> None:
-    bare = store.FolderStore(place.url, Path(place.url.removeprefix("file://")))
-    assert Transfer(bare, "first", home).run() == Pulled(3, "", "")
-    assert Transfer(bare, "first", home).run() == Pulled(0, "", "")
+def test_a_record_of_many_parts_comes_once(place: Tagged, home: Path) -> None:
+    """Its tag in a bucket is not a digest of it."""
+    large = f"{hashlib.md5(b'').hexdigest()}-3"
+    name = "b" * 250  # a name that leaves no room for an ending
+    place.put(f"first/{name}", BIG)
+    listed = place.listed
+    place.listed = lambda prefix: {  # type: ignore[method-assign]
+        name: each._replace(tag=large) for name, each in listed(prefix).items()
+    }
+    assert Transfer(place, "first", home).run() == Pulled(4, "", "")
+    assert (home / name).read_bytes() == BIG
+    place.asked.clear()
+    assert Transfer(place, "first", home).run() == Pulled(0, "", "")
+    assert place.asked == []
+    (home / name).write_bytes(b"changed here")
+    (home / ".records.json").write_text("[" * 10**5)  # and what is known is damaged
+    assert Transfer(place, "first", home).run() == Pulled(1, "", "")
+
+
+def test_a_manifest_may_say_more_than_is_known(
+    place: Tagged, checkpoint: Callable[..., str], home: Path
+) -> None:  # F53
+    name = checkpoint(1)
+    path = f"first/{name}/manifest.json"
+    manifest = json.loads(place.get(path) or b"")
+    for digest in manifest["files"].values():
+        digest["mtime"] = 1
+    place.put(path, json.dumps(manifest).encode())
+    pulled = Transfer(place, "first", home).run()
+    assert pulled is not None
+    assert pulled.checkpoint == name
 
 
 def cut(place: Tagged, error: BaseException, at: int) -> None:

@@ -86,6 +86,14 @@ def test_a_run_is_home_until_it_has_stored_more(
     assert unpulled.unpulled(place) == ["first", "second"]
 
 
+def test_a_search_that_has_not_ended_is_not_home(place: store.Store, tmp_path: Path) -> None:
+    place.put("second/metrics.jsonl", b"")
+    Transfer(place, "second", tmp_path / "home").run()
+    assert unpulled.unpulled(place) == ["first"]
+    place.put("second/trial_00001/result.json", b"{}")
+    assert unpulled.unpulled(place) == ["first", "second"]
+
+
 def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
     place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0}')
     place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1}')

@@ -251,6 +251,16 @@ def test_what_cannot_be_a_figure_is_refused_by_name_in_the_first_epoch(  # F61
     assert stored.reports == []
 
 
+@pytest.mark.parametrize("name", job.OWN)
+def test_a_part_that_is_named_like_one_of_the_runs_own_is_refused(  # F61
+    name: str, stored: Stored, tmp_path: Path
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    with pytest.raises(job.JobError, match=f"parts {name} of the checkpoint have names of the run"):
+        made.report({"epoch": 0}, {}, **{name: Part({"a": 1})})
+
+
 @pytest.mark.parametrize("value", [np.float64(1), np.zeros(2), Path("x")])
 def test_a_part_that_no_later_start_could_load_is_refused_by_name(  # F61
     value: Any, stored: Stored, tmp_path: Path

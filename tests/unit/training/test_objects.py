@@ -98,6 +98,21 @@ def test_a_store_that_stays_away_is_one_error(  # F22
     assert "submit the run again" in message
 
 
+def test_an_upload_that_was_long_is_tried_again(  # F22
+    client: Client, bucket: objects.Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it sent before it failed is not a time for which the store was away."""
+    upload = client.upload_fileobj
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        client.now += 2 * objects.DEFAULT_PATIENCE_S
+        return upload(*arguments, **named)
+
+    monkeypatch.setattr(client, "upload_fileobj", slow)
+    client.errors = [answer(503, "SlowDown")]
+    assert bucket.upload("a", io.BytesIO(b"hello")) == DIGEST
+
+
 @pytest.mark.parametrize(
     "error", [answer(403, "AccessDenied"), answer(404, "NoSuchBucket"), answer(507, "StorageFull")]
 )

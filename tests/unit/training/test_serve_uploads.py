@@ -53,7 +53,7 @@ def image(kind: str, mode: str = "RGB", size: tuple[int, int] = (5, 4)) -> bytes
 
 def refused(*parts: tuple[str, str, bytes]) -> tuple[int, str]:
     with pytest.raises(uploads.UploadError) as caught:
-        uploads.pictures(TYPE, form(*parts))
+        list(uploads.pictures(TYPE, form(*parts)))
     return caught.value.status, str(caught.value)
 
 
@@ -74,7 +74,7 @@ def test_a_form_that_is_cut_off_is_refused(content: bytes, length: int) -> None:
 def test_bytes_that_are_no_form_are_refused(body: bytes) -> None:
     for kind in (TYPE, "multipart/form-data", "image/jpeg", "", "multipart/form-data; boundary="):
         with pytest.raises(uploads.UploadError):
-            uploads.pictures(kind, body)
+            list(uploads.pictures(kind, body))
 
 
 HEADERS = st.lists(
@@ -213,7 +213,7 @@ def test_a_damaged_image_is_an_image_or_refused(noise: bytes, kind: str, at: int
     for damaged in (content[:at] + noise, content[:at] + noise + content[at:]):
         # Any other error than this one fails the test.
         with suppress(uploads.UploadError):
-            uploads.pictures(TYPE, form(("images", "a", damaged)))
+            list(uploads.pictures(TYPE, form(("images", "a", damaged))))
 
 
 def test_what_is_refused_is_named() -> None:
@@ -264,3 +264,17 @@ def test_a_large_body_is_not_read_to_its_end(announced: bool) -> None:
     with pytest.raises(uploads.UploadError, match="larger than 32 MiB"):
         asyncio.run(uploads.read(headers, stream()))
     assert read == (0 if announced else 33)
+
+
+def test_images_of_a_request_are_decoded_one_after_another(  # F40
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may have 50 million pixels; 64 of them at once would take the replica's memory."""
+    decoded = []
+    decode = uploads._decode
+    monkeypatch.setattr(
+        uploads, "_decode", lambda index, part: decoded.append(index) or decode(index, part)
+    )
+    parts = [("images", "", image("PNG", "RGB"))] * 3
+    for index, _ in enumerate(uploads.pictures(TYPE, form(*parts))):
+        assert decoded == [*range(index + 1)]

@@ -1,5 +1,6 @@
 """The table of a search, from results as Tune gives them."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,6 +70,21 @@ def test_the_best_trial_of_a_loss_has_the_least(
     )
     assert "Best trial: 00001 (learning_rate 0.001), Valid. Loss: 1.5000" in out
     assert [record["valid_loss"] for record in run.metrics()] == [1.5]
+
+
+def test_a_trial_that_diverged_is_not_the_best(  # F61
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Found([_result(number, [0.5, 0.5]) for number in range(3)])
+    losses = ([math.nan, math.nan], [math.nan, 1.5], [2.0, math.inf])
+    for result, loss in zip(found, losses, strict=True):
+        result.config = {"learning_rate": 0.1}
+        result.metrics_dataframe["val_loss"] = loss
+    run = Run(tmp_path.as_uri(), "search")
+    assert trials.finish(run, found, LOSS) == ""
+    assert "Best trial: 00001 " in capsys.readouterr().out
+    found[1].metrics_dataframe["val_loss"] = found[2].metrics_dataframe["val_loss"] = math.nan
+    assert trials.finish(run, found, LOSS).startswith("no epoch of the 3 trials has a finite valid")
 
 
 def test_without_any_epoch_there_is_no_best(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A program is built once, checked before it is used, and never half there."""
 
+import errno
 import json
 import os
 import signal
@@ -156,6 +157,18 @@ def test_a_cache_that_cannot_be_made_is_one_message(props: dict[str, Any]) -> No
     Path(props["path"]).parents[1].write_text("a file")
     with pytest.raises(BuildError, match=r"cannot be made \(Not a directory\): make .* writable"):
         GoToolProvider().create(props)
+
+
+@pytest.mark.usefixtures("go")
+def test_a_full_disk_is_one_message(  # F16
+    props: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(go_build.shutil, "copytree", full)
+    with pytest.raises(go_build.BuildError, match=r"No space left on device\): make room there"):
+        go_build.obtain(go_tool.PROGRAMS["tool"], Path(props["path"]), lambda _: None)
 
 
 def test_a_failed_build_tells_the_last_lines_and_leaves_nothing(

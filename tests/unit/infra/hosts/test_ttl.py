@@ -116,6 +116,10 @@ class Machine:
         assert "canary" not in done.stdout + done.stderr  # cron mails it
         return done.returncode
 
+    def fill(self):
+        """Have its log where nothing can be written, also by root."""
+        self._own[1] = "/dev/full"
+
     def said(self):
         """What those who are logged in were told."""
         return self.wall.read_text().splitlines() if self.wall.exists() else []
@@ -227,6 +231,15 @@ def test_an_idle_clusters_machines_end_the_heads_last(  # F39
     assert len(api.requests) == ends
     if ends:
         assert machine.said()[-1] == "the cluster is idle: terminating it (200)"
+
+
+@pytest.mark.parametrize("ends_in", [-60, 100])
+def test_a_full_disk_keeps_no_machine_from_its_end(machine, api, ends_in):  # F16
+    api.verdict = {"end": ends_in < 0, "end_head": False, "ends_in": ends_in}
+    machine.ends_in(90, last=False)
+    machine.fill()
+    assert machine.tick() == 0
+    assert len(api.requests) == (ends_in < 0)
 
 
 def test_an_end_that_was_refused_is_tried_again_when_nobody_knows_any_more(machine, api):
