@@ -185,7 +185,14 @@ def test_what_a_job_started_ends_with_it(
     log = jobs.get_job_logs(job)
     assert jobs.get_job_status(job) == ("FAILED" if code else "SUCCEEDED"), log
     children = {int(pid) for pid in started.findall(log)}
-    wait_for(lambda: not any(map(psutil.pid_exists, children)), 30)
+    wait_for(lambda: not any(map(_lives, children)), 30)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_log_of_a_job_on_a_worker_is_read_whole_and_once(  # D34
