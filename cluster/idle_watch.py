@@ -302,9 +302,7 @@ class Results:
         runs = sorted(
             run for run, _, rest in (n.partition("/") for n in listed) if rest == replicate.CONFIG
         )
-        # Trials have folders; before a search ends it has neither checkpoint nor epochs.
-        inner = (name.split("/") for name in listed if name.count("/") > 1)
-        searches = {run for run, folder, *_ in inner if not folder.startswith(replicate.CHECKPOINT)}
+        trials = replicate.inner(listed)
         known, self._known = self._known, {}  # files that are gone are forgotten
 
         def of(name: str, make: Callable[[bytes], Any]) -> Any:
@@ -325,8 +323,9 @@ class Results:
                 if replicate.is_whole(folder, of(name, replicate.named), listed)
             ]
             newest = {"checkpoint": replicate.newest(run, whole), "epochs": epochs}
+            newest["files"] = trials[run]
             saved = [of(f"{run}/{mark}", _json) for mark in MARKS]
-            if (newest["checkpoint"] or epochs or run in searches) and newest not in saved:
+            if any(newest.values()) and newest not in saved:
                 found.append(f"run {run} was neither pulled nor copied")
         return found
 

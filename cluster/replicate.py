@@ -11,6 +11,7 @@ This module is a file of the service, wherever that runs, and needs nothing besi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import itertools
 import json
@@ -18,9 +19,11 @@ import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -90,12 +93,13 @@ class Folder:
     def listed(self) -> dict[str, Stamp]:
         """All files, by name behind the folder's."""
         found = {}
-        for path in self._path.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # it went meanwhile
-                if path.is_file() and not PART.fullmatch(path.name):
+        for folder, _, names in os.walk(self._path):
+            for path in (Path(folder, name) for name in names if not PART.fullmatch(name)):
+                with contextlib.suppress(FileNotFoundError):  # it went meanwhile
                     status = path.stat()
-                    name = path.relative_to(self._path).as_posix()
-                    found[name] = Stamp(status.st_size, str(status.st_mtime_ns))
+                    if stat.S_ISREG(status.st_mode):
+                        name = path.relative_to(self._path).as_posix()
+                        found[name] = Stamp(status.st_size, str(status.st_mtime_ns))
         return found
 
     def opened(self, name: str) -> IO[bytes]:
@@ -108,7 +112,8 @@ class Folder:
         if not self._path.parent.is_dir():
             raise NotADirectoryError(f"{self._path.parent} is not there: attach its disk")
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
+        # Short, for a name may be as long as the file system allows.
+        part = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()}.part")
         try:
             with part.open("wb") as target:
                 shutil.copyfileobj(source, target)
@@ -257,7 +262,7 @@ class Replica:
         own = set(there) if starts in here else self._copied.keys() & set(there)
         self._prune({folder for name in here if (folder := _checkpoint(name))}, whole, there, own)
         if f"{run}/{CONFIG}" in here:
-            self._mark(run, newest(run, whole))
+            self._mark(run, newest(run, whole), inner(here)[run])
 
     def _is_whole(self, name: str, here: dict[str, Stamp]) -> bool:
         """`is_whole`, by a manifest that is not read again until it changes."""
@@ -321,12 +326,21 @@ class Replica:
         if content.partition(b"\n")[0] != first.rstrip(b"\n"):
             raise FileExistsError(OTHER)
 
-    def _mark(self, run: str, checkpoint: str) -> None:
-        content = json.dumps({"checkpoint": checkpoint, "epochs": self._epochs.get(run, 0)})
-        mark = content.encode()
+    def _mark(self, run: str, checkpoint: str, files: int) -> None:
+        found = {"checkpoint": checkpoint, "epochs": self._epochs.get(run, 0), "files": files}
+        mark = json.dumps(found).encode()
         if self._marks.get(run) != mark:
             self._source.write(f"{run}/{MARK}", io.BytesIO(mark))
             self._marks[run] = mark
+
+
+def inner(names: Iterable[str]) -> Counter[str]:
+    """Count each run's files in folders of it, but checkpoints, as client/pull/marks.py does."""
+    return Counter(
+        run
+        for run, *parts in (name.split("/") for name in names)
+        if len(parts) > 1 and not any(part.startswith((".", CHECKPOINT)) for part in parts)
+    )
 
 
 def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:

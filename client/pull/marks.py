@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from client.store import Store
+from training.checkpoint_files import PREFIX
 
 MARK = "pulled.json"
 REPLICATED = "replicated.json"  # by the service that copies (cluster/replicate.py)
@@ -19,14 +21,24 @@ class Mark:
     Attributes:
         checkpoint: its name; "" where the run had none.
         epochs: records in the run's metrics.
+        files: of a search's trials, which has neither before it ends.
     """
 
     checkpoint: str
     epochs: int
+    files: int = 0
 
     def dump(self) -> bytes:
         """As it lies in the store."""
         return json.dumps(asdict(self)).encode()
+
+
+def inner(names: Iterable[str]) -> int:
+    """How many files of a run are in folders of it, but checkpoints (cluster/replicate.py too)."""
+    return sum(
+        len(parts) > 1 and not any(part.startswith((".", PREFIX)) for part in parts)
+        for parts in (name.split("/") for name in names)
+    )
 
 
 def read(store: Store, run: str, name: str = MARK) -> Mark | None:
@@ -42,6 +54,6 @@ def read(store: Store, run: str, name: str = MARK) -> Mark | None:
     """
     try:
         found = json.loads(store.get(f"{run}/{name}") or b"null")
-        return Mark(str(found["checkpoint"]), int(found["epochs"]))
+        return Mark(str(found["checkpoint"]), int(found["epochs"]), int(found["files"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -125,7 +125,8 @@ class Transfer:
         """Notes in the store what is here; a store that takes nothing costs the pull nothing."""
         metrics = self._folder / run_folder.METRICS
         content = metrics.read_bytes() if metrics.exists() else b""
-        mark = marks.Mark(pulled.checkpoint, len(run_folder.whole_records(content)))
+        epochs = len(run_folder.whole_records(content))
+        mark = marks.Mark(pulled.checkpoint, epochs, marks.inner(self._source.files))
         try:
             if marks.read(self._store, self._run) != mark:
                 self._source.write(marks.MARK, mark.dump())

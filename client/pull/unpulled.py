@@ -100,17 +100,16 @@ def unpulled(store: Store) -> list[str]:
 
 
 def _is_home(store: Store, run: history.RunRecord) -> bool:
-    """Whether a mark names the newest checkpoint that was stored whole, and all epochs."""
-    stored = filter(checkpoint_files.NAME.fullmatch, store.folders(run.name))
+    """Whether a mark names the newest checkpoint that was stored whole, all epochs and trials."""
+    names = store.listed(run.name)
+    folders = {name.partition("/")[0] for name in names}
+    stored = filter(checkpoint_files.NAME.fullmatch, folders)
     whole = (
         name
         for name in sorted(stored, key=checkpoint_files.order, reverse=True)
         if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
     )
-    mark = marks.Mark(next(whole, ""), len(run.metrics))
-    is_checkpoint = checkpoint_files.NAME.fullmatch
-    if mark == marks.Mark("", 0) and not all(map(is_checkpoint, store.folders(run.name))):
-        return False  # a search that has not ended: no mark tells which of its trials are home
+    mark = marks.Mark(next(whole, ""), len(run.metrics), marks.inner(names))
     return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
 
 

@@ -74,7 +74,9 @@ class Code:
         for name in (run_folder.COMMIT_VARIABLE, run_folder.PROGRESS_VARIABLE):
             del variables[name]
         sent = [each for each in (env.pop("working_dir", None), *env.pop("py_modules")) if each]
-        sent += [env.pop(key) for key in _files(env)]
+        for key in _files(env):
+            sent.append(env[key])
+            env[key] = ""
         digest = hashlib.sha256(json.dumps([env, variables], sort_keys=True, default=str).encode())
         for location in sent:
             folder = Path(location)

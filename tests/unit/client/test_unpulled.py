@@ -92,11 +92,13 @@ def test_a_search_that_has_not_ended_is_not_home(place: store.Store, tmp_path: P
     assert unpulled.unpulled(place) == ["first"]
     place.put("second/trial_00001/result.json", b"{}")
     assert unpulled.unpulled(place) == ["first", "second"]
+    Transfer(place, "second", tmp_path / "home").run()
+    assert unpulled.unpulled(place) == ["first"]
 
 
 def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
-    place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0}')
-    place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1}')
+    place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
+    place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
     assert unpulled.unpulled(place) == ["first"]
 
 

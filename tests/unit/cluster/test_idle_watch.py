@@ -243,7 +243,7 @@ def test_a_run_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:  
             self.opens += 1
             return super().opened(name)
 
-    place, mark = Counted(tmp_path), '{"checkpoint": "", "epochs": 1}'
+    place, mark = Counted(tmp_path), '{"checkpoint": "", "epochs": 1, "files": 0}'
     for number in range(200):
         for name, content in (
             ("config.json", "{}"),
@@ -279,11 +279,16 @@ def test_runs_that_are_only_here_are_activity(tmp_path: Path) -> None:  # B27
     put("one/checkpoint_000002/model.pt")  # not whole
     said = ["run one was neither pulled nor copied"]
     assert results() == said
-    put("one/pulled.json", '{"checkpoint": "checkpoint_000000", "epochs": 1}')
+    put("one/pulled.json", '{"checkpoint": "checkpoint_000000", "epochs": 1, "files": 0}')
     assert results() == said
-    put("one/replicated.json", '{"checkpoint": "checkpoint_000001", "epochs": 1}')
+    put("one/replicated.json", '{"checkpoint": "checkpoint_000001", "epochs": 1, "files": 0}')
     assert results() == []
     put("one/metrics.jsonl", '{"epoch": 0}\n{"epoch": 1}\n')
+    assert results() == said
+    put("search/config.json")
+    put("search/trial_1/result.json")  # before it has ended it has nothing else
+    assert results()[1:] == ["run search was neither pulled nor copied"]
+    put("search/replicated.json", '{"checkpoint": "", "epochs": 0, "files": 1}')
     assert results() == said
 
 
