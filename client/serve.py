@@ -178,7 +178,8 @@ def _row(application: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
     deployments = list(application["deployments"].values())
     replicas = [replica for each in deployments for replica in each["replicas"]]
     running = sum(replica["state"] == "RUNNING" for replica in replicas)
-    served = (deployments[0]["deployment_config"].get("user_config") if deployments else None) or {}
+    served = deployments[0]["deployment_config"].get("user_config") if deployments else None
+    served = served if isinstance(served, dict) else {}  # Ray takes whatever JSON has
     said = [application["message"], *(each["message"] for each in deployments)]
     return {
         "service": application["name"],

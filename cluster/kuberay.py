@@ -63,7 +63,8 @@ def made_from(found: Mapping[str, Any]) -> dict[str, Any]:
         found: the RayCluster.
     """
     spec = {key: value for key, value in found["spec"].items() if key != "upgradeStrategy"}
-    return {**spec, "workerGroupSpecs": [_fixed(group) for group in spec["workerGroupSpecs"]]}
+    groups = spec.get("workerGroupSpecs") or []  # somebody may have removed them all
+    return {**spec, "workerGroupSpecs": [_fixed(group) for group in groups]}
 
 
 def _fixed(group: Mapping[str, Any]) -> dict[str, Any]:

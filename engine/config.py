@@ -252,12 +252,16 @@ def _parse(key: str, *, path: bool) -> tuple[str, Path_]:
     found, end = list(SEGMENT.finditer(rest)), 0
     for match in found:
         end = match.end() if match.start() == end else -1
-    parts = [
-        int(match[2]) if match[2] else json.loads(match[3]) if match[3] else match[1]
-        for match in found
-    ]
+    try:
+        parts = [
+            int(match[2]) if match[2] else json.loads(match[3]) if match[3] else match[1]
+            for match in found
+        ]
+    except ValueError:  # not a text of JSON, or more digits than a number may have
+        found = []
     if (
-        end != len(rest)
+        not found
+        or end != len(rest)
         or (found[0][1] is None and not found[0][3])
         or not KEY.fullmatch(name := f"{namespace}{colon}{parts[0]}")
     ):
@@ -265,10 +269,13 @@ def _parse(key: str, *, path: bool) -> tuple[str, Path_]:
     return name, tuple(parts[1:])
 
 
+DIGITS = 20  # of what may be a number
+
+
 def _typed(text: str, *, whole: bool, declared: str | None) -> Any:
     """A value for the file: as `pulumi config set` does, parts are numbers where they can be."""
     is_number = re.fullmatch(r"0|[1-9]\d*|[-+]\d+", text) and (not whole or declared == "integer")
-    if is_number and -LARGEST <= int(text) < LARGEST:
+    if is_number and len(text) < DIGITS and -LARGEST <= int(text) < LARGEST:
         return int(text)
     if text in ("true", "false") and (not whole or declared == "boolean"):
         return text == "true"

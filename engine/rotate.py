@@ -7,8 +7,11 @@ passphrases opens it, and the same command again ends what was begun.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from access import settings_file
 from engine.config import replace
 from engine.crypto import Crypter
 from engine.errors import EngineError
@@ -67,6 +70,13 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
                 lambda match: match[1] + crypter.encrypt(former.decrypt(match[2])), text
             )
             text = SALT.sub(lambda match: match[1] + crypter.salt, text)
+            whole = settings_file.load(text) or {}
+            if count != _secured(whole) or (found is None and "encryptionsalt" in whole):
+                raise EngineError(
+                    f"{path} has secrets or a salt in quotes, in braces or with a comment behind "
+                    "them, which cannot be replaced: write each on a line of its own, as "
+                    "`secure: v1:…` and `encryptionsalt: v1:…`; nothing was changed"
+                )
             if count and not found:
                 text = f"encryptionsalt: {crypter.salt}\n{text}"
         else:
@@ -80,6 +90,14 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
             resources=len(state.resources),
             backups=len(backend.backups(project.name, stack)),
         )
+
+
+def _secured(value: Any) -> int:
+    """How many secrets a part of the settings has."""
+    if isinstance(value, Mapping):
+        own = isinstance(value.get("secure"), str) and len(value) == 1
+        return own + sum(map(_secured, value.values()))
+    return sum(map(_secured, value)) if isinstance(value, list) else 0
 
 
 def _opening(salt: str, *phrases: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from access.markdown import code, text
 from infra.review.facts import Cost, cost, listening
-from infra.review.jobs import HEAD, AtRisk, at_risk
+from infra.review.jobs import ALL_PODS, HEAD, AtRisk, at_risk
 from infra.review.planned import Change, Planned
 
 VERBS = ("create", "update", "replace", "delete")
@@ -91,7 +91,8 @@ def _policy_lines(planned: Planned) -> Iterator[str]:
 
 def _job_lines(risk: AtRisk) -> Iterator[str]:
     if risk.jobs:
-        what = "all end" if HEAD in risk.nodes else "those there go on from their last checkpoint"
+        ends = not {HEAD, ALL_PODS}.isdisjoint(risk.nodes)
+        what = "all end" if ends else "those there go on from their last checkpoint"
         yield f"- **Jobs that run now**: {_names(risk.jobs)}; with {_names(risk.nodes)} {what}"
     elif risk.unknown:
         yield f"- **Jobs that run now** are not known: {text(risk.unknown)}"

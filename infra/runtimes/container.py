@@ -72,9 +72,13 @@ class NodeProvider(Provider):
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         """Say what is kept."""
         with explained("which volumes stay", NodeError):
-            there = [volume.name for volume in docker_engine.client().volumes.list()]
-        mine = f"{props['identity']}-"
-        kept = [name for name in there if name.startswith(mine) or name in props["volumes"]]
+            there = docker_engine.client().volumes.list()
+        kept = [
+            volume.name
+            for volume in there
+            if volume.name in props["volumes"]
+            or (volume.name.startswith(f"{props['identity']}-") and _is_of(volume, props))
+        ]
         if names := " ".join(sorted(kept)):
             say(
                 f"kept: volumes {names} (setting keepData; docker volume rm {names} "
@@ -263,6 +267,13 @@ def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> 
         for setting, reference in sorted(new)
         if (reason := docker_engine.fetch(client, reference)) is not None
     ]
+
+
+def _is_of(volume: Any, props: dict[str, Any]) -> bool:
+    """Return whether a volume is not of another stack, such as lab-2 of lab's neighbour."""
+    labels = volume.attrs.get("Labels") or {}
+    owner = f"{labels.get(PROJECT_LABEL)}-{labels.get(STACK_LABEL)}"
+    return STACK_LABEL not in labels or str(props["identity"]).endswith(owner)
 
 
 def _owner(labels: dict[str, str] | None) -> str:

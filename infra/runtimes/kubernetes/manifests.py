@@ -304,13 +304,19 @@ def pod(place: Place, service: Service, *, image: str, memory_mib: int) -> Manif
 
 
 def seeding(volume: Mounted, image: str) -> Manifest:
-    """Return what puts into a fresh volume what the image has there; users' changes stay."""
+    """Return what puts into a fresh volume what the image has there; users' changes stay.
+
+    It never fails: a user may have put a link in the place of a folder, or filled the volume, and
+    mends that in the pod that waits for this.
+    """
     fresh = "/volume"
+    seeded = f"{fresh}/.seeded"
+    copy = f"[ -e {seeded} ] || cp -Rn {volume.path}/. {fresh}/ && touch {seeded} || true"
     return {
         "name": f"seed-{volume.name}",
         "image": image,
         "imagePullPolicy": PULL,
-        "command": ["/bin/sh", "-c", f"cp -Rn {volume.path}/. {fresh}/"],
+        "command": ["/bin/sh", "-c", copy],
         "resources": resources(256),
         "securityContext": container_security(),
         "volumeMounts": [{"name": volume.name, "mountPath": fresh}],

@@ -57,7 +57,7 @@ class ObjectProvider(Provider):
                 changes=True, replaces=["manifest"], delete_before_replace=True
             )
         live = _mine(api, news)
-        if live is None:
+        if live is None or _is_ending(live):
             return dynamic.DiffResult(changes=True)
         kind = news["manifest"]["kind"]
         if kind in REPLACED:
@@ -78,6 +78,12 @@ class ObjectProvider(Provider):
         """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
         api = opened(props)
         live = _mine(api, props)
+        if live is not None and _is_ending(live):
+            kind, _, name = identity(props)
+            if kind == CLAIM:
+                raise _errors().KubernetesError(_going(api, name))
+            _await_end(api, kind, name)
+            live = None
         leaving = _leaving(api, props, live)
         applied = apply(api, manifest(props))
         _await_leave(api, leaving, live, applied)
@@ -97,7 +103,7 @@ class ObjectProvider(Provider):
         api = opened(props)
         kind, _, name = identity(props)
         live = api.get(kind, name)
-        if live is None or _owner(live) != props["owner"]:
+        if live is None or _owner(live) != props["owner"] or _is_ending(live):
             return dynamic.ReadResult("", {})
         tried = apply(api, manifest(props), dry_run=True)
         if content(tried) == content(live):
@@ -337,6 +343,19 @@ def _release(api: Any, props: Mapping[str, Any]) -> None:
     say(
         f"kept: claim {name} with results (setting keepData; kubectl --context "
         f"{api.cluster.context} -n {namespace} delete pvc {name} when you no longer need it)"
+    )
+
+
+def _is_ending(live: Mapping[str, Any]) -> bool:
+    """Return whether an object is deleted, and waits for what holds it, as pods hold a claim."""
+    return bool(live["metadata"].get("deletionTimestamp"))
+
+
+def _going(api: Any, claim: str) -> str:
+    return (
+        f"claim {claim} was deleted, and goes with its data once no pod uses it: bring the results "
+        "home now (train pull RUN, kubectl cp), end the stack, then run up again; nothing was "
+        f"changed of it (context {api.cluster.context})"
     )
 
 

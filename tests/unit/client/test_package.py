@@ -179,7 +179,7 @@ def test_what_is_uploaded_is_what_git_would_keep(tmp_path: Path) -> None:  # F30
 
     every = [*IGNORED, *({"": lines(3), "a": lines(2)} for _ in range(200))]
     folders = ["", *"abc", *(f"{first}/{last}" for first in "abc" for last in "abc")]
-    fill(tmp_path, [f"{each}/{name}" for each in folders for name in ("d", "k.log", "x.py")])
+    fill(tmp_path, [f"./{each}/{name}" for each in folders for name in ("d", "k.log", "x.py")])
     git = ["git", "-C", str(tmp_path)]
     subprocess.run([*git, "init", "--quiet"], check=True)
     for ignored in every:
