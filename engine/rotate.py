@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from access import settings_file
 from engine.config import replace
@@ -19,7 +22,7 @@ from engine.project import Project, read_settings
 from engine.state import Backend, salt_of
 
 # As Pulumi writes them into the settings file; a ciphertext is base64, so nothing is quoted.
-SALT = re.compile(r"^(encryptionsalt:\s*)(\S+)\s*$", re.MULTILINE)
+SALT = re.compile(r"^(encryptionsalt:\s*)(v1:[\w+/=:]+)\s*$", re.MULTILINE)
 SECURE = re.compile(r"(\bsecure:\s*)(v1:[\w+/=]+:[\w+/=]+)")
 
 
@@ -60,6 +63,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         crypter = Crypter.fresh(new)
         found = SALT.search(text)
+        _check_form(path, text, found is not None)
         own = found[2] if found else salt
         if own:
             # Said of each value that cannot be read, before anything is written.
@@ -70,13 +74,6 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
                 lambda match: match[1] + crypter.encrypt(former.decrypt(match[2])), text
             )
             text = SALT.sub(lambda match: match[1] + crypter.salt, text)
-            whole = settings_file.load(text) or {}
-            if count != _secured(whole) or (found is None and "encryptionsalt" in whole):
-                raise EngineError(
-                    f"{path} has secrets or a salt in quotes, in braces or with a comment behind "
-                    "them, which cannot be replaced: write each on a line of its own, as "
-                    "`secure: v1:…` and `encryptionsalt: v1:…`; nothing was changed"
-                )
             if count and not found:
                 text = f"encryptionsalt: {crypter.salt}\n{text}"
         else:
@@ -89,6 +86,26 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
             settings=count,
             resources=len(state.resources),
             backups=len(backend.backups(project.name, stack)),
+        )
+
+
+def _check_form(path: Path, text: str, has_salt: bool) -> None:
+    """Refuse settings of which a part would stay as it is, and nobody could read any more.
+
+    Raises:
+        EngineError: a secret or the salt is written in another way than Pulumi does.
+    """
+    try:
+        whole = settings_file.load(text)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return  # who reads the settings says so
+    if not isinstance(whole, dict):
+        return
+    if len(SECURE.findall(text)) != _secured(whole) or has_salt != ("encryptionsalt" in whole):
+        raise EngineError(
+            f"{path} has a secret or the salt in quotes or with a comment behind it, which cannot "
+            "be replaced: write each on a line of its own, as `secure: v1:…` and "
+            "`encryptionsalt: v1:…`; nothing was changed"
         )
 
 

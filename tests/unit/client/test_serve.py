@@ -84,3 +84,5 @@ def test_rows_of_what_is_served(served: StackOutputs) -> None:
     foreign = {"name": "x", "status": "NOT_STARTED", "message": "", "route_prefix": None}
     row = serve._row(foreign | {"deployments": {}}, served)
     assert (row["run"], row["replicas"], row["url"]) == ("", "0/0", "http://127.0.0.1:8000")
+    deployment["deployment_config"]["user_config"] = ["of another job"]
+    assert serve._row(application, served)["run"] == ""

@@ -1,5 +1,7 @@
 """`secrets rotate`: state and settings open with the new passphrase only, also after a kill."""
 
+import re
+
 import pytest
 import yaml
 
@@ -49,6 +51,31 @@ def test_state_and_settings_open_with_the_new_passphrase_only(secret, new_file, 
     kept = {word for old in before for word in old.split() if word.strip('",').startswith("v1:")}
     assert kept
     assert not any(word in new for word in kept for new in after)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        (r"secure: (v1:\S+)", r'secure: "\1"'),
+        (r"\n +secure: (v1:\S+)", r" {secure: \1}"),
+        (r"encryptionsalt: (\S+)", r"encryptionsalt: \1  # ours"),
+        (r"encryptionsalt: (\S+)", r"encryptionsalt: '\1'"),
+    ],
+)
+def test_what_cannot_be_replaced_in_place_is_refused(secret, new_file, written, instead):
+    """Else no passphrase would open it any more."""
+    text = re.sub(written, instead, secret.settings.read_text())
+    assert text != secret.settings.read_text()
+    secret.settings.write_text(text)
+    secret.up("--expect-no-changes")
+    state = secret.state_file.read_text()
+    done = secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file))
+    if done.code == 0:  # in braces it can be
+        assert "1 settings are encrypted anew" in done.out
+        return
+    assert "cannot be replaced: write each on a line of its own" in done.err
+    assert (secret.settings.read_text(), secret.state_file.read_text()) == (text, state)
+    secret.up("--expect-no-changes")
 
 
 def test_the_same_passphrase_gives_another_key(secret):

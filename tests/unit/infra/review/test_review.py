@@ -180,6 +180,15 @@ def _restart(name: str) -> Change:
     return Change(operation="update", name=name, type="process:Program", differs={})
 
 
+def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {"submission_id": "job-1", "status": "RUNNING", "metadata": {}}
+    monkeypatch.setattr("infra.dashboard.ask", lambda *_: [job])
+    guard = Change(operation="update", name="guard", type="kubernetes:RecreateGuard", differs={})
+    known = {"dashboardUrl": "http://127.0.0.1:8265"}
+    text = page.to_markdown(_planned(changes=[guard], outputs=known))
+    assert "`job-1`; with `all pods of Ray` all end" in text
+
+
 @pytest.mark.parametrize(
     ("name", "answer", "said"),
     [

@@ -77,7 +77,7 @@ class FakeEngine:
         self.pulled: list[str] = []
         self.pull_error: str | Exception = ""
         self.connected: list[tuple[str, list[str]]] = []
-        self.volume_names: list[str] = []
+        self.kept_volumes: dict[str, dict[str, str] | None] = {}
         self.refuses = 0  # updates of a container
         self.api = SimpleNamespace(
             containers=lambda **options: [
@@ -94,7 +94,10 @@ class FakeEngine:
         self.containers = SimpleNamespace(get=self._get)
         self.networks = SimpleNamespace(get=self._network)
         self.volumes = SimpleNamespace(
-            list=lambda: [SimpleNamespace(name=name) for name in self.volume_names]
+            list=lambda: [
+                SimpleNamespace(name=name, attrs={"Labels": labels})
+                for name, labels in self.kept_volumes.items()
+            ]
         )
 
     def _get(self, _id: str) -> FakeContainer:
@@ -291,11 +294,17 @@ def test_an_address_of_this_machine_is_taken(
 def test_what_is_kept_is_said(
     engine: FakeEngine, node: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine.volume_names = ["lab-trainyard-dev-data", "lab-trainyard-dev2-data", "food11"]
+    others = {"trainyard.project": "trainyard", "trainyard.stack": "dev-2"}
+    engine.kept_volumes = {
+        "lab-trainyard-dev-data": others | {"trainyard.stack": "dev"},
+        "lab-trainyard-dev-2-data": others,  # the name alone begins like this stack's
+        "lab-trainyard-dev2-data": None,
+        "food11": None,
+    }
     NodeProvider().delete("engine", {**node, "volumes": ["food11"]})
     said = capsys.readouterr().err
     assert "kept: volumes food11 lab-trainyard-dev-data (setting keepData" in said
-    engine.volume_names = []
+    engine.kept_volumes = {}
     NodeProvider().delete("engine", node)
     assert capsys.readouterr().err == ""
 

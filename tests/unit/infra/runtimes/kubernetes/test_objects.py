@@ -94,6 +94,30 @@ def test_an_object_that_is_gone_is_made_again(fake, props):
     assert ("configmaps", "lab-x") in fake.objects
 
 
+def test_an_object_that_is_being_deleted_is_not_there(fake, props, monkeypatch):
+    """Preview, drift and refresh say so, and an `up` waits for its end."""
+    made = ObjectProvider().create(props)
+    key = "configmaps", "lab-x"
+    fake.objects[key]["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
+    assert ObjectProvider().read(made.id, props).id == ""
+    assert _diff(made.outs, props).changes
+    with pytest.raises(KubernetesError, match="ConfigMap lab-x is still there"):
+        ObjectProvider().update(made.id, props, props)
+    monkeypatch.setattr(objects, "_await_end", lambda *_: fake.objects.pop(key))
+    ObjectProvider().update(made.id, props, props)
+    assert "deletionTimestamp" not in fake.objects[key]["metadata"]
+
+
+def test_a_claim_that_is_being_deleted_is_told_before_its_data_goes(fake, props):
+    claim = _kind(props, "PersistentVolumeClaim", "lab-data") | {"keep": True}
+    made = ObjectProvider().create(claim)
+    there = fake.objects["persistentvolumeclaims", "lab-data"]["metadata"]
+    there["deletionTimestamp"] = "2026-11-26T00:00:00Z"  # a pod that uses it holds it
+    assert _diff(made.outs, claim).changes
+    with pytest.raises(KubernetesError, match="claim lab-data was deleted, and goes with its data"):
+        ObjectProvider().update(made.id, claim, claim)
+
+
 def test_engines_that_pass_fractions_on_change_nothing(fake, props):
     ObjectProvider().create(props)
     news = _changed(props, {"a": 1.0})

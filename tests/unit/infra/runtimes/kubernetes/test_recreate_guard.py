@@ -168,3 +168,5 @@ def test_pods_are_made_anew_for_what_they_are_made_from(path, value, anew):
         place = place[name]
     place[path[-1]] = value
     assert (kuberay.made_from(changed) != kuberay.made_from(CLUSTER)) == anew
+    del changed["spec"]["workerGroupSpecs"]  # as somebody may by hand
+    assert kuberay.made_from(changed)["workerGroupSpecs"] == []
