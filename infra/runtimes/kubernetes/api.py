@@ -3,10 +3,11 @@
 Imported late (`cluster.late`): lightkube takes a third of a second, which other stacks do without.
 """
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 import lightkube
@@ -23,9 +24,13 @@ from lightkube.types import CascadeType, PatchType
 from access.kubectl import Cluster
 
 Manifest = dict[str, Any]
+T = TypeVar("T")
 
 MANAGER = "trainyard"  # who owns the fields that the stack sets
 TIMEOUT_SECONDS = 15.0  # of one request
+# For how long an API that has answered before may be away, as while its node starts again.
+AWAY_SECONDS, AWAY_PAUSE_SECONDS = 60.0, 1.0
+PASSING = (429, 502, 503, 504)
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 SECOND = len("2026-11-25T12:00:00")  # of a time, without what follows
 SYSTEM = "kube-system"  # the namespace whose uid is the cluster's
@@ -76,6 +81,7 @@ class Api:
         self.cluster = cluster
         self.server = str(client.config.cluster.server)
         self._client = client
+        self._has_answered = False
 
     @cache  # noqa: B019 - there is one of each cluster
     def uid(self) -> str:
@@ -93,7 +99,11 @@ class Api:
         """Return an object; None where there is none."""
         with explained(f"{kind} {name}", self.cluster):
             try:
-                found = self._client.get(_namespaced(kind), name, namespace=self.cluster.namespace)
+                found = self._patiently(
+                    lambda: self._client.get(
+                        _namespaced(kind), name, namespace=self.cluster.namespace
+                    )
+                )
             except ApiError as error:
                 if error.status.code == NOT_FOUND:
                     return None
@@ -108,35 +118,41 @@ class Api:
         """
         kind = str(manifest["kind"])
         return dict(
-            self._client.apply(
-                _namespaced(kind)(manifest),
-                str(manifest["metadata"]["name"]),
-                namespace=self.cluster.namespace,
-                force=True,
-                dry_run=dry_run,
+            self._patiently(
+                lambda: self._client.apply(
+                    _namespaced(kind)(manifest),
+                    str(manifest["metadata"]["name"]),
+                    namespace=self.cluster.namespace,
+                    force=True,
+                    dry_run=dry_run,
+                )
             )
         )
 
     def merge(self, kind: str, name: str, patch: Manifest) -> None:
         """Change some fields of an object; None removes one."""
         with explained(f"{kind} {name}", self.cluster):
-            self._client.patch(
-                _namespaced(kind),
-                name,
-                patch,
-                namespace=self.cluster.namespace,
-                patch_type=PatchType.MERGE,
+            self._patiently(
+                lambda: self._client.patch(
+                    _namespaced(kind),
+                    name,
+                    patch,
+                    namespace=self.cluster.namespace,
+                    patch_type=PatchType.MERGE,
+                )
             )
 
     def delete(self, kind: str, name: str) -> None:
         """Begin the end of an object, which is gone once all that belongs to it is."""
         with explained(f"{kind} {name}", self.cluster):
             try:
-                self._client.delete(
-                    _namespaced(kind),
-                    name,
-                    namespace=self.cluster.namespace,
-                    cascade=CascadeType.FOREGROUND,
+                self._patiently(
+                    lambda: self._client.delete(
+                        _namespaced(kind),
+                        name,
+                        namespace=self.cluster.namespace,
+                        cascade=CascadeType.FOREGROUND,
+                    )
                 )
             except ApiError as error:
                 if error.status.code != NOT_FOUND:
@@ -145,10 +161,14 @@ class Api:
     def pods(self, labels: Mapping[str, str]) -> list[Manifest]:
         """Return pods by their labels."""
         with explained("its pods", self.cluster):
-            found = self._client.list(
-                _named(POD, "Pod"), namespace=self.cluster.namespace, labels=dict(labels)
+            return self._patiently(
+                lambda: [
+                    dict(pod)
+                    for pod in self._client.list(
+                        _named(POD, "Pod"), namespace=self.cluster.namespace, labels=dict(labels)
+                    )
+                ]
             )
-            return [dict(pod) for pod in found]
 
     def warning(self, live: Manifest) -> str:
         """Return why an object is not made or has no volume; "" for nothing known, or what is over.
@@ -233,6 +253,37 @@ class Api:
         found = self._client.list(_named(where, kind), namespace="*", labels=dict(labels))
         return [dict(each) for each in found]
 
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Return what an action does that may be done again, also where the API is away meanwhile.
+
+        One that has not answered yet is not waited for: it is more often another address.
+        """
+        away = None
+        while True:
+            try:
+                found = action()
+            except Exception as error:
+                now = time.monotonic()
+                away = now if away is None else away
+                passes = _passes(error)
+                if not (self._has_answered and passes) or now - away > AWAY_SECONDS:
+                    self._has_answered |= not passes
+                    raise
+                time.sleep(AWAY_PAUSE_SECONDS)
+            else:
+                self._has_answered = True
+                return found
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether another try may help."""
+    if isinstance(error, ApiError):
+        return error.status.code in PASSING
+    if isinstance(error, httpx2.HTTPStatusError):
+        return error.response.status_code in PASSING
+    # lightkube looks for the type of an error's content, which some gates leave out.
+    return isinstance(error, httpx2.TransportError | KeyError)
+
 
 @cache
 def _named(where: tuple[str, str, str], kind: str) -> Any:
@@ -308,7 +359,7 @@ def explained(what: str, cluster: Cluster) -> Iterator[None]:
         yield
     except ApiError as error:
         raise KubernetesError(f"{what} in {cluster.name}: {said(error)}") from None
-    except (httpx2.HTTPError, ConfigError) as error:
+    except (httpx2.HTTPError, ConfigError, KeyError) as error:
         raise KubernetesError(
             f"{what} in {cluster.name}: the cluster does not answer ({str(error) or repr(error)}). "
             f"`kubectl --context {cluster.context} get pods -n {cluster.namespace}` must work: "

@@ -51,7 +51,7 @@ class ObjectProvider(Provider):
             return dynamic.DiffResult(changes=True)
         api = opened(news)
         if olds["cluster"]["uid"] not in (news["cluster"]["uid"], api.server):
-            raise _elsewhere(olds["cluster"], news["cluster"]["context"])
+            raise _elsewhere(olds["cluster"], news["cluster"]["context"], api)
         if identity(olds) != identity(news):
             return dynamic.DiffResult(
                 changes=True, replaces=["manifest"], delete_before_replace=True
@@ -426,12 +426,20 @@ def opened(props: Mapping[str, Any]) -> Any:
     api = _errors().open_api(Cluster.of(props["cluster"]))
     # Who may not read the cluster's identity knows it by its address.
     if props["cluster"]["uid"] not in (api.uid(), api.server):
-        raise _elsewhere(props["cluster"], props["cluster"]["context"])
+        raise _elsewhere(props["cluster"], props["cluster"]["context"], api)
     return api
 
 
-def _elsewhere(before: Mapping[str, Any], context: str) -> Exception:
-    error: Exception = _errors().KubernetesError(
+def _elsewhere(before: Mapping[str, Any], context: str, api: Any) -> Exception:
+    error: Exception
+    if api.uid() == api.server and "://" not in before["uid"]:
+        error = _errors().KubernetesError(
+            f"this stack knows its cluster by the uid of the namespace kube-system "
+            f"({before['uid']}), which the user of context {context} may not read: have an admin "
+            "give the right to get that namespace, then try again"
+        )
+        return error
+    error = _errors().KubernetesError(
         f"context {context} leads to another cluster than the one that this stack is in (uid "
         f"{before['uid']}): name a context of that one, or destroy the stack there first. If that "
         "cluster is gone for good, `pulumi stack rm --force` forgets the stack"

@@ -1,5 +1,8 @@
 """Events: only what is true of an object now is told of it."""
 
+from types import SimpleNamespace
+
+import httpx2
 import pytest
 
 from infra.runtimes.kubernetes import api
@@ -65,3 +68,42 @@ def test_what_went_well_since_is_not_told(fake, told, time):
     assert told() == ""
     _event(fake, 21, "FailedToCreateWorkerPod")
     assert told() == QUOTA
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        lambda _: httpx2.Response(429, text="slow down", headers={"Retry-After": "1"}),
+        lambda _: httpx2.Response(502),  # of a gate that says nothing of its content
+        lambda _: httpx2.Response(503, json={"kind": "Status", "code": 503, "message": "m"}),
+        lambda request: (_ for _ in ()).throw(httpx2.ConnectError("refused", request=request)),
+    ],
+)
+def test_an_api_that_was_there_is_waited_for(fake, cluster, monkeypatch, passing):
+    """As while the only node of its control plane starts again."""
+    now = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    monkeypatch.setattr(api, "time", clock)
+    answer = type(fake).answer
+    until = [0.0]
+    monkeypatch.setattr(
+        type(fake),
+        "answer",
+        lambda self, request: passing(request) if now[0] < until[0] else answer(self, request),
+    )
+    opened = api.open_api(cluster)
+    until[0] = 30.0
+    with pytest.raises(api.KubernetesError):
+        opened.get("ConfigMap", "x")  # which has not answered yet
+    assert now == [0.0]
+    now[0] = 30.0
+    assert opened.get("ConfigMap", "x") is None
+    until[0] = 60.0
+    assert opened.get("ConfigMap", "x") is None
+    assert now[0] >= 60.0
+    until[0] = 10_000.0
+    with pytest.raises(api.KubernetesError):
+        opened.pods({})
+    assert now[0] <= 60.0 + api.AWAY_SECONDS + 2 * api.AWAY_PAUSE_SECONDS

@@ -230,6 +230,12 @@ def test_who_may_not_read_the_clusters_identity_and_who_may_share_a_stack(fake, 
     assert fake.deleted == ["lab-x"]
 
 
+def test_who_may_not_read_the_identity_that_others_know_is_told_of_the_right(fake, props):
+    del fake.objects["namespaces", "kube-system"]
+    with pytest.raises(KubernetesError, match="give the right to get that namespace"):
+        ObjectProvider().create(props)
+
+
 def test_a_claim_that_is_not_to_be_kept_goes(fake, props):
     claim = _kind(props, "PersistentVolumeClaim", "lab-data")
     ObjectProvider().create(claim)
