@@ -269,13 +269,13 @@ def _parse(key: str, *, path: bool) -> tuple[str, Path_]:
     return name, tuple(parts[1:])
 
 
-DIGITS = 20  # of what may be a number
+DIGITS = 20  # and sign, of the longest number
 
 
 def _typed(text: str, *, whole: bool, declared: str | None) -> Any:
     """A value for the file: as `pulumi config set` does, parts are numbers where they can be."""
     is_number = re.fullmatch(r"0|[1-9]\d*|[-+]\d+", text) and (not whole or declared == "integer")
-    if is_number and len(text) < DIGITS and -LARGEST <= int(text) < LARGEST:
+    if is_number and len(text) <= DIGITS and -LARGEST <= int(text) < LARGEST:
         return int(text)
     if text in ("true", "false") and (not whole or declared == "boolean"):
         return text == "true"
