@@ -67,8 +67,9 @@ class Bounds:
     """Use of a machine up to which a job does nothing.
 
     Attributes:
-        cpu_percent: of one core, as `top` counts; 0: every job does something.
-        gpu_percent: of each GPU.
+        cpu_percent: use of the machine in percent of one core, as `top` counts; 0: every job does
+            something.
+        gpu_percent: use of each GPU, in percent.
     """
 
     cpu_percent: float = 0.0

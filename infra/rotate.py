@@ -64,7 +64,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
     """Count a rotation of a secret in the settings, so that `up` draws a new value.
 
     Args:
-        folder: of the project.
+        folder: the project's folder.
         stack: its name.
         name: of the secret.
         force: what `client.forced` is told where jobs would be lost.

@@ -65,7 +65,7 @@ def read(folder: Path, place: Backend) -> list[Stack]:
     """Return the stacks of a project's state backend.
 
     Args:
-        folder: of the project.
+        folder: the project's folder.
         place: its backend.
 
     Raises:
@@ -86,7 +86,7 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int
     """Return the rented machines that a stack has, or has begun to launch.
 
     Args:
-        folder: of the project.
+        folder: the project's folder.
         place: its backend.
         project: its name.
         stack: name of the stack, whose state need not be there yet.

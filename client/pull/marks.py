@@ -21,7 +21,8 @@ class Mark:
     Attributes:
         checkpoint: its name; "" where the run had none.
         epochs: records in the run's metrics.
-        files: of a search's trials, which has neither before it ends.
+        files: number of files of a search's trials; a search has no checkpoint or epochs before
+            it ends.
     """
 
     checkpoint: str

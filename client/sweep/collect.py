@@ -22,7 +22,7 @@ def collect(
 
     Args:
         point: the point.
-        record: of the job that ran it.
+        record: the sweep's record of the point, with the job that ran it.
         job: that job at its end; None where the cluster does not know it.
         records: of the sweep.
         outputs: of the stack.

@@ -17,7 +17,7 @@ class Point:
         number: its place in the sweep, from 0.
         overrides: what it has of its own, as `optimizer.lr=0.1`.
         identity: the same for the same point of a later start.
-        folder: of its files, below the sweep's.
+        folder: its output folder, relative to the sweep's folder.
         bundle: what it asks for.
         runtime_env: file of Ray's keys; None without one.
     """

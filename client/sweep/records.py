@@ -42,7 +42,7 @@ class Record:
         sweep: the name under which its job stores the result.
         job: submission id; "" for a point that was not sent.
         number: its place in the sweep.
-        folder: of its files, below the sweep's.
+        folder: its output folder, relative to the sweep's folder.
         overrides: what it has of its own.
         done: its result is here.
         error: one line of a point that failed or was refused.
@@ -71,7 +71,7 @@ class Records:
 
         Args:
             folder: of the sweep; it is made.
-            name: of the sweep, if it is new.
+            name: name for the sweep, if it is new.
 
         Raises:
             ClientError: it cannot be written, or another process has it.
@@ -124,7 +124,7 @@ class Records:
 
         Args:
             points: a batch of the sweep.
-            name: of the sweep, if it is new.
+            name: name for the sweep, if it is new.
 
         Returns:
             Where the other sweep is now; None if there was none.

@@ -37,9 +37,9 @@ class Code:
     edited meanwhile is not what their identities say.
 
     Attributes:
-        script: of the points.
+        script: the script that computes the points.
         copies: folder for them.
-        secrets: of the stack, which may be in no file.
+        secrets: the stack's secret values; no uploaded file may hold one.
     """
 
     script: Script
@@ -51,7 +51,7 @@ class Code:
         """The runtime environment of all jobs, but for the names of their runs.
 
         Args:
-            file: of the user's; None without one.
+            file: the user's runtime environment; None without one.
 
         Raises:
             ClientError: something cannot be read, or may not be uploaded.
@@ -117,7 +117,7 @@ class Upload:
     """What the jobs of a sweep have in common.
 
     Attributes:
-        code: of the points.
+        code: the code that computes the points.
         points: folder with the pickled points.
         sweep: its name.
         outputs: of the stack.
