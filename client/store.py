@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import uuid
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from client.errors import ClientError
 from client.outputs import StackOutputs
+from training.objects import regular_files
 
 MARKER = b"trainyard pre-flight"
 
@@ -143,15 +141,10 @@ class FolderStore:
 
     def listed(self, prefix: str) -> dict[str, Listed]:
         """Files below a prefix."""
-        top, found = self._folder / prefix, {}
-        for folder, _, names in os.walk(top):
-            for path in (Path(folder, name) for name in names):
-                with suppress(FileNotFoundError):  # the run has removed it
-                    status = path.stat()
-                    if stat.S_ISREG(status.st_mode):
-                        tag = f"{status.st_mtime_ns}-"  # unlike that of a bucket
-                        found[path.relative_to(top).as_posix()] = Listed(status.st_size, tag)
-        return found
+        return {
+            name: Listed(status.st_size, str(status.st_mtime_ns))
+            for name, status in regular_files(self._folder / prefix)
+        }
 
     def part(self, key: str, first: int, size: int) -> bytes | None:
         """Reads a part of a file."""

@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -254,6 +254,16 @@ class _BucketFolder:
         return patiently(verb, what, tried)
 
 
+def regular_files(top: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Names and status of the files below a folder; what is removed meanwhile is passed over."""
+    for folder, _, names in os.walk(top):
+        for path in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode):
+                    yield path.relative_to(top).as_posix(), status
+
+
 class _LocalFolder:
     """Nothing is tried twice: a disk that fails once is not better in a moment."""
 
@@ -262,14 +272,7 @@ class _LocalFolder:
         self._path = path
 
     def sizes(self) -> dict[str, int]:
-        found = {}
-        for folder, _, names in os.walk(self._path):
-            for file in (Path(folder, name) for name in names):
-                with suppress(FileNotFoundError):  # another worker removes old checkpoints
-                    status = file.stat()
-                    if stat.S_ISREG(status.st_mode):
-                        found[file.relative_to(self._path).as_posix()] = status.st_size
-        return found
+        return {name: status.st_size for name, status in regular_files(self._path)}
 
     def read(self, name: str) -> bytes:
         return (self._path / name).read_bytes()

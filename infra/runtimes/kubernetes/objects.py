@@ -57,7 +57,7 @@ class ObjectProvider(Provider):
                 changes=True, replaces=["manifest"], delete_before_replace=True
             )
         live = _mine(api, news)
-        if live is None or _is_ending(live):
+        if live is None or pods.is_ending(live):
             return dynamic.DiffResult(changes=True)
         kind = news["manifest"]["kind"]
         if kind in REPLACED:
@@ -78,7 +78,7 @@ class ObjectProvider(Provider):
         """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
         api = opened(props)
         live = _mine(api, props)
-        if live is not None and _is_ending(live):
+        if live is not None and pods.is_ending(live):
             kind, _, name = identity(props)
             if kind == CLAIM:
                 raise _errors().KubernetesError(_going(api, name))
@@ -103,7 +103,7 @@ class ObjectProvider(Provider):
         api = opened(props)
         kind, _, name = identity(props)
         live = api.get(kind, name)
-        if live is None or _owner(live) != props["owner"] or _is_ending(live):
+        if live is None or _owner(live) != props["owner"] or pods.is_ending(live):
             return dynamic.ReadResult("", {})
         tried = apply(api, manifest(props), dry_run=True)
         if content(tried) == content(live):
@@ -344,11 +344,6 @@ def _release(api: Any, props: Mapping[str, Any]) -> None:
         f"kept: claim {name} with results (setting keepData; kubectl --context "
         f"{api.cluster.context} -n {namespace} delete pvc {name} when you no longer need it)"
     )
-
-
-def _is_ending(live: Mapping[str, Any]) -> bool:
-    """Return whether an object is deleted, and waits for what holds it, as pods hold a claim."""
-    return bool(live["metadata"].get("deletionTimestamp"))
 
 
 def _going(api: Any, claim: str) -> str:

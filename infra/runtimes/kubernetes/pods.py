@@ -51,7 +51,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_ending(pod: Pod) -> bool:
-    """Return whether a pod was told to end."""
+    """Return whether a pod, or another object, was told to end."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
