@@ -5,12 +5,14 @@ process group of the tests, with the make and the CI run that they are in.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 
 from tests.waiting import wait_for
 
 SECONDS = 60
+NOBODY = 2**31 - 1  # above every process id
 
 
 def kill(pid: Callable[[], int]) -> int:
@@ -22,6 +24,14 @@ def kill(pid: Callable[[], int]) -> int:
     Returns:
         The process id that it had.
     """
-    found: int = wait_for("the program to be killed", pid, SECONDS)
-    psutil.Process(found).kill()
-    return found
+
+    def running() -> psutil.Process | None:
+        # For a moment after a kill, its supervisor still tells the process id of the one before.
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid() or NOBODY)
+            return process if process.status() != psutil.STATUS_ZOMBIE else None
+        return None
+
+    found: psutil.Process = wait_for("the program to be killed", running, SECONDS)
+    found.kill()
+    return found.pid
