@@ -1,5 +1,6 @@
 """Jobs that run now and lose nodes by a plan, asked of the cluster."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +9,12 @@ from access import outputs
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.review.planned import Change, Planned, Resource
+from infra.runtimes.programs import RESTARTING
 
 PATH = "/api/jobs/"
 HEAD, WORKER = "ray-head", "ray-worker-"
-RUNTIMES = ("process:Program", "container:Container")  # a change of one starts it anew
+PROGRAM = "process:Program"
+RUNTIMES = (PROGRAM, "container:Container")  # a change of one starts it anew
 SUPERVISOR = "process:Supervisor"
 GUARD, ALL_PODS = "kubernetes:RecreateGuard", "all pods of Ray"
 RUNNING = ("PENDING", "RUNNING")
@@ -67,6 +70,9 @@ def _node(change: Change) -> str:
     if change.type == GUARD and change.operation == "update":
         return ALL_PODS
     if change.type not in RUNTIMES or change.operation == "create":
+        return ""
+    changed = {re.split(r"\W", path)[0] for path in change.differs}
+    if change.type == PROGRAM and changed and not changed & {*RESTARTING}:
         return ""
     for mark in (HEAD, WORKER):
         if mark in change.name:

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from access.terminal import CONTROL
 from infra.dashboard import AskError
 from infra.review import __main__ as review
-from infra.review import page
+from infra.review import jobs, page
 from infra.review.facts import Cost, cost, listening
 from infra.review.planned import Change, Planned, Resource, Verdict
 from tests.hostile import HARM, MARKDOWN
@@ -176,8 +176,18 @@ def test_a_page_of_nothing_is_short() -> None:
     assert page.document(_planned(changes=[change]))["counts"] == {"delete": 1}
 
 
-def _restart(name: str) -> Change:
-    return Change(operation="update", name=name, type="process:Program", differs={})
+def _restart(name: str, *changed: str) -> Change:
+    differs = dict.fromkeys(changed, ("1", "2"))
+    return Change(operation="update", name=name, type="process:Program", differs=differs)
+
+
+def test_a_program_that_stays_as_it_is_costs_no_jobs() -> None:
+    def nodes(*changed: str) -> list[str]:
+        changes = [_restart("local-ray-worker-1", *changed)]
+        return jobs.at_risk(_planned(changes=changes)).nodes
+
+    assert nodes("startTimeout", "ports[0].setting") == []
+    assert nodes("startTimeout", "environment.A") == nodes() == ["ray-worker-1"]
 
 
 def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
