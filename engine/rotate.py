@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from access import settings_file
+from engine import files
 from engine.config import replace
 from engine.crypto import Crypter
 from engine.errors import EngineError
@@ -55,7 +56,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         EngineError: it could not begin, or a file could not be written; each is old or new as a
             whole, and the same call goes on.
     """
-    with backend.lock(project.name, stack):
+    with backend.lock(project.name, stack), files.exclusive(project.root):
         latest = backend.read_raw(project.name, stack)
         salt = salt_of(latest)
         state = backend.load(project.name, stack, _opening(salt, old, new) if salt else new)

@@ -47,7 +47,7 @@ asked = json.load(sys.stdin)
 head = {"Authorization": "Bearer " + asked["token"]}
 open_ = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 with open_(urllib.request.Request(asked["url"] + "/verdict", headers=head), timeout=20) as answer:
-    print(json.dumps(json.load(answer)["end"] is True))
+    print(json.dumps(json.loads(answer.read(4096))["end"] is True))
 """
 
 

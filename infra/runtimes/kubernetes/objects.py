@@ -329,17 +329,9 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
 def _release(api: Any, props: Mapping[str, Any]) -> None:
     """Let go of a claim: the next stack of this name takes it over."""
     kind, namespace, name = identity(props)
-    stack = props["manifest"]["metadata"]["labels"][STACK_LABEL]
-    api.merge(
-        kind,
-        name,
-        {
-            "metadata": {
-                "annotations": {OWNER: None},
-                "labels": {STACK_LABEL: None, KEPT_LABEL: stack},
-            }
-        },
-    )
+    found = props["manifest"]["metadata"].get("labels") or {}  # without those taken by hand
+    labels = {STACK_LABEL: None, KEPT_LABEL: found.get(STACK_LABEL)}
+    api.merge(kind, name, {"metadata": {"annotations": {OWNER: None}, "labels": labels}})
     say(
         f"kept: claim {name} with results (setting keepData; kubectl --context "
         f"{api.cluster.context} -n {namespace} delete pvc {name} when you no longer need it)"

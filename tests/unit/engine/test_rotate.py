@@ -8,6 +8,7 @@ import yaml
 from engine import config, passphrase, rotate
 from engine.crypto import Crypter
 from engine.errors import EngineError
+from tests.flocks import is_locked
 
 NEW = "a new phrase"
 
@@ -51,6 +52,17 @@ def test_state_and_settings_open_with_the_new_passphrase_only(secret, new_file, 
     kept = {word for old in before for word in old.split() if word.strip('",').startswith("v1:")}
     assert kept
     assert not any(word in new for word in kept for new in after)
+
+
+def test_no_other_command_writes_the_settings_meanwhile(secret, new_file, monkeypatch):  # F52
+    held = []
+    monkeypatch.setattr(
+        rotate,
+        "replace",
+        lambda path, text: held.append(is_locked(path.parent)) or config.replace(path, text),
+    )
+    assert secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file)).code == 0
+    assert held == [True]
 
 
 @pytest.mark.parametrize(

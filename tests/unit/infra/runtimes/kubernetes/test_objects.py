@@ -203,6 +203,18 @@ def test_a_kept_claim_outlives_the_stack_and_the_next_one_takes_it(fake, props, 
     assert (again["labels"], again["annotations"]) == ({STACK_LABEL: "lab"}, {OWNER: "stack-2"})
 
 
+def test_a_claim_whose_labels_somebody_took_is_let_go(fake, props, capfd):
+    claim = _kind(props, "PersistentVolumeClaim", "lab-data") | {"keep": True}
+    ObjectProvider().create(claim)
+    live = fake.objects["persistentvolumeclaims", "lab-data"]
+    del live["metadata"]["labels"]
+    ObjectProvider().delete("id", ObjectProvider().read("id", claim).outs)
+    assert OWNER not in live["metadata"]["annotations"]
+    assert "kept: claim lab-data" in capfd.readouterr().err
+    with pytest.raises(KubernetesError, match=f"label pvc lab-data {KEPT_LABEL}=lab"):
+        ObjectProvider().create(claim | {"owner": "stack-2"})
+
+
 def test_a_kept_claim_that_is_refused_stays_to_be_taken(fake, props):
     claim = _kind(props, "PersistentVolumeClaim", "lab-data") | {"keep": True}
     ObjectProvider().create(claim)
