@@ -23,20 +23,20 @@ COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 # One run by itself leaves a part of two cores idle, so two parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest in four parts: the first two take as long as the others together. All that needs the Docker
-# Engine is in one, for a test restarts it.
+# The rest in five parts of like length. All that needs the Docker Engine is in one, for a test restarts it.
 TRAINING := tests/integration/training
 INFRA := tests/integration/infra
 # Pods and rented machines that come and go miss deadlines of Kubernetes and Ray on a busy machine: these
-# run last, with nothing beside them.
-REST_ALONE := $(INFRA)/kubernetes $(INFRA)/test_workflows.py $(INFRA)/lambda_cloud/test_groups.py
+# two run last, with nothing else beside them.
+REST_PODS := $(INFRA)/kubernetes
+REST_RENTED := $(INFRA)/test_workflows.py $(INFRA)/lambda_cloud/test_groups.py
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud $(INFRA)/test_autoscaling.py
 REST_ONE += --deselect $(INFRA)/lambda_cloud/test_groups.py
-REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py)))
+REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) $(INFRA)/hosts
 REST_THREE := tests/integration/machines
-REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drift.py drill.py node_groups.py process.py pulumi_cli.py replica.py rotate.py tracking.py)
+REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drain.py drift.py drill.py node_groups.py pages.py process.py pulumi_cli.py replica.py rotate.py tracking.py)
 REST_DOCKER := tests/integration/docker tests/integration/engine $(INFRA)
-REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_THREE) $(REST_ALONE)))
+REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO) $(REST_THREE) $(REST_PODS) $(REST_RENTED)))
 # Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
 UNIT_ONE := $(addprefix tests/unit/,training client docker)
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
@@ -48,8 +48,8 @@ OUTCOMES := .pytest_cache/outcomes
 pytest = $(BIN)/pytest --costs $(COSTS)/$@.tsv --outcome $(OUTCOMES)/$@.json
 PARTS_OF_test := test-unit-whole test-promises
 PARTS_OF_test-unit := test-unit-one test-unit-two
-PARTS_OF_test-skipped := test-skipped
-PARTS_OF_test-rest := $(addprefix test-rest-,docker one two three alone)
+LAST := $(addprefix test-rest-,pods rented)
+PARTS_OF_test-rest := $(addprefix test-rest-,one two docker three $(if $(FROM),skipped)) $(LAST)
 
 define HELP
 make demo       bring the stack up, train, show the results and the addresses
@@ -72,8 +72,8 @@ make setup      make the environment in .venv, from the hash-pinned requirements
 make lint       ruff, formatting, mypy --strict
 make test       unit tests, and the README's promises on one real stack: minutes
 make test-all   all tests that this machine can run, containers where a Docker Engine answers
-make test-rest  the tests of test-all that test lacks
-make test-skipped  run what was skipped on another machine, FROM=FOLDER of its outcomes
+make test-rest  the tests of test-all that test lacks; FROM=FOLDER: and what was skipped on another machine,
+                of which FOLDER has the outcomes
 make retry      run what failed in test-rest once more, with nothing beside it; AFTER=test: in test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
@@ -98,7 +98,7 @@ export HELP
 .DEFAULT_GOAL := help
 .PHONY: help python able store monitoring setup demo course up down preview review policy refresh drift rotate tunnel scale lint bench lock docs digests audit
 .PHONY: plan apply drift-issue reap-issue review-up review-down review-sweep
-.PHONY: test test-all test-rest test-skipped retry test-unit
+.PHONY: test test-all test-rest retry test-unit
 
 help:
 	@echo "$$HELP"
@@ -285,14 +285,9 @@ test-all: test test-rest
 
 test-rest: setup
 	@failed=0; \
-	$(MAKE) --no-print-directory --keep-going --jobs 2 $(filter-out %-alone,$(PARTS_OF_test-rest)) || failed=1; \
-	$(MAKE) --no-print-directory test-rest-alone || failed=1; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 $(filter-out $(LAST),$(PARTS_OF_test-rest)) || failed=1; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 $(LAST) || failed=1; \
 	$(call skips,$(PARTS_OF_test-rest)); exit $$failed
-
-# What is asserted of a stack depends on what runs: its tests are for both machines.
-test-skipped: setup
-	@mkdir -p $(OUTCOMES) && $(BIN)/python -m tests.skipped --list $(wildcard $(FROM)/*.json) >$(OUTCOMES)/skipped.txt
-	@status=0; $(pytest) $(INFRA)/test_stack.py @$(OUTCOMES)/skipped.txt || status=$$?; $(call skips,$@); exit $$status
 
 AFTER ?= test-rest
 retry: setup
@@ -322,8 +317,16 @@ test-rest-three:
 test-rest-docker:
 	@$(call beside,$(REST_DOCKER))
 
-test-rest-alone:
-	@$(pytest) $(REST_ALONE)
+# What is asserted of a stack depends on what runs: its tests are for both machines.
+test-rest-skipped:
+	@mkdir -p $(OUTCOMES) && $(BIN)/python -m tests.skipped --list $(wildcard $(FROM)/*.json) >$(OUTCOMES)/skipped.txt
+	@$(call beside,$(INFRA)/test_stack.py @$(OUTCOMES)/skipped.txt)
+
+test-rest-pods:
+	@$(pytest) $(REST_PODS)
+
+test-rest-rented:
+	@$(call beside,$(REST_RENTED))
 
 lint: setup
 	$(BIN)/ruff check
