@@ -111,17 +111,21 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "parts"),
+    ("given", "parts"),
     [
-        ("test", ["test-unit-whole", "test-promises"]),
-        ("test-rest", [f"test-rest-{part}" for part in ("docker", "one", "two", "three", "alone")]),
+        (["AFTER=test"], "unit-whole promises"),
+        (["AFTER=test-rest"], "rest-one rest-two rest-docker rest-three rest-pods rest-rented"),
+        (
+            ["AFTER=test-rest", "FROM=outcomes"],
+            "rest-one rest-two rest-docker rest-three rest-skipped rest-pods rest-rented",
+        ),
     ],
 )
-def test_a_second_try_knows_all_parts(run, after: str, parts: list[str]) -> None:
+def test_a_second_try_knows_all_parts(run, given: list[str], parts: str) -> None:
     assert run("setup", "store", "-j2")[0] == 0
-    code, said, calls = run("retry", f"AFTER={after}")
+    code, said, calls = run("retry", *given)
     assert code == 0, said
-    files = " ".join(f".pytest_cache/outcomes/{part}.json" for part in parts)
+    files = " ".join(f".pytest_cache/outcomes/test-{part}.json" for part in parts.split())
     assert f"-m tests.again {files}" in calls
 
 
