@@ -13,8 +13,7 @@ from infra.runtimes.programs import RESTARTING
 
 PATH = "/api/jobs/"
 HEAD, WORKER = "ray-head", "ray-worker-"
-PROGRAM = "process:Program"
-RUNTIMES = (PROGRAM, "container:Container")  # a change of one starts it anew
+PROGRAM, CONTAINER = "process:Program", "container:Container"  # what runs nodes of Ray
 SUPERVISOR = "process:Supervisor"
 GUARD, ALL_PODS = "kubernetes:RecreateGuard", "all pods of Ray"
 RUNNING = ("PENDING", "RUNNING")
@@ -69,15 +68,19 @@ def _node(change: Change) -> str:
     """Return the name of the Ray node that a change ends, "" for none."""
     if change.type == GUARD and change.operation == "update":
         return ALL_PODS
-    if change.type not in RUNTIMES or change.operation == "create":
-        return ""
-    changed = {re.split(r"\W", path)[0] for path in change.differs}
-    if change.type == PROGRAM and changed and not changed & {*RESTARTING}:
+    if change.type not in (PROGRAM, CONTAINER) or change.operation == "create" or _stays(change):
         return ""
     for mark in (HEAD, WORKER):
         if mark in change.name:
             return change.name[change.name.index(mark) :]
     return ""
+
+
+def _stays(change: Change) -> bool:
+    """Whether a change leaves a program running; one without differences mends what ended."""
+    if (change.type, change.operation) != (PROGRAM, "update") or not change.differs:
+        return False
+    return not {re.split(r"\W", path)[0] for path in change.differs} & {*RESTARTING}
 
 
 def _hosts(resources: Iterable[Resource]) -> list[Mapping[str, Any]]:

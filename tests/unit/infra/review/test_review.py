@@ -176,18 +176,19 @@ def test_a_page_of_nothing_is_short() -> None:
     assert page.document(_planned(changes=[change]))["counts"] == {"delete": 1}
 
 
-def _restart(name: str, *changed: str) -> Change:
+def _restart(name: str, *changed: str, operation: str = "update") -> Change:
     differs = dict.fromkeys(changed, ("1", "2"))
-    return Change(operation="update", name=name, type="process:Program", differs=differs)
+    return Change(operation=operation, name=name, type="process:Program", differs=differs)
 
 
 def test_a_program_that_stays_as_it_is_costs_no_jobs() -> None:
-    def nodes(*changed: str) -> list[str]:
-        changes = [_restart("local-ray-worker-1", *changed)]
+    def nodes(*changed: str, operation: str = "update") -> list[str]:
+        changes = [_restart("local-ray-worker-1", *changed, operation=operation)]
         return jobs.at_risk(_planned(changes=changes)).nodes
 
     assert nodes("startTimeout", "ports[0].setting") == []
     assert nodes("startTimeout", "environment.A") == nodes() == ["ray-worker-1"]
+    assert nodes("folder", operation="replace") == ["ray-worker-1"]
 
 
 def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
