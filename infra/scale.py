@@ -41,13 +41,14 @@ NAMED, LONGEST_NAME = 3, 63  # unknown names that a message shows, and character
 WANTED, THERE = "wanted.json", "there.json"
 LOCKED = "locked by"  # says each engine of a stack that another operation holds
 # Asks, on the head's machine, who knows whether the cluster is idle (cluster/idle_watch.py).
+# The answer names all that runs; its bound is that of the machines' timers (trainyard_ttl.py).
 ASK = """\
 import json, sys, urllib.request
 asked = json.load(sys.stdin)
 head = {"Authorization": "Bearer " + asked["token"]}
 open_ = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 with open_(urllib.request.Request(asked["url"] + "/verdict", headers=head), timeout=20) as answer:
-    print(json.dumps(json.loads(answer.read(4096))["end"] is True))
+    print(json.dumps(json.loads(answer.read(4 * 2**20))["end"] is True))
 """
 
 

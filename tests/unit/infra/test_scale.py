@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -307,3 +309,21 @@ def test_ctrl_c_ends_the_wait_for_the_next_wish(stack: Stack) -> None:
         timer.start()
         stack.scaler.run()
     assert time.monotonic() - begun < scale.POLL_SECONDS
+
+
+@pytest.mark.parametrize(("running", "said"), [(100_000, "true\n"), (5 * 2**20, "")])
+def test_the_answer_of_the_watch_is_bounded(running: int, said: str, tmp_path: Path) -> None:  # F39
+    (tmp_path / "verdict").write_text(json.dumps({"active": "x" * running, "end": True}))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        asked = {"url": f"http://127.0.0.1:{server.server_port}", "token": "i"}
+        done = subprocess.run(
+            [sys.executable, "-c", scale.ASK],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        server.shutdown()
+    assert (done.stdout, done.returncode) == (said, int(not said)), done.stderr
