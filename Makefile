@@ -72,8 +72,8 @@ make setup      make the environment in .venv, from the hash-pinned requirements
 make lint       ruff, formatting, mypy --strict
 make test       unit tests, and the README's promises on one real stack: minutes
 make test-all   all tests that this machine can run, containers where a Docker Engine answers
-make test-rest  the tests of test-all that test lacks; FROM=FOLDER: and what was skipped on another machine,
-                of which FOLDER has the outcomes
+make test-rest  the tests of test-all that test lacks. FROM=FOLDER adds those that another machine
+                skipped; the folder has its outcomes
 make retry      run what failed in test-rest once more, with nothing beside it; AFTER=test: in test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md

@@ -12,7 +12,6 @@ import psutil
 from tests.waiting import wait_for
 
 SECONDS = 60
-NOBODY = 2**31 - 1  # above every process id
 
 
 def kill(pid: Callable[[], int]) -> int:
@@ -25,13 +24,15 @@ def kill(pid: Callable[[], int]) -> int:
         The process id that it had.
     """
 
-    def running() -> psutil.Process | None:
-        # For a moment after a kill, its supervisor still tells the process id of the one before.
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid() or NOBODY)
-            return process if process.status() != psutil.STATUS_ZOMBIE else None
-        return None
+    def killed() -> int:
+        if found := pid():
+            # For a moment after a kill, the supervisor still gives the id of the ended process.
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(found)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    process.kill()
+                    return found
+        return 0
 
-    found: psutil.Process = wait_for("the program to be killed", running, SECONDS)
-    found.kill()
-    return found.pid
+    ended: int = wait_for("the program to be killed", killed, SECONDS)
+    return ended

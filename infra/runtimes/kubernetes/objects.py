@@ -329,7 +329,7 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
 def _release(api: Any, props: Mapping[str, Any]) -> None:
     """Let go of a claim: the next stack of this name takes it over."""
     kind, namespace, name = identity(props)
-    found = props["manifest"]["metadata"].get("labels") or {}  # without those taken by hand
+    found = props["manifest"]["metadata"].get("labels") or {}  # after a refresh, what is there
     labels = {STACK_LABEL: None, KEPT_LABEL: found.get(STACK_LABEL)}
     api.merge(kind, name, {"metadata": {"annotations": {OWNER: None}, "labels": labels}})
     say(

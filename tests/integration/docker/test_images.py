@@ -234,7 +234,7 @@ def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # 
     ("script", "options", "said"),
     [
         ("train_lightning", "", r"^Test ACC: \d+\.\d\d% \| generated data$"),
-        # Its trials are runs of Ray Train, so the image has what the other two scripts import.
+        # It imports all that train_ray and train_fault_tolerant import.
         ("train_tune", "--cpus-per-worker 2 --num-samples 1", "Search completed after 1 trials"),
     ],
 )

@@ -437,13 +437,13 @@ def test_a_program_without_answer_fails_with_its_last_lines(  # F31
 ) -> None:
     script = "for i in $(seq 1 30); do echo line $i; done; exec sleep 1000"
     props = program(command=["sh", "-c", script], startTimeout=1.0)
+    answer = programs._answers
 
     def answers(url: str) -> bool:
-        # Its second may end before a busy machine has started it.
+        # On a busy machine the program may start after its second is over.
         wait_for("its lines", lambda: "line 30" in _supervisor(props).log(props["name"]), 60)
         return answer(url)
 
-    answer = programs._answers
     monkeypatch.setattr(programs, "_answers", answers)
     with pytest.raises(ProgramError) as raised:
         ProgramProvider().create(props)
