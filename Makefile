@@ -20,14 +20,14 @@ DEMO := --data digits --epochs 1 --batch-size 32
 # Of the Food-11 course, what a machine without a GPU does in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 
-# One run by itself leaves a part of two cores idle, so two parts run side by side.
+# One run by itself leaves a part of two cores idle, and so do two: three parts run side by side.
 # What a newcomer runs: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
 # The rest in five parts of like length. All that needs the Docker Engine is in one, for a test restarts it.
 TRAINING := tests/integration/training
 INFRA := tests/integration/infra
 # Pods and rented machines that come and go miss deadlines of Kubernetes and Ray on a busy machine: these
-# two run last, with nothing else beside them.
+# run last, and at most two at once.
 REST_PODS := $(INFRA)/kubernetes
 REST_RENTED := $(INFRA)/test_workflows.py $(INFRA)/lambda_cloud/test_groups.py
 REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud $(INFRA)/test_autoscaling.py
@@ -46,10 +46,10 @@ COSTS := .pytest_cache/costs
 # Which tests failed, for tests/again.py.
 OUTCOMES := .pytest_cache/outcomes
 pytest = $(BIN)/pytest --costs $(COSTS)/$@.tsv --outcome $(OUTCOMES)/$@.json
-PARTS_OF_test := test-unit-whole test-promises
 PARTS_OF_test-unit := test-unit-one test-unit-two
-LAST := $(addprefix test-rest-,pods rented)
-PARTS_OF_test-rest := $(addprefix test-rest-,one two docker three $(if $(FROM),skipped)) $(LAST)
+PARTS_OF_test := $(PARTS_OF_test-unit) test-promises
+LAST := $(addprefix test-rest-,pods rented $(if $(FROM),skipped))
+PARTS_OF_test-rest := $(addprefix test-rest-,one docker two three) $(LAST)
 
 define HELP
 make demo       bring the stack up, train, show the results and the addresses
@@ -269,7 +269,8 @@ course: python
 	$(BIN)/train runs -s course
 
 # The output of a part that runs beside another comes whole, at its end.
-beside = mkdir -p $(LOGS); status=0; $(pytest) $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
+whole = mkdir -p $(LOGS); status=0; { $(1); } >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
+beside = $(call whole,$(pytest) $(1))
 
 # What this machine lacks shows in what was skipped.
 skips = $(BIN)/python -m tests.skipped $(patsubst %,$(OUTCOMES)/%.json,$(1))
@@ -285,16 +286,13 @@ test-all: test test-rest
 
 test-rest: setup
 	@failed=0; \
-	$(MAKE) --no-print-directory --keep-going --jobs 2 $(filter-out $(LAST),$(PARTS_OF_test-rest)) || failed=1; \
+	$(together) --keep-going $(if $(BESIDE),test-rest-beside) $(filter-out $(LAST),$(PARTS_OF_test-rest)) || failed=1; \
 	$(MAKE) --no-print-directory --keep-going --jobs 2 $(LAST) || failed=1; \
 	$(call skips,$(PARTS_OF_test-rest)); exit $$failed
 
 AFTER ?= test-rest
 retry: setup
 	@$(BIN)/python -m tests.again $(PARTS_OF_$(AFTER):%=$(OUTCOMES)/%.json)
-
-test-unit-whole:
-	@$(pytest) tests/unit
 
 test-promises:
 	@$(call beside,$(PROMISES))
@@ -316,6 +314,10 @@ test-rest-three:
 
 test-rest-docker:
 	@$(call beside,$(REST_DOCKER))
+
+# What else CI runs in the same time.
+test-rest-beside:
+	@$(call whole,$(BESIDE))
 
 # What is asserted of a stack depends on what runs: its tests are for both machines.
 test-rest-skipped:

@@ -113,11 +113,11 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        (["AFTER=test"], "unit-whole promises"),
-        (["AFTER=test-rest"], "rest-one rest-two rest-docker rest-three rest-pods rest-rented"),
+        (["AFTER=test"], "unit-one unit-two promises"),
+        (["AFTER=test-rest"], "rest-one rest-docker rest-two rest-three rest-pods rest-rented"),
         (
             ["AFTER=test-rest", "FROM=outcomes"],
-            "rest-one rest-two rest-docker rest-three rest-skipped rest-pods rest-rented",
+            "rest-one rest-docker rest-two rest-three rest-pods rest-rented rest-skipped",
         ),
     ],
 )

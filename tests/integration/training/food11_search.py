@@ -14,11 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from ray import cloudpickle
+from training.jobs.food11 import train_tune
 
 ACCURACIES = {"00002": 1.0, "00003": 0.0}
-
-LEARN = b""  # train_tune.py's own trial, pickled: only what learns imports Lightning
 
 
 def trial(config):
@@ -47,7 +45,7 @@ def trial(config):
             report(metrics, **options)
 
         tune.report = report_and_tell
-        cloudpickle.loads(LEARN)(config)
+        train_tune.train_func(config)  # its own: only the driver has another one by this name
         return
     checkpoint = tune.get_checkpoint()
     done = 0
@@ -70,9 +68,5 @@ def trial(config):
 
 
 if __name__ == "__main__":
-    from training.jobs.food11 import train_tune
-
-    learn, train_tune.train_func = train_tune.train_func, trial
-    # By value, as of a script that is run: now its module has another function by its name.
-    LEARN = cloudpickle.dumps(learn)
+    train_tune.train_func = trial
     train_tune.main()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import runpy
 import shutil
 import urllib.error
@@ -158,6 +160,15 @@ def test_each_variant_starts_from_the_figures_of_the_course(
         del figures["batch_size"], figures["dropout_probability"]
         figures["num_samples"] = 16
     assert options.defaults(variant.ARGUMENTS).items() >= figures.items()
+
+
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+def test_a_driver_imports_nothing_that_learns(variant: ModuleType) -> None:
+    """Ten seconds of each start, on the head."""
+    file = Path(variant.__file__ or "")
+    lines = [line for line in ast.parse(file.read_text()).body if "Import" in type(line).__name__]
+    slow = re.compile(r"lightning|training\.(callbacks|data|models)")
+    assert [ast.unparse(line) for line in lines if slow.search(ast.unparse(line))] == []
 
 
 def test_a_file_gives_the_base_its_weights(weights: Path) -> None:

@@ -23,16 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L  # noqa: N812 - Lightning's own short name
-from lightning.pytorch.callbacks import EarlyStopping
-from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.util import get_node_ip_address
 
 from training import checkpoints, job, progress, ray_train
-from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
-from training.data import food11
-from training.data.food11 import Food11
-from training.models.mobilenet import ARCHITECTURE, PREFIX, Classifier
 
 JOB = "food11/train_fault_tolerant"
 ARGUMENTS = {
@@ -62,10 +55,19 @@ FIXED = ("weights", "image_side", "initial_epochs", "seed")
 
 def train_func(session: job.Session) -> None:
     """What each worker runs: trains and tests."""
+    # The driver needs none of these, which take ten seconds and 300 MB.
+    import lightning as L  # noqa: N812 - Lightning's own short name
+    from lightning.pytorch.callbacks import EarlyStopping
+    from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+
+    from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
+    from training.data import food11
+    from training.models.mobilenet import ARCHITECTURE, PREFIX, Classifier
+
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it reports what is printed
     config = session.config
 
-    def load() -> tuple[Food11, Classifier]:
+    def load() -> tuple[food11.Food11, Classifier]:
         data = food11.load(
             side=config["image_side"],
             batch_size=config["batch_size"],

@@ -17,20 +17,7 @@ from __future__ import annotations
 
 import logging
 
-import lightning as L  # noqa: N812 - Lightning's own short name
-from lightning.pytorch.callbacks import EarlyStopping
-from ray.train.lightning import (
-    RayDDPStrategy,
-    RayLightningEnvironment,
-    RayTrainReportCallback,
-    prepare_trainer,
-)
-
 from training import job, ray_train
-from training.callbacks import EpochRecords, Finetuning
-from training.data import food11
-from training.data.food11 import Food11
-from training.models.mobilenet import Classifier
 
 JOB = "food11/train_ray"
 ARGUMENTS = {
@@ -58,10 +45,24 @@ RESOURCES = [("num_workers", {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"
 
 def train_func(session: job.Session) -> None:
     """What each worker runs: trains and tests."""
+    # The driver needs none of these, which take ten seconds and 300 MB.
+    import lightning as L  # noqa: N812 - Lightning's own short name
+    from lightning.pytorch.callbacks import EarlyStopping
+    from ray.train.lightning import (
+        RayDDPStrategy,
+        RayLightningEnvironment,
+        RayTrainReportCallback,
+        prepare_trainer,
+    )
+
+    from training.callbacks import EpochRecords, Finetuning
+    from training.data import food11
+    from training.models.mobilenet import Classifier
+
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # it reports what is printed
     config = session.config
 
-    def load() -> tuple[Food11, Classifier]:
+    def load() -> tuple[food11.Food11, Classifier]:
         data = food11.load(
             side=config["image_side"],
             batch_size=config["batch_size"],

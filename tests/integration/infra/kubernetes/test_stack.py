@@ -231,11 +231,6 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     assert got == {"secrets": {}, "rights": []}
 
 
-def test_the_end_to_end_example_streams_its_images(lab: Lab, outputs: Path) -> None:  # E7, E11
-    said = _run(lab, outputs, "submit", "pytorch_training_e2e", "--", "--smoke-test")
-    assert "throughput_MB_s" in said
-
-
 def test_the_commands_of_the_page(lab: Lab) -> None:
     user = lab.stack.terminal("kube")
     for block in USED:
