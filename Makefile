@@ -1,4 +1,4 @@
-# Aliases: what each target does can be typed as well.
+# Aliases: each target's commands can be typed as well.
 STACK ?= dev
 PYTHON ?= python3
 # Rules that `up` must keep: POLICY=policy; LEVELS is a JSON file with the levels of rules.
@@ -6,24 +6,25 @@ RULES = $(if $(POLICY),--policy-pack '$(POLICY)') $(if $(LEVELS),--policy-pack-c
 BIN := .venv/bin
 READY := .venv/.ready
 INSTALLED := .venv/.installed
-# In a copied or renamed checkout the programs of the environment still run those of the first one.
+# In a copied or renamed checkout the environment's programs still run the original's.
 _ := $(shell [ ! -e $(READY) ] || [ "$$(cd -P .venv && pwd)" = "$$(cat $(READY))" ] || rm -f $(READY))
 
-# Where Python keeps no byte code, each process compiles PyTorch and Ray anew: seconds of each.
+# Without stored byte code, each process compiles PyTorch and Ray again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 together = $(MAKE) --no-print-directory --jobs 3
 
-# One epoch, 30 s of processor time: then it knows two thirds of the digits that it has not seen.
+# One epoch, 30 s of processor time: after it, the model knows two thirds of the unseen digits.
 DEMO := --data digits --epochs 1 --batch-size 32
 
-# Of the Food-11 course, what a machine without a GPU does in some minutes.
+# Options with which a machine without a GPU runs the Food-11 course in some minutes.
 COURSE := --weights none --image-side 64 --loader-processes 0 --total-epochs 3
 
-# One run by itself leaves a part of two cores idle, and so do two: three parts run side by side.
-# What a newcomer runs: all unit tests, and the README's promises on one real stack.
+# One or two parts leave two cores partly idle, so three run at the same time.
+# For newcomers: all unit tests, and the README's promises on one real stack.
 PROMISES := tests/integration/infra/test_readme.py tests/integration/infra/test_stack.py
-# The rest in five parts of like length. All that needs the Docker Engine is in one, for a test restarts it.
+# The rest in five parts of similar length. One part has all tests that need the Docker Engine, because
+# a test restarts it.
 TRAINING := tests/integration/training
 INFRA := tests/integration/infra
 # Pods and rented machines that come and go miss deadlines of Kubernetes and Ray on a busy machine: these
@@ -37,7 +38,7 @@ REST_THREE := tests/integration/machines
 REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drain.py drift.py drill.py node_groups.py pages.py process.py pulumi_cli.py replica.py rotate.py tracking.py)
 REST_DOCKER := tests/integration/docker tests/integration/engine $(INFRA)
 REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO) $(REST_THREE) $(REST_PODS) $(REST_RENTED)))
-# Unit tests in two halves of like length, also where Python has yet to compile PyTorch and Ray.
+# Unit tests in two halves of similar length, even before Python has compiled PyTorch and Ray.
 UNIT_ONE := $(addprefix tests/unit/,training client docker)
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
 LOGS := .pytest_cache/logs
@@ -53,33 +54,33 @@ PARTS_OF_test-rest := $(addprefix test-rest-,one docker two three) $(LAST)
 
 define HELP
 make demo       bring the stack up, train, show the results and the addresses
-make up         bring the stack dev up or change it; STACK=lab means another one, for all targets
-                FORCE=1 starts the head anew though jobs run, after a question; FORCE=yes does not ask
-make down       end everything of the stack; results stay. It asks before jobs end, or runs that were
+make up         bring the stack dev up or change it; STACK=lab selects another one, for all targets
+                FORCE=1 asks, then restarts the head while jobs run; FORCE=yes does not ask
+make down       end the whole stack; results stay. It asks before it ends jobs, or runs that were
                 not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
 make monitoring  build Prometheus and Alertmanager, once; the next `make up` of processes starts them
-make preview    show what `make up` would change; PLAN=FILE keeps it, and with it `make up` does no more
+make preview    show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it
 make review     show what PLAN=FILE changes, costs and opens, as a page for a pull request
 make policy     make the environment in which the pulumi CLI runs the rules of policy/
 make refresh    compare the stack's state with what runs
-make drift      report what is not as the state says; changes nothing
+make drift      report differences from the state; changes nothing
 make rotate     list the stack's secrets; SECRET=NAME gives that one a new value, and runs up. It refuses
                 if Ray would restart while jobs run; FORCE=1 asks, FORCE=yes does not
 make tunnel     bring the pages of a stack on other machines to this one
-make scale      launch and end the rented machines of a group as Ray wishes, until Ctrl-C
+make scale      launch and end the rented machines of a group as Ray requests, until Ctrl-C
 make course     walk the Food-11 course, in the stack course
 make setup      make the environment in .venv, from the hash-pinned requirements
 make lint       ruff, formatting, mypy --strict
 make test       unit tests, and the README's promises on one real stack: minutes
 make test-all   all tests that this machine can run, containers where a Docker Engine answers
-make test-rest  the tests of test-all that test lacks. FROM=FOLDER adds those that another machine
+make test-rest  the tests of test-all that test lacks. FROM=FOLDER adds the tests that another machine
                 skipped; the folder has its outcomes
-make retry      run what failed in test-rest once more, with nothing beside it; AFTER=test: in test
+make retry      run the failed tests of test-rest again, alone; AFTER=test: those of test
 make test-unit  unit tests only
 make bench      measure the ratios of docs/benchmarks.md
 make lock       pin the requirements again
-make docs       write the generated parts of docs/configuration.md and docs/engine.md
-make digests    ask the registries for the digests of the images of others
+make docs       write the generated parts of docs/configuration.md, engine.md and promises.md
+make digests    ask the registries for the digests of third-party images
 make audit      look for advisories on the locked packages
 
 POLICY=policy has up, preview, review, rotate, plan, apply and review-up keep the rules of that folder.
@@ -88,10 +89,10 @@ For runners of a team, as the workflows in .github use them (docs/gitops.md):
 make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
 make apply         apply the plan in OUT, then run the job SMOKE
 make drift-issue   open, update or close an issue about the drift of STACK
-make reap-issue    the same about machines that no stack knows; ends those past their end
+make reap-issue    the same about machines that no stack knows; ends machines past their end
 make review-up     bring the stack of the pull request NUMBER up
 make review-down   end the stack of the pull request NUMBER
-make review-sweep  end the stacks of closed pull requests, and those past their ttlHours
+make review-sweep  end the stacks of closed pull requests, and stacks past their ttlHours
 endef
 export HELP
 
@@ -110,8 +111,8 @@ python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and f"error: $(PYTHON) is Python {v[0]}.{v[1]}; 3.11 or later is needed: make $(MAKECMDGOALS) PYTHON=python3.11")'
 
 # One locked environment; `pulumi up` uses it too (runtime options in Pulumi.yaml).
-# On a terminal uv has bars; elsewhere a line every 10 s takes the place of its hundreds of lines. Its
-# locks stay in TMPDIR.
+# On a terminal uv shows bars; elsewhere a line every 10 s replaces its hundreds of lines. Its locks stay
+# in TMPDIR.
 $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@rm -f $(INSTALLED)
 	@$(PYTHON) -m infra.new_environment
@@ -123,12 +124,12 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 	@$(BIN)/python -m infra.checkout
 	@cd -P .venv && pwd >.ready
 
-# What bills must end also where no package can be had: then by the environment of before.
+# A billed stack must end even if no package is available: then by the old environment.
 able: python
 	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import client.cli, engine.cli, infra.checkout' && \
 		echo 'warning: make setup failed; the stack is ended by the packages of before' >&2; }
 
-# The default object store, which Go builds once: nothing of the environment is needed for it.
+# The default object store: Go builds it once, without the environment.
 store: python
 	@$(PYTHON) -m infra.hosts.go_build
 
@@ -159,23 +160,23 @@ rotate: setup
 	@$(BIN)/python -m infra.rotate -s $(STACK)$(if $(SECRET), --secret '$(SECRET)')$(if $(FORCE), --force)$(if $(filter yes,$(FORCE)), --yes)
 	$(if $(SECRET),$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch up -s $(STACK) $(RULES))
 
-# protobuf 5, which the rest does not have.
+# It needs protobuf 5, unlike the rest.
 policy: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python policy/.venv
 	$(BIN)/uv pip install --quiet --require-hashes --python policy/.venv -r policy/requirements.txt
 
-# What the workflows in .github run, for runners of any forge. They use the embedded engine, whose plans
+# For the workflows in .github and for runners of any forge. They use the embedded engine, whose plans
 # can be shown to a reviewer.
 OUT ?= out
 SMOKE ?= cpu_example -- 2
 OWNER ?=
-OF := PULUMI# or REVIEW: whose states, as the names of variables and secrets begin
+OF := PULUMI# or REVIEW: prefix of the variables and secrets for the states
 WAIT := --yes --wait 10m
 ENGINE := $(BIN)/python -m engine
-# A command that fails ends the recipe: what could not be listed is not gone.
+# A failed command ends the recipe: a stack that could not be listed may exist.
 exists = stacks=$$($(ENGINE) stack ls) || exit 1; printf '%s\n' "$$stacks" | grep -qxF
 
-# A runner's own disk, where the defaults lie, may be gone after the job, and the state with it.
+# The defaults are on the runner's own disk, which may be gone after the job, and the state with it.
 define ON_RUNNER
 @for name in PULUMI_BACKEND_URL PULUMI_CONFIG_PASSPHRASE; do \
 	if [ -z "$$(printenv $$name)" ]; then \
@@ -185,7 +186,7 @@ done
 @if [ -n "$$SSH_KEY" ]; then umask 077 && mkdir -p ~/.ssh && printenv SSH_KEY >~/.ssh/trainyard-runner.pem; fi
 endef
 
-# Where it fails, the page says so: an earlier one would show a plan that there is not.
+# If it fails, the page says so: an earlier page would show a plan that does not exist.
 define NO_PLAN
 <!-- trainyard: preview of $(STACK) -->
 ## $(STACK): no plan, the preview failed
@@ -215,8 +216,8 @@ reap-issue: setup
 	$(ON_RUNNER)
 	$(BIN)/python -m gitops issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
 
-# The stack of the pull request NUMBER has the settings of Pulumi.review.yaml, and its state a place of
-# its own: the pull request's code may write all that is there.
+# The stack of the pull request NUMBER has the settings of Pulumi.review.yaml, and its own place for the
+# state: the pull request's code may write everything there.
 review-up review-down review-sweep: OF := REVIEW
 review-up review-down: STACK = $(or $(shell $(PYTHON) -m gitops stack '$(NUMBER)'),$(error name the pull request: NUMBER=12))
 review-up: setup
@@ -230,7 +231,7 @@ review-down: setup
 	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
 	$(exists) '$(STACK)' || exit 0; $(ENGINE) destroy -s $(STACK) $(WAIT) && $(ENGINE) stack rm -s $(STACK) --yes
 
-# One stack of which nothing is known, or that cannot be ended, keeps no other.
+# A stack that cannot be judged or ended does not keep the others running.
 review-sweep: setup
 	$(ON_RUNNER)
 	stacks=$$($(ENGINE) stack ls) || exit 1; failed=0; \
@@ -246,7 +247,7 @@ scale: setup
 
 define AGENDA
 make demo: a Ray cluster on this machine, and a training on it
-  1  packages into .venv (6 GB), beside it the object store, by Go    once: some minutes
+  1  packages into .venv (6 GB), and the object store, built by Go     once: some minutes
   2  stack $(STACK): object store, Ray head, two workers                   15 s
   3  ResNet-18 learns scanned digits, a worker on each node           30 s
 endef
@@ -268,11 +269,11 @@ course: python
 	$(BIN)/train submit food11/train_tune -s course -- $(COURSE) --num-samples 4
 	$(BIN)/train runs -s course
 
-# The output of a part that runs beside another comes whole, at its end.
+# A part that runs next to another prints its whole output at its end.
 whole = mkdir -p $(LOGS); status=0; { $(1); } >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
 beside = $(call whole,$(pytest) $(1))
 
-# What this machine lacks shows in what was skipped.
+# The skipped tests show what this machine lacks.
 skips = $(BIN)/python -m tests.skipped $(patsubst %,$(OUTCOMES)/%.json,$(1))
 
 test: setup
@@ -315,11 +316,11 @@ test-rest-three:
 test-rest-docker:
 	@$(call beside,$(REST_DOCKER))
 
-# What else CI runs in the same time.
+# CI's other work, at the same time.
 test-rest-beside:
 	@$(call whole,$(BESIDE))
 
-# What is asserted of a stack depends on what runs: its tests are for both machines.
+# Assertions about a stack depend on what it runs: its tests are for both machines.
 test-rest-skipped:
 	@mkdir -p $(OUTCOMES) && $(BIN)/python -m tests.skipped --list $(wildcard $(FROM)/*.json) >$(OUTCOMES)/skipped.txt
 	@$(call beside,$(INFRA)/test_stack.py @$(OUTCOMES)/skipped.txt)
@@ -338,8 +339,8 @@ lint: setup
 bench: setup
 	$(BIN)/python -m bench
 
-# Advisories on what the locks hold. It has to reach PyPI's advisories, which a mirror may not have:
-# --strict makes a package that is not known there an error, not a pass.
+# Advisories on the locked packages. It has to reach PyPI's advisories, which a mirror may not have:
+# --strict makes an unknown package an error, not a pass.
 audit: setup
 	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt policy/requirements.txt,-r $(lock))
 
@@ -349,6 +350,7 @@ digests: setup
 docs: setup
 	$(BIN)/python -m infra.settings_page
 	$(BIN)/python -m engine.resources_page
+	$(BIN)/python -m tests.items --write
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 

@@ -1,1 +1,1 @@
-"""How machines, Docker Engines and states are reached. All packages may import this one."""
+"""Access to machines, Docker Engines and states. All packages may import this one."""

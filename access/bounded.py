@@ -1,4 +1,4 @@
-"""Answers of HTTP servers, read up to a bound: what a service sends may be anything."""
+"""Read answers of HTTP servers up to a bound: a service may send anything."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TooLongError(ValueError):
 
 
 def content(reply: BaseHTTPResponse, most_mib: int = MOST_MIB) -> bytes:
-    """Reads a reply that was asked for with `preload_content=False`, and gives it back.
+    """Read and return a reply that was requested with `preload_content=False`.
 
     Raises:
-        TooLongError: it is longer.
-        HTTPError: it was cut.
+        TooLongError: the reply is longer.
+        HTTPError: the reply was cut off.
     """
     found = bytearray()
     for piece in reply.stream(MIB):

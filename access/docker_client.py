@@ -1,7 +1,7 @@
 """The Docker Engine that containers run on: reached as Docker's own client reaches it.
 
-DOCKER_HOST says where it is, else the socket of this machine; pulumi-docker reads the same. The SDK
-is imported when an Engine is asked: that takes 0.1 s, which a stack of processes does without.
+DOCKER_HOST names it, else it is the socket of this machine; pulumi-docker reads the same. The SDK
+is imported when an Engine is used: that takes 0.1 s, which a stack of processes saves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOST = "DOCKER_HOST"
 SOCKET = Path("/var/run/docker.sock")
 MIN_API = (1, 41)  # Engine 20.10: the oldest whose answers were compared
 MIN_ENGINE = "20.10"
-# Ways to an Engine that need TLS, with both ends checked.
+# Schemes that need TLS, with both ends checked.
 NETWORK_SCHEMES = ("tcp", "http", "https")
 
 
@@ -53,19 +53,19 @@ def connect(timeout: int = 60) -> docker.DockerClient:
 
 
 def refuse_open_host() -> None:
-    """Refuse an Engine that is reached over a network unencrypted, or unchecked.
+    """Refuse an Engine that is reached over a network unencrypted or unchecked.
 
     Raises:
-        EngineUnavailableError: DOCKER_HOST names such a one.
+        EngineUnavailableError: DOCKER_HOST names such an Engine.
     """
     host = os.environ.get(HOST, "")
     scheme = host.partition("://")[0] if "://" in host else "tcp"
     if not host or scheme not in NETWORK_SCHEMES or os.environ.get("DOCKER_TLS_VERIFY"):
         return
     raise EngineUnavailableError(
-        f"DOCKER_HOST = {host!r} without TLS: whoever reaches that port is root there, and secrets "
-        "would pass in the clear. Use DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and "
-        "DOCKER_CERT_PATH"
+        f"DOCKER_HOST = {host!r} without TLS: anyone who reaches that port is root there, and "
+        "secrets would pass in the clear. Use DOCKER_HOST=ssh://user@host, or set "
+        "DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH"
     )
 
 
@@ -78,11 +78,11 @@ def pull(api: docker.APIClient, reference: str) -> str:
     """Have the Engine fetch an image from its registry.
 
     Args:
-        api: of the Engine.
+        api: client of the Engine.
         reference: name:tag or name@digest.
 
     Returns:
-        What is wrong; "" when the image is there.
+        The error; "" when the image is there.
     """
     from docker.errors import DockerException  # noqa: PLC0415
     from docker.utils import parse_repository_tag  # noqa: PLC0415
@@ -113,7 +113,7 @@ def _advice(error: Exception) -> str:
 
 
 def _cause(error: BaseException | None) -> OSError | None:
-    """Return what the system said: libraries wrap it several times, each in words of its own."""
+    """Return the system's own error: libraries wrap it several times, each in its own words."""
     if error is None or (isinstance(error, OSError) and error.strerror):
         return error
     return _cause(error.__cause__ or error.__context__)

@@ -17,27 +17,29 @@ class KeyFileError(NoKeyError):
 
 
 class MissingKeyFileError(KeyFileError):
-    """There is no such file."""
+    """The file is missing."""
 
 
 def read(path: Path, advice: str) -> str:
-    """Return what a private key's file holds.
+    """Return the text of a private key's file.
 
     Args:
         path: the file.
         advice: what to do if it cannot be read.
 
     Raises:
-        MissingKeyFileError: there is none.
-        KeyFileError: it is a symbolic link, no file or no text, or others may read it.
+        MissingKeyFileError: the file is missing.
+        KeyFileError: it is a symbolic link, not a file or not text, or others may read it.
     """
     try:
-        # What a link names may be changed by others, also after it was looked at.
+        # Others may change the target of a link, also after it was checked.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             found = os.fstat(file.fileno()).st_mode
             mode = stat.S_IMODE(found)
             if not stat.S_ISREG(found):
-                raise KeyFileError(f"key file {path} is no file: name the private key's own file")
+                raise KeyFileError(
+                    f"key file {path} is not a file: name the private key's own file"
+                )
             if mode & OTHERS:
                 raise KeyFileError(
                     f"key file {path} may be read by others (mode {mode:04o}, at most 0600): "

@@ -1,7 +1,7 @@
 """A namespace of a Kubernetes cluster, and its services at ports of this machine by kubectl.
 
-The API itself can forward ports too, by a protocol of its own that only kubectl speaks well; who
-has a cluster has kubectl.
+The API itself can forward ports too, by a protocol of its own that only kubectl speaks well;
+anyone who has a cluster has kubectl.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LOOPBACK = "127.0.0.1"
 KUBECONFIG = "~/.kube/config"
 FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 LAST_LINES = 5
-# Becomes a program that Linux ends with the thread that started it, also when that was killed:
-# nobody would end kubectl, and what it forwards stays reachable. 1 is PR_SET_PDEATHSIG.
+# Becomes a program that Linux ends with the thread that started it, even if that was killed:
+# kubectl would keep running, and its ports would stay reachable. 1 is PR_SET_PDEATHSIG.
 TIED = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
@@ -34,7 +34,7 @@ TIED = (
 
 
 class KubectlError(Exception):
-    """A service of a cluster is not reached; the message says what to do."""
+    """A service of a cluster cannot be reached; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class Cluster:
     """A namespace of a cluster.
 
     Attributes:
-        kubeconfig: path of the file that says how it is reached, "" for the one that kubectl takes
-            where it is used: another person's is elsewhere.
+        kubeconfig: path of the file with its address, "" for kubectl's default on each machine:
+            another person's is elsewhere.
         context: name of the context in that file.
         namespace: of the stack.
     """
@@ -69,12 +69,12 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The cluster's name in messages."""
         return f"namespace {self.namespace} of context {self.context}"
 
     @property
     def kubectl(self) -> list[str]:
-        """The words with which a command for it begins."""
+        """The first words of a command for this cluster."""
         chosen = ["--kubeconfig", str(self.config_file), "--context", self.context]
         return ["kubectl", *chosen, "--namespace", self.namespace]
 
@@ -89,10 +89,10 @@ class Forward:
     port: int
 
     def __init__(self, cluster: Cluster, service: str, port: int, *, local: int = 0) -> None:
-        """Begins, and returns once the port answers.
+        """Start kubectl, and return once the port answers.
 
         Args:
-            cluster: where the service is.
+            cluster: cluster of the service.
             service: its name.
             port: its TCP port.
             local: port of this machine; 0 for a free one.
@@ -138,12 +138,12 @@ class Forward:
         self._opened.set()
 
     def wait(self) -> str:
-        """Returns when kubectl has ended; the reason it gave."""
+        """Wait until kubectl ends; return the reason it gave."""
         self._process.wait()
         return "; ".join(self._said)
 
     def close(self) -> None:
-        """Ends it."""
+        """End kubectl."""
         self._process.terminate()
         try:
             self._process.wait(END_SECONDS)
@@ -157,7 +157,7 @@ def forwarded(cluster: Cluster, service: str, port: int) -> Iterator[str]:
     """Open a port of this machine that leads to a service of a cluster.
 
     Args:
-        cluster: where it is.
+        cluster: cluster of the service.
         service: its name.
         port: its TCP port.
 
@@ -165,7 +165,7 @@ def forwarded(cluster: Cluster, service: str, port: int) -> Iterator[str]:
         host:port of this machine.
 
     Raises:
-        KubectlError: it is not reached.
+        KubectlError: it cannot be reached.
     """
     forward = Forward(cluster, service, port)
     try:

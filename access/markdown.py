@@ -10,18 +10,18 @@ import re
 
 from access.terminal import clean, clean_lines
 
-# Within a line only these begin something; a dot does in "www.".
+# Within a line only these begin markup; a dot does in "www.".
 SPECIAL = re.compile(r"[\\`*_~<>&|]|\](?=[(\[])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 REFERENCE = re.compile(r"[@#]|\bGH-", re.IGNORECASE)
-# What ends a span of code or a cell of a table, and what a span loses at its ends.
+# Characters that end a span of code or a cell of a table, or that a span loses at its ends.
 ENDS_CODE = re.compile(r"[`|]|^ | $|^$")
-NOTHING = "\u200b"  # a space without width
+NOTHING = "\u200b"  # a zero-width space
 
 
 def text(foreign: object) -> str:
     """Return foreign text for use within a line, also in a cell of a table."""
     flat = clean(" ".join(str(foreign).split()))
-    # GitHub looks for people and issues in what is shown, where an entity is a character again.
+    # GitHub looks for people and issues in the shown text, where an entity is a character again.
     return SPECIAL.sub(_entity, REFERENCE.sub(lambda found: f"{found[0]}{NOTHING}", flat))
 
 

@@ -21,16 +21,16 @@ PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
 # there}
 NODES = "nodes"
 # {} where the services run on this machine; else secret: {host, port, user, hostKey, keyFile,
-# privateKey} of the machine that all addresses are meant on.
+# privateKey} of the machine that all addresses refer to.
 SSH = "ssh"
 # {} where the services are in no cluster; else {kubeconfig, context, namespace, rayCluster (its
 # name), services (name of the Service by port)}: addresses are those that kubectl forwards to.
 KUBERNETES = "kubernetes"
 EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
-# Folder on the machine of SSH with what says which machines of a group that grows are wanted; ""
-# without such a group.
+# Folder on the machine of SSH with the files that name the wanted machines of a group that grows;
+# "" without such a group.
 WISHES = "wishes"
-IDLE_END_URL = "idleEndUrl"  # who says when the cluster is idle; "" without idleEndMinutes
+IDLE_END_URL = "idleEndUrl"  # of the idle watch; "" without idleEndMinutes
 IDLE_END_TOKEN = "idleEndToken"  # secret  # noqa: S105 - a name
 RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's
 # list of {title, url, login, user}: names of the outputs with a service's URL, "" where it does not

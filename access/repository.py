@@ -1,10 +1,10 @@
-"""The checkout that this code is of, and git on the folder that it is given."""
+"""The checkout of this code, and the environment of git for a given folder."""
 
 import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAM = ("Pulumi.yaml", "client/cli.py")  # of each checkout
+PROGRAM = ("Pulumi.yaml", "client/cli.py")  # files of each checkout
 
 # What git itself calls local to a repository. Its hooks set some of them.
 LOCAL = frozenset(
@@ -19,22 +19,22 @@ LOCAL = frozenset(
 
 
 def environment() -> dict[str, str]:
-    """The environment, without what would have git work on another repository than it is given."""
+    """Return the environment without variables that point git at another repository."""
     return {name: value for name, value in os.environ.items() if name not in LOCAL}
 
 
 def another(here: Path | None = None, root: Path = ROOT) -> Path | None:
-    """The checkout that a folder is in, where it is not the one that this code is of.
+    """Return the checkout that a folder is in, if it is not that of this code.
 
     Args:
         here: the folder; by default the working folder, which may be gone.
-        root: of this code; an installed package is of no checkout, and works in all of them.
+        root: folder of this code; an installed package has no checkout, and works in all of them.
     """
 
     def is_checkout(folder: Path) -> bool:
         try:
             return all((folder / name).is_file() for name in PROGRAM)
-        except OSError:  # a folder into which this user may not look
+        except OSError:  # a folder that this user may not read
             return False
 
     try:

@@ -24,7 +24,7 @@ for _tag in ("value", "merge"):
 
 
 def load(text: str) -> Any:
-    """The document of a settings file, None for an empty one.
+    """Return the document of a settings file, None for an empty one.
 
     Raises:
         yaml.YAMLError: it is not valid YAML.

@@ -1,6 +1,6 @@
-"""Another machine that is reached by SSH, and what goes wrong on the way to it.
+"""Another machine that is reached by SSH, and the errors on the way to it.
 
-Without asyncssh, which takes a third of a second to import: `ssh_client` connects with it.
+It imports no asyncssh, which takes a third of a second: `ssh_client` connects with it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ PORT = 22  # SSH's own
 class SshError(Exception):
     """A machine cannot be reached or used; the message says what to do.
 
-    Raised itself, and as subclasses other than UnreachableError and LoginRefusedError, for what no
-    later attempt mends.
+    Raised itself, and as subclasses other than UnreachableError and LoginRefusedError, for errors
+    that no later attempt fixes.
     """
 
 
@@ -37,11 +37,11 @@ class LoginRefusedError(SshError):
 
 
 class NoKeyError(SshError):
-    """There is no key here to log in with, so nothing was asked of the machine."""
+    """No key to log in with was found here, so the machine was not contacted."""
 
 
 class HostKeyError(SshError):
-    """Another machine than the one that is meant answers.
+    """Another machine than the intended one answers.
 
     Attributes:
         shown: fingerprint of the host key that it shows, "" if it has none that could be right.
@@ -54,11 +54,11 @@ class HostKeyError(SshError):
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """How a machine is reached.
+    """How to reach a machine.
 
     Attributes:
         host: name or address.
-        user: who to log in as.
+        user: name to log in as.
         host_key: its public host key as in known_hosts, without the names: "ssh-ed25519 AAAA…".
         port: of its SSH server.
         private_key: text of the key to log in with; "" leaves it to the SSH agent.
@@ -83,5 +83,5 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """What messages call it: user@host, with the port unless it is SSH's own."""
+        """Its name in messages: user@host, with the port unless it is SSH's own."""
         return f"{self.user}@{self.host}" + (f":{self.port}" if self.port != PORT else "")

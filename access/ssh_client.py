@@ -26,7 +26,7 @@ KEEPALIVE_SECONDS = 10.0
 KEEPALIVES_LOST = 3  # in a row, until the connection counts as lost
 # Asked for after the kind of the expected key: a host with none of that kind would just hang up.
 USUAL_SIGNATURES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "rsa-sha2-256")
-AGENT = "SSH_AUTH_SOCK"  # the variable that says where the SSH agent is
+AGENT = "SSH_AUTH_SOCK"  # the variable with the path of the SSH agent
 
 Key = asyncssh.SSHKey | asyncssh.SSHKeyPair
 
@@ -35,12 +35,12 @@ def parse_key(text: str, path: Path, advice: str) -> asyncssh.SSHKey | None:
     """Return the private key of a file; None for one with a passphrase.
 
     Args:
-        text: what the file holds.
+        text: content of the file.
         path: the file, for messages.
-        advice: what to do if it is no key.
+        advice: what to do if it is not a key.
 
     Raises:
-        NoKeyError: it is none.
+        NoKeyError: it is not a key.
     """
     try:
         return asyncssh.import_private_key(text)
@@ -48,7 +48,7 @@ def parse_key(text: str, path: Path, advice: str) -> asyncssh.SSHKey | None:
         if "Passphrase" in str(error):  # a missing one has no type of its own
             return None
         raise NoKeyError(
-            f"key file {path} is no private key that can be read ({error}): {advice}"
+            f"key file {path} is not a readable private key ({error}): {advice}"
         ) from None
 
 
@@ -82,10 +82,10 @@ async def login_keys(connection: Connection, setting: str) -> AsyncIterator[Sequ
 
     Args:
         connection: the machine.
-        setting: what the user names a key in.
+        setting: name of the setting for a key.
 
     Raises:
-        NoKeyError: the key cannot be used, or there is none.
+        NoKeyError: the key cannot be used, or is missing.
     """
     if connection.private_key:
         yield [_own_key(connection)]
@@ -93,7 +93,7 @@ async def login_keys(connection: Connection, setting: str) -> AsyncIterator[Sequ
     agent = await open_agent()
     try:
         keys = None if agent is None else await agent.get_keys()
-    except (OSError, ValueError):  # it ends, or speaks another language
+    except (OSError, ValueError):  # it ends, or speaks another protocol
         keys = None
     if agent is None or keys is None:
         raise NoKeyError(
@@ -116,7 +116,7 @@ async def agent_holds(public_key: str) -> bool:
         public_key: one line, as in authorized_keys.
     """
     held: Sequence[Key] = []
-    with suppress(OSError, ValueError):  # it ends, or speaks another language; or this is no key
+    with suppress(OSError, ValueError):  # it ends, or speaks another protocol; or not a key
         wanted = asyncssh.import_public_key(public_key).public_data
         if (agent := await open_agent()) is not None:
             async with agent:
@@ -135,15 +135,15 @@ async def connect(
 
     Args:
         connection: the machine; its own key is not looked at.
-        keys: that may let this user in.
-        seconds: that it may take.
-        lost: called when the connection has ended, whoever ended it.
+        keys: keys that may let this user in.
+        seconds: time that it may take.
+        lost: called when the connection has ended, for any reason.
 
     Raises:
         HostKeyError: the machine has another host key.
         LoginRefusedError: it takes none of the keys.
         UnreachableError: it does not answer.
-        SshError: its host key is none.
+        SshError: its host key in the connection is invalid.
     """
     name, known = connection.name, host_key(connection)
     peer = _Peer(lost)
@@ -158,7 +158,7 @@ async def connect(
             client_keys=keys,
             agent_path=None,
             preferred_auth="publickey",
-            # The user's own settings could lead elsewhere, or forward what must not be.
+            # The user's own settings could lead elsewhere, or forward too much.
             config=None,
             connect_timeout=seconds,
             keepalive_interval=KEEPALIVE_SECONDS,
@@ -170,7 +170,7 @@ async def connect(
             f"{name} does not show the host key {known.get_fingerprint()} but "
             f"{shown or 'one of another kind'}: another machine answers at that address, or "
             "somebody stands in between. Log in to the machine another way and compare; set its "
-            "hostKey anew only if it was installed anew",
+            "hostKey again only if it was reinstalled",
             shown,
         ) from None
     except asyncssh.PermissionDenied:
@@ -187,7 +187,7 @@ async def connect(
 
 
 def unreachable(connection: Connection, tried: str, reason: str) -> str:
-    """Return what is said of a machine that does not answer.
+    """Return the message about a machine that does not answer.
 
     Args:
         connection: the machine.
@@ -201,7 +201,7 @@ def unreachable(connection: Connection, tried: str, reason: str) -> str:
 
 
 class _Peer(asyncssh.SSHClient):
-    """What asyncssh tells of a connection: a host key that is not the known one, and the end."""
+    """Notes a host key that is not the known one, and the end of the connection."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self.shown: asyncssh.SSHKey | None = None
@@ -232,7 +232,7 @@ def _own_key(connection: Connection) -> asyncssh.SSHKey:
 
 
 def _signatures(key: asyncssh.SSHKey) -> list[str]:
-    """Return what a host with this key signs with; it may have other keys too."""
+    """Return the signatures of a host with this key; it may have other keys too."""
     algorithm = key.get_algorithm()
     return ["rsa-sha2-512", "rsa-sha2-256"] if algorithm == "ssh-rsa" else [algorithm]
 

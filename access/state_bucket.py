@@ -1,11 +1,11 @@
-"""Pulumi's S3 backend: what a folder of states holds, as objects of a bucket.
+"""Pulumi's S3 backend: the files of a folder of states, as objects of a bucket.
 
 `s3://states/team?endpoint=http://127.0.0.1:9000&region=us-east-1&s3ForcePathStyle=true`, as the
 pulumi CLI has it: the path is a prefix, the query says how to reach the store. Keys are those of
 the AWS environment (AWS_ACCESS_KEY_ID, a profile, a role).
 
-Boto3 itself, and no library that looks like a file system: those keep copies on disk, and a state
-must never come from a copy.
+It uses boto3 itself: libraries that look like a file system keep copies on disk, and a state must
+never come from a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 SCHEME = "s3://"
-# Parameters of the URL, and what they are for boto3.
+# Parameters of the URL, grouped by their meaning for boto3.
 PATH_STYLE = ("s3ForcePathStyle", "use_path_style")
 PLAIN_HTTP = ("disableSSL", "disable_https")
 IGNORED = ("awssdk",)  # which of the CLI's two SDKs for AWS
@@ -30,7 +30,7 @@ KNOWN = ("endpoint", "region", "profile", *PATH_STYLE, *PLAIN_HTTP, *IGNORED)
 TRUE = ("true", "1", "t")
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 30, 3
 MISSING = ("404", "NoSuchKey", "NotFound")
-# versitygw answers so, too, if the last object of the same folder is deleted at that moment.
+# versitygw also answers this if the last object of the same folder is deleted at that moment.
 PASSING = "ExistingObjectIsDirectory"
 PASSING_TRIES, PASSING_PAUSE_SECONDS = 5, 0.05
 AMAZON = "amazonaws.com"
@@ -42,14 +42,14 @@ class BucketUrlError(ValueError):
 
 
 class BucketError(OSError):
-    """The store refuses, or does not answer; the message says what it was asked for."""
+    """The store refuses, or does not answer; the message names the request."""
 
 
 @dataclass(frozen=True)
 class BucketPath:
-    """A name in a bucket, with those methods of `pathlib.Path` that states need.
+    """A name in a bucket, with the methods of `pathlib.Path` that states need.
 
-    They raise FileNotFoundError and FileExistsError as those of a path do, else BucketError.
+    They raise FileNotFoundError and FileExistsError like those of a path, else BucketError.
 
     Attributes:
         url: how the bucket is reached, as PULUMI_BACKEND_URL has it.
@@ -90,9 +90,9 @@ class BucketPath:
 
     @property
     def address(self) -> str:
-        """Store, bucket and name: the same for all who reach it by one address of the store."""
+        """Store, bucket and name: the same for all users of one address of the store."""
         store = urlsplit(_client(self.url).meta.endpoint_url).netloc.lower()
-        # Amazon has one bucket of a name, whichever region's address is used.
+        # Amazon has one bucket of each name, whichever region's address is used.
         store = AMAZON if store.endswith(f".{AMAZON}") else store
         return f"{store}/{urlsplit(self.url).netloc}/{self.key}"
 
@@ -106,7 +106,7 @@ class BucketPath:
         return BucketPath(self.url, self.key.with_suffix(suffix))
 
     def exists(self) -> bool:
-        """True when there is such an object."""
+        """Return whether the object exists."""
         try:
             self._call("head_object")
         except FileNotFoundError:
@@ -114,36 +114,36 @@ class BucketPath:
         return True
 
     def modified_ns(self) -> int:
-        """When the object was written, in nanoseconds since 1970; stores know whole seconds."""
+        """Return when the object was written, in ns since 1970; stores know whole seconds."""
         return int(self._call("head_object")["LastModified"].timestamp()) * 10**9
 
     def read_bytes(self) -> bytes:
-        """What the object holds."""
+        """Return the content of the object."""
         return self.read_tagged()[0]
 
     def read_tagged(self) -> tuple[bytes, str]:
-        """What the object holds, and a tag of just this content."""
+        """Return the content of the object, and a tag of just this content."""
         answer = self._call("get_object")
         with _told(self):
             return answer["Body"].read(), str(answer["ETag"])
 
     def write_bytes(self, content: bytes) -> None:
-        """Put an object in place of another: all of it, or nothing."""
+        """Put an object in place of another: completely, or not at all."""
         self._put(content)
 
     def create(self, content: bytes) -> str:
-        """Put an object where there is none; its tag.
+        """Create an object; return its tag.
 
         Raises:
-            FileExistsError: there is one. Of those who create at the same time one succeeds.
+            FileExistsError: it exists. Of several creates at the same time one succeeds.
         """
         return self._put(content, IfNoneMatch="*")
 
     def replace(self, content: bytes, tag: str) -> str:
-        """Put an object in place of the one with a tag; its own tag.
+        """Put an object in place of the one with a tag; return its own tag.
 
         Raises:
-            FileExistsError: there is another by now, or none.
+            FileExistsError: another one is there by now, or none.
         """
         try:
             return self._put(content, IfMatch=tag)
@@ -153,11 +153,11 @@ class BucketPath:
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object."""
         if not missing_ok and not self.exists():
-            raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
         self._call("delete_object")
 
     def glob(self, pattern: str) -> Iterator[BucketPath]:
-        """Names below this one, each once; those that others have as a prefix are among them."""
+        """Yield names below this one, each once; they may be prefixes of others."""
         parts = pattern.split("/")
         start = f"{self.key}/"
         seen: set[PurePosixPath] = set()
@@ -191,13 +191,13 @@ class BucketPath:
 
 
 def find(url: str) -> BucketPath | None:
-    """Return the place of a backend's states in a bucket, None for a backend that is none.
+    """Return the place of a backend's states in a bucket, None for other backends.
 
     Args:
         url: of the backend.
 
     Raises:
-        BucketUrlError: it names a bucket, and something that is not known.
+        BucketUrlError: it names no bucket, or has unknown parameters.
     """
     if not url.startswith(SCHEME):
         return None
@@ -240,7 +240,7 @@ def _client(url: str) -> Any:
             read_timeout=READ_SECONDS,
             retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
             s3={"addressing_style": "path" if path_style else "auto"},
-            # Stores that are not Amazon's know no newer checksums.
+            # Stores other than Amazon's do not know newer checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         ),
@@ -249,7 +249,7 @@ def _client(url: str) -> Any:
 
 @contextmanager
 def _told(path: BucketPath) -> Iterator[None]:
-    """Raise what a store answers as a file system would."""
+    """Raise the errors of a store as a file system would."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 (as above)
 
     try:

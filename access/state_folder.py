@@ -1,8 +1,8 @@
-"""Where the states of stacks are, and how one is read: Pulumi's backends of files.
+"""Finds and reads the states of stacks: Pulumi's file backends.
 
 The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
 on). Two keys are the embedded engine's: `sha256` over the checkpoint, so that a flipped bit is
-noticed, and `seal`, which only the passphrase makes of that sum. The CLI ignores and drops both.
+noticed, and `seal`, which only the passphrase can make from it. The CLI ignores and drops both.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from access import state_bucket
 from access.state_bucket import BucketPath
 
-URL = "PULUMI_BACKEND_URL"  # takes precedence over what the project names, and that over the login
-ORGANIZATION = "organization"  # what backends without organizations call their only one
+URL = "PULUMI_BACKEND_URL"  # takes precedence over the project's, and that over the login
+ORGANIZATION = "organization"  # the only one of backends without organizations
 SCHEME = "file://"
 
 Place = Path | BucketPath
-"""A folder, or a prefix of a bucket, and what is below."""
+"""A folder, or a prefix of a bucket, and everything below."""
 
 
 class LoginError(Exception):
@@ -30,19 +30,19 @@ class LoginError(Exception):
 
 
 class DamagedStateError(ValueError):
-    """A state's file does not hold what it should; the message says why, in a few words."""
+    """A state's file has invalid content; the message says why, in a few words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What the file of a state holds.
+    """The content of a state's file.
 
     Attributes:
         version: of its format.
-        features: of the CLI that whoever reads it has to know.
+        features: of the CLI that its reader has to know.
         deployment: resources, pending operations and more; secrets are encrypted.
         digest: checksum of the checkpoint.
-        seal: what the embedded engine's passphrase makes of that, "" where the CLI wrote it.
+        seal: made from that by the embedded engine's passphrase, "" where the CLI wrote it.
     """
 
     version: int
@@ -56,7 +56,7 @@ def logged_in() -> str:
     """Return the URL of the backend that `pulumi login` chose, else of the local one.
 
     Raises:
-        LoginError: there is a login, and only the CLI can read it.
+        LoginError: only the CLI can read the login.
     """
     home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
     path = Path(os.environ.get("PULUMI_CREDENTIALS_PATH") or home) / "credentials.json"
@@ -65,7 +65,7 @@ def logged_in() -> str:
     except OSError:
         text = ""
     try:
-        # An empty file is no login, as for the CLI.
+        # An empty file is not a login, as for the CLI.
         current: str = json.loads(text).get("current", "") if text else ""
     except (ValueError, AttributeError):
         raise LoginError(
@@ -109,13 +109,13 @@ def copies(folder: Place, project: str, stack: str) -> list[Place]:
     found = archived(folder, project, stack)
     if not beside.exists():
         return found
-    # That beside is made before an operation, the archived one after it.
+    # The copy next to it is made before an operation, the archived one after it.
     newer = not found or _modified_ns(beside) > int(found[0].suffixes[-2][1:])
     return [beside, *found] if newer else [*found[:1], beside, *found[1:]]
 
 
 def is_empty(copy: Place) -> bool:
-    """Return whether a copy of a state surely has no resource, as of a stack that was removed."""
+    """Return whether a copy of a state certainly has no resource, as after a removal."""
     try:
         deployment = read(copy).deployment
     except (OSError, ValueError):
@@ -139,7 +139,7 @@ def read(path: Place) -> Checkpoint:
 
 
 def parse(content: bytes) -> Checkpoint:
-    """Read what the file of a state holds.
+    """Read the content of a state's file.
 
     Raises:
         DamagedStateError: it is not a whole state, or somebody changed it.

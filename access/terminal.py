@@ -1,8 +1,8 @@
-"""What every command writes to a terminal: the one place where text is printed.
+"""The terminal output of all commands: the one place where text is printed.
 
 Names, messages and logs come from clusters, stores, accounts and repositories, where others can
 write: none of their characters moves a cursor, sets a title, fills the clipboard or begins a line
-of its own. It needs Python alone: some commands run before anything is installed.
+of its own. It needs only Python: some commands run before anything is installed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from access import typed
 
-# What a terminal takes for more than text, but line ends and tabs: control characters of both sets,
-# and those that turn the direction of writing.
+# Characters that terminals interpret, except line ends and tabs: control characters of both sets,
+# and those that change the direction of writing.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 # An escape sequence: a CSI, a string (OSC, DCS, SOS, PM, APC) with its end, or a short one.
 ESCAPE = re.compile(
@@ -26,7 +26,7 @@ ESCAPE = re.compile(
 )
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
-# A letter that the terminal's encoding lacks is shown by its code, and ends no command.
+# A letter that the terminal's encoding lacks is shown by its code, and does not end a command.
 for _stream in (sys.stdout, sys.stderr):
     if isinstance(_stream, io.TextIOWrapper):
         _stream.reconfigure(errors="backslashreplace")
@@ -36,7 +36,7 @@ _excepthook = sys.excepthook
 def _without_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Ends a command that is interrupted where nothing waits for it, or once more, with a line."""
+    """End a command with one line if an interrupt is not handled, or is the second one."""
     if issubclass(kind, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
     else:
@@ -47,18 +47,18 @@ sys.excepthook = _without_traceback
 
 
 def clean(text: object) -> str:
-    """Foreign text as one line without effects; what would have one is shown by its code."""
+    """Return foreign text as one line; characters with an effect are shown by their codes."""
     shown = CONTROL.sub(lambda found: _shown(found[0]), str(text))
     return shown.replace("\n", "\\n").replace("\t", " ")
 
 
 def clean_lines(text: object) -> str:
-    """A message without effects: lines stay lines, colours are dropped."""
+    """Return a message without effects: lines stay lines, colours are dropped."""
     return "\n".join(clean(line) for line in COLOUR.sub("", str(text)).split("\n"))
 
 
 def clean_log(text: str) -> str:
-    """A log without escape sequences and control characters, but for colours and line ends."""
+    """Return a log with line ends and colours, but without other control characters."""
     kept = re.split(f"({ESCAPE.pattern})", text)
     parts = [
         part if i % 2 and COLOUR.fullmatch(part) else "" if i % 2 else _without_controls(part)
@@ -102,7 +102,7 @@ def pass_on(log: str) -> None:
 
 
 def print_value(text: str, end: str = "\n") -> None:
-    """Print what a program may read: exactly as it is, but on a terminal without effects."""
+    """Print text that a program may read: unchanged, but on a terminal without effects."""
     print(clean_lines(text) if sys.stdout.isatty() else text, end=end, flush=True)  # noqa: T201
 
 

@@ -17,7 +17,7 @@ COMMAND = re.compile(
     r"`(?:(?:train|python -m) [a-z]|make (?:up|down|preview|refresh|drift|monitoring)\b)[^`]*`"
 )
 OF_NO_STACK = re.compile(r"train (?:new|init|cluster-file)\b|python -m (?!engine|infra)|.*stack ls")
-# What the targets call, for those who have installed the package and have no checkout.
+# The commands of the targets, for users of the installed package, who have no checkout.
 MODULES = {
     "up": "engine.launch up",
     "down": "engine.launch destroy",
@@ -29,20 +29,20 @@ MODULES = {
 
 
 def program(name: str) -> str:
-    """How to type a program of this Python's environment: by name if it is on PATH."""
+    """Return how to type a program of this Python's environment: by name if it is on PATH."""
     path = Path(sys.executable).parent / name
     found = shutil.which(name)
     if found and Path(found).absolute() == path:
         return name
     here = Path.cwd()
-    # The Pulumi program runs in a folder below the one where its user is.
+    # The Pulumi program runs in a folder below that of its user.
     if (shell := os.environ.get("PWD")) and here.is_relative_to(shell):
         here = Path(shell)
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def command(text: str, stack: str = DEFAULT_STACK) -> str:
-    """One command as the user can type it.
+    """Return one command as the user can type it.
 
     Args:
         text: as `train …`, `python -m …` or `make …`.
@@ -62,5 +62,5 @@ def command(text: str, stack: str = DEFAULT_STACK) -> str:
 
 
 def commands(text: str, stack: str = DEFAULT_STACK) -> str:
-    """A message whose commands the user can type; see `command`."""
+    """Return a message whose commands the user can type; see `command`."""
     return COMMAND.sub(lambda found: f"`{command(found[0][1:-1], stack)}`", text)

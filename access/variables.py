@@ -1,6 +1,6 @@
-"""Environment variables by which the Ray nodes tell a job what their stack has.
+"""Environment variables by which the Ray nodes tell a job about their stack.
 
-training/ names them itself: it is uploaded with each job, and alone.
+training/ names them itself: it is uploaded with each job, without this package.
 """
 
 STORAGE_URL = "TRAINYARD_STORAGE_URL"  # s3://<bucket> or file:///<folder>

@@ -1,1 +1,1 @@
-"""Benchmarks: one module a ratio of docs/benchmarks.md, ours and the plain way in the same run."""
+"""Benchmarks: a module per ratio of docs/benchmarks.md, ours and the plain way in the same run."""

@@ -84,7 +84,7 @@ def _measure(modules: Sequence[str], *, smallest: bool) -> int:
                     found = [Skipped(module, str(error))]
                 except FailedError as error:
                     failures[module] = str(error)
-                except Exception:  # the others are measured all the same
+                except Exception:  # the others are still measured
                     failures[module] = traceback.format_exc()
             took = time.monotonic() - begun
             if module in failures:
@@ -119,8 +119,8 @@ def _measure(modules: Sequence[str], *, smallest: bool) -> int:
 
 
 if __name__ == "__main__":
-    # A shell's `&` has its command ignore SIGINT, and all that this starts: the `train dev` of P17,
-    # which is ended by one, would go on. A SIGTERM, too, takes down what is up.
+    # A shell's `&` makes its command and all children ignore SIGINT: the `train dev` of P17, which
+    # is ended by one, would go on. A SIGTERM, too, takes down stacks that are up.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
     try:

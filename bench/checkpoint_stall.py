@@ -1,7 +1,7 @@
 """The job of P9: seconds of each epoch of AlexNet, with or without a checkpoint.
 
-An epoch is PASSES of digits by one thread; of 1,280 images it is about as long as one of the
-AlexNet of the course on its GPU (35 s). A checkpoint has weights and Adam's state, 690 MB. Prints
+An epoch is PASSES of digits by one thread; with 1,280 images it is about as long as one of the
+course's AlexNet on its GPU (35 s). A checkpoint has weights and Adam's state, 690 MB. Prints
 the seconds as JSON. Run as a file: it imports nothing of bench.
 """
 
@@ -19,7 +19,7 @@ PASSES = 2
 
 
 def main() -> None:
-    """Runs the epochs in a worker of Ray Train."""
+    """Run the epochs in a worker of Ray Train."""
     from ray.train import ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def measure(config: dict[str, Any]) -> None:
-    """Each epoch from its first batch to that of the next; the first is not counted."""
+    """Measure each epoch from its first batch to the next one's; the first is not counted."""
     import torch
     from ray.train.torch import prepare_model
     from torch.nn.functional import cross_entropy

@@ -26,7 +26,7 @@ CASES = {
 
 
 def main() -> None:
-    """Runs the rounds in a worker of Ray Train."""
+    """Run the rounds in a worker of Ray Train."""
     from ray.train import ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def measure(config: dict[str, Any]) -> None:
-    """One round of each case is not counted, if there is another."""
+    """Measure the cases; one round of each is not counted, unless it is the only one."""
     import boto3
 
     client = boto3.client("s3", region_name="us-east-1")
@@ -70,14 +70,14 @@ def _with_files(sizes: list[int], way: Any) -> float:
             with (folder / f"part{number:03d}").open("wb") as file:
                 file.write(os.urandom(size))
                 file.flush()
-                os.fsync(file.fileno())  # else the disk is still at it while the clock runs
+                os.fsync(file.fileno())  # or the disk is still busy while the clock runs
         return float(way(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report(folder: Path) -> float:
-    """From the report until the checkpoint can be restored; then checks that it can."""
+    """Measure from the report until the checkpoint can be restored; then check that it can."""
     from ray import train
 
     from training import checkpoints
@@ -107,7 +107,7 @@ def _report(folder: Path) -> float:
 
 
 def _boto3(client: Any, folder: Path) -> float:
-    """upload_file of each file, with its own defaults."""
+    """Measure upload_file of each file, with its own defaults."""
     bucket = os.environ["TRAINYARD_STORAGE_URL"].removeprefix("s3://")
     begun = time.perf_counter()
     for path in folder.iterdir():
@@ -116,7 +116,7 @@ def _boto3(client: Any, folder: Path) -> float:
 
 
 def _disk(folder: Path) -> float:
-    """The limit: the same bytes to a file system of this machine."""
+    """Measure the limit: the same bytes to a file system of this machine."""
     target = Path.cwd() / "copy"
     target.mkdir()
     begun = time.perf_counter()

@@ -23,11 +23,11 @@ STEPS = 3  # whose losses are compared: rounding errors grow tenfold with each
 
 
 def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model: model) -> None:
-    """Trains, and prints the figures in the first process.
+    """Train, and print the figures in the first process.
 
     Args:
         image_count: images in an epoch, enough for at least STEPS steps.
-        prepare_model: makes DDP's model of it.
+        prepare_model: turns the model into DDP's.
     """
     import torch
     from torch import distributed, nn
@@ -37,7 +37,7 @@ def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model
     rank = distributed.get_rank() if distributed.is_initialized() else 0
     torch.set_num_threads(THREADS // world)
     torch.manual_seed(1)
-    # Norms of one image each: those of a batch would make half a batch another training.
+    # Norms of one image each: with norms of a batch, half a batch would train differently.
     network = resnet18(num_classes=10, norm_layer=partial(nn.GroupNorm, 32))
     images, labels = torch.rand(image_count, 3, SIDE, SIDE), torch.randint(10, (image_count,))
     model = prepare_model(network)
@@ -66,7 +66,7 @@ def measure(image_count: int, prepare_model: Callable[[Any], Any] = lambda model
 
 
 def under_ray_train(images: int) -> None:
-    """In two workers of Ray Train."""
+    """Measure in two workers of Ray Train."""
     from ray import train
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_model
@@ -81,13 +81,13 @@ def under_ray_train(images: int) -> None:
     TorchTrainer(
         worker,
         scaling_config=ScalingConfig(num_workers=THREADS, resources_per_worker={"CPU": 1}),
-        # Its default is a folder of the user's home.
+        # Its default is a folder in the user's home.
         run_config=RunConfig(storage_path=os.environ["TRAINYARD_STORAGE_URL"]),
     ).fit()
 
 
 def under_torchrun(images: int) -> None:
-    """In one of torchrun's processes."""
+    """Measure in one of torchrun's processes."""
     from torch import distributed
     from torch.nn.parallel import DistributedDataParallel
 

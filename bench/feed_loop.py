@@ -2,13 +2,13 @@
 
 --ray           they stream from shards in the object store, through Ray Data
 --load PATH     they are files of this machine, and torch's DataLoader reads them
---decode PATH   the same files, decoded by processes that hand nothing over
+--decode PATH   the same files, decoded by processes that return nothing
 --ram PATH      decoded before the clock runs, and copied batch by batch
 
-PROCESSES decode, except for the last. A pass takes each image READS times: Ray Data runs one task
-only in the first second of a pass, as long as it does not know what the cluster has. Prints images
-per second of each pass as JSON; the first is not counted. Run as a file: it imports nothing of
-bench.
+PROCESSES decode, except for the last. A pass takes each image READS times: in the first second of a
+pass Ray Data runs only one task, because it does not know the cluster's resources yet. Prints
+images per second of each pass as JSON; the first is not counted. Run as a file: it imports nothing
+of bench.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Files:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """The decoded image, uint8 (SIDE, SIDE, 3), and a label."""
+        """Return the decoded image, uint8 (SIDE, SIDE, 3), and a label."""
         image = streaming.decode(self._paths[index].read_bytes())
         return {"image": image, "label": index % synthetic_images.CLASSES}
 
 
 def rates(images: int, begin: Callable[[], Iterable[Any]]) -> list[float]:
-    """Images per second of each pass.
+    """Return images per second of each pass.
 
     Args:
         images: of a pass.
-        begin: starts a pass; its batches are taken, and nothing is done with them.
+        begin: starts a pass; its batches are taken and dropped.
 
     Raises:
-        RuntimeError: a pass had not all images; fewer are faster.
+        RuntimeError: a pass lacked images; fewer are faster.
     """
     figures = []
     for _ in range(PASSES):
@@ -72,15 +72,15 @@ def rates(images: int, begin: Callable[[], Iterable[Any]]) -> list[float]:
 
 
 def stream(storage: str, count: int) -> dict[str, Any]:
-    """Through Ray Data, twice over, to an actor that has a CPU of its own, as training has.
+    """Measure Ray Data, twice, with an actor that has a CPU of its own, as training has.
 
     Args:
         storage: where the shards are, or will be.
         count: how many images.
 
     Returns:
-        figures: as `rates`; largest_mb, object_store_mb: the most that one process, the reader
-        or a task, and the object store took the first time, and the second.
+        figures: as `rates`; largest_mb, object_store_mb: peak memory of one process, the reader
+        or a task, and of the object store, the first time and the second.
     """
     import ray
 
@@ -113,7 +113,7 @@ def stream(storage: str, count: int) -> dict[str, Any]:
 
 
 def load(folder: Path) -> list[float]:
-    """Through torch's DataLoader, whose processes are kept from pass to pass."""
+    """Measure torch's DataLoader, whose processes are kept from pass to pass."""
     from torch.utils.data import DataLoader
 
     files = Files(folder)
@@ -127,7 +127,7 @@ def load(folder: Path) -> list[float]:
 
 
 def decode(folder: Path) -> list[float]:
-    """By processes that decode what they read, and drop it."""
+    """Measure processes that decode the images, and drop them."""
     files = Files(folder)
     parts = [range(first, len(files), PROCESSES) for first in range(PROCESSES)]
     with multiprocessing.Pool(PROCESSES) as pool:
@@ -138,7 +138,7 @@ def decode(folder: Path) -> list[float]:
 
 
 def ram(folder: Path) -> list[float]:
-    """Copies of images that are decoded already."""
+    """Measure copies of images that are decoded already."""
     import torch
 
     files = Files(folder)

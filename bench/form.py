@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from bench.scratch import ScratchStack, scratch_stack
 
 T = TypeVar("T")
-# What a stack of the smallest form has, whatever a benchmark asks for: enough for each of them, so
+# Nodes of a stack of the smallest form, whatever a benchmark asks for: enough for each of them, so
 # that they share one.
 SMALLEST = {"workers": 1, "worker": {"cpus": 3}}
 
@@ -34,16 +34,16 @@ class Form:
         self._open.__exit__(*error)
 
     def rounds(self, count: int) -> int:
-        """Counted rounds of `in_turn`."""
+        """Return the counted rounds of `in_turn`."""
         return self.pick(count, 0)
 
     def pick(self, full: T, smallest: T) -> T:
-        """Return what this form takes."""
+        """Return the value for this form."""
         return smallest if self.smallest else full
 
     @contextlib.contextmanager
     def stack(self, **settings: Any) -> Iterator[ScratchStack]:
-        """A stack of processes that is up; in the smallest form it stays up for the next one."""
+        """Yield a stack of processes that is up; in the smallest form the next one uses it too."""
         if self.smallest and "nodeGroups" not in settings:
             settings |= SMALLEST
         key = json.dumps(settings, sort_keys=True)

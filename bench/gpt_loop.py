@@ -1,7 +1,7 @@
-"""The plain loop beside which P20 times the job chargpt: the same model, text, seed and steps.
+"""The plain loop to which P20 compares the job chargpt: the same model, text, seed and steps.
 
 Prints tokens per second and the losses of each epoch as JSON. Run as a file: it imports nothing of
-bench, and of the job only what it trains: text, model, optimizer, learning rate and seeds.
+bench, and only these parts of the job: text, model, optimizer, learning rate and seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 def train(
     text: str, epochs: int, steps_per_epoch: int, limit: int | None = None
 ) -> dict[str, list[float]]:
-    """Trains the small size in one thread.
+    """Train the small size in one thread.
 
     Args:
         text: as the job takes it.
@@ -23,7 +23,7 @@ def train(
         limit: only so many characters of the text.
 
     Returns:
-        Of each epoch `figures`, tokens per second, `losses` and `valid_losses`.
+        For each epoch `figures`, tokens per second, `losses` and `valid_losses`.
     """
     import torch
     from torch.nn.functional import cross_entropy

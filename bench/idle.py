@@ -1,4 +1,4 @@
-"""What containers take of the machine while nothing is asked of them, and Docker for them."""
+"""CPU and memory of idle containers, and of Docker for them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import psutil
 from bench.measure import Usage
 from infra.hosts import docker_engine
 
-# Of Docker itself, the first two serve all containers of the machine.
+# Docker's own processes: the first two serve all containers of the machine.
 FOR_ALL = ("dockerd", "containerd")
 FOR_ONE = ("containerd-shim", "docker-proxy")
 
 
 def idle(names: Sequence[str], prefix: str, seconds: float) -> list[Usage]:
-    """What each container takes, all together, and what Docker takes for them.
+    """Return the usage of each container, of all together, and of Docker for them.
 
-    Memory of a container is its working set: what the kernel cannot take back by itself.
+    Memory of a container is its working set, which the kernel cannot reclaim.
 
     Args:
         names: of the containers.
         prefix: left out of the names that are shown.
-        seconds: to watch them, and to wait before: what starts is not idle yet.
+        seconds: to watch them, and to wait before, since a new container is not idle yet.
     """
     containers = [docker_engine.client().containers.get(name) for name in sorted(names)]
     time.sleep(seconds)
@@ -61,7 +61,7 @@ def idle(names: Sequence[str], prefix: str, seconds: float) -> list[Usage]:
 
 
 def _stats(container: Any) -> tuple[float, float]:
-    """Seconds of CPU so far, and bytes of the working set now."""
+    """Return seconds of CPU so far, and bytes of the working set now."""
     stats = container.client.api.stats(container.id, stream=False, one_shot=True)
     memory = stats["memory_stats"]
     # The first is of cgroup v1, the second of v2.

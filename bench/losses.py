@@ -1,4 +1,4 @@
-"""Losses that ways of training must have in common: a faster one that trains otherwise is wrong."""
+"""Comparison of losses: a faster way of training that has other losses is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ratios, and the children whose figures they are made of."""
+"""Ratios, and the child processes that give their figures."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Ratio:
         name: as docs/benchmarks.md names it.
         ours: figures of ours, in `unit`.
         plain: figures of the plain way, in the same run.
-        unit: what the figures are.
+        unit: of the figures.
         goal: bound of the ratio of the medians; None where it is only reported.
         at_most: True when smaller is better, False when the goal is a lower bound.
-        note: what the reader has to know.
+        note: a hint for the reader.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """Return met or missed, as the whole figures say, or "no goal"."""
+        """Return met or missed, by figures that are not rounded, or "no goal"."""
         if self.goal is None:
             return "no goal"
         met = self.value <= self.goal if self.at_most else self.value >= self.goal
@@ -71,7 +71,7 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a part of a stack takes of the machine while nothing is asked of it.
+    """CPU and memory of a part of a stack while it is idle.
 
     Attributes:
         name: of the part.
@@ -86,11 +86,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What cannot be measured on this machine.
+    """A benchmark that cannot be measured on this machine.
 
     Attributes:
         name: the benchmark's.
-        reason: why not, and what would help.
+        reason: why not, and a remedy.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Done:
     """A child that ended well.
 
     Attributes:
-        stdout: what it printed.
+        stdout: its output.
         seconds: from its start to its end.
         peak_mb: its largest resident set, in MB (10^6 bytes).
     """
@@ -116,7 +116,7 @@ class Done:
 
 
 def in_turn(rounds: int, *ways: Callable[[], float]) -> list[list[float]]:
-    """Figures of each way, in the order A B A B.
+    """Return the figures of each way, measured in the order A B A B.
 
     The first round warms up. It counts only if it is the only one.
     """
@@ -187,7 +187,7 @@ def python(*arguments: str | Path, **variables: str) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """One line on the machine and how busy it was."""
+    """Return a line on the machine and its load."""
     memory = psutil.virtual_memory().total / 2**30
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (

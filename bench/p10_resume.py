@@ -1,7 +1,7 @@
 """P10: from the SIGKILL of a training worker to its successor's first step.
 
-Beside a process that imports torch, downloads the same checkpoint and makes one step, which is the
-least there can be. The second figure is the same job with Ray Train's own settings. A run that
+Compared with a process that imports torch, downloads the same checkpoint and makes one step, which
+is the least possible. The second figure is the same job with Ray Train's own settings. A run that
 loses more than one interval of checkpoints ends the benchmark.
 """
 
@@ -31,7 +31,7 @@ RAY_POLL_S = 2.0
 
 
 def run(form: Form) -> list[Ratio]:
-    """The two ratios, whose goals are 1.5 times the limit and one poll."""
+    """Return the two ratios, whose goals are 1.5 times the limit and one poll."""
     with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job").mkdir()
@@ -64,7 +64,7 @@ def run(form: Form) -> list[Ratio]:
 
 
 def _resume(stack: ScratchStack, script: Path, name: str, *options: str) -> float:
-    """Seconds from the kill to the first step of the next worker."""
+    """Return the seconds from the kill to the first step of the next worker."""
     command = stack.train("submit", script, "--name", name, *options)
     said = measure.run(command, env=stack.environment, cwd=stack.project).stdout
     # Under Ray the line begins with the name of the worker.
@@ -79,7 +79,7 @@ def _resume(stack: ScratchStack, script: Path, name: str, *options: str) -> floa
 
 
 def _limit(url: str, folder: Path) -> float:
-    """Seconds from the start of a process to its first step."""
+    """Return the seconds from the start of a process to its first step."""
     begun = time.time()
     done = measure.run(
         [sys.executable, LOOP, "--url", url], env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=folder
@@ -88,7 +88,7 @@ def _limit(url: str, folder: Path) -> float:
 
 
 def _url(stack: ScratchStack) -> str:
-    """Address of the newest checkpoint of this benchmark, which needs no credentials."""
+    """Return the address of this benchmark's newest checkpoint, which needs no credentials."""
     s3, bucket = stack.s3()
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="p10-")
     entries = [entry for page in pages for entry in page.get("Contents", ())]

@@ -1,9 +1,9 @@
-"""P11: images per second that Ray Data streams from the object store, beside torch's DataLoader.
+"""P11: images per second that Ray Data streams from the object store, next to torch's DataLoader.
 
 The same JPEGs, decoded by the same code in two processes: in shards in the object store for
-ours, files of this machine for the DataLoader. Two limits beside it: decoding alone, and taking
-what is decoded already. Memory must not grow from the first passes over the data to the next ones.
-Each side is one run of bench/feed_loop.py.
+ours, files of this machine for the DataLoader. Two limits next to it: decoding alone, and taking
+images that are decoded already. Memory must not grow from the first passes over the data to the
+next ones. Each side is one run of bench/feed_loop.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from training.data import streaming, synthetic_images
 ROUNDS = 4
 LOOP = ROOT / "bench" / "feed_loop.py"
 IMAGES = 6000
-GROWTH_MB = 60.0  # what a process may still gather after two passes; each decodes 3.6 GB
+GROWTH_MB = 60.0  # by which a process may still grow after two passes; each decodes 3.6 GB
 MB = 1e6  # bytes
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratios beside the DataLoader and beside decoding alone."""
+    """Return the ratios to the DataLoader and to decoding alone."""
     count = form.pick(IMAGES, PROCESSES * SHARD_IMAGES)
     images = f"--images={count}"
     node = {"cpus": PROCESSES + 1}  # one for the reader of the batches

@@ -1,7 +1,7 @@
 """P13: from two machines with Debian and sshd to a Ray cluster of both, next to `ray up`.
 
 Each way gets new machines (tests/fakes/machines) in each round. Both install the same locked
-packages by uv from this machine's cache, and end when Ray's own API tells that a node of each
+packages by uv from this machine's cache, and end when Ray's own API reports that a node of each
 machine is alive. Ours has the object store and monitoring then, too.
 """
 
@@ -61,7 +61,7 @@ class Pair:
     key: Path
 
     def await_nodes(self, url: str, token: str = "") -> None:
-        """Wait until a node of each machine is alive, as the dashboard tells on the head.
+        """Wait until a node of each machine is alive, as the head's dashboard reports.
 
         Raises:
             FailedError: they are not.
@@ -79,10 +79,10 @@ class Pair:
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratio.
+    """Return the ratio.
 
     Raises:
-        SkippedError: this machine cannot have others.
+        SkippedError: this machine cannot start others.
     """
     if missing := [program for program in PROGRAMS if not shutil.which(program)]:
         raise SkippedError(f"not on PATH: {', '.join(missing)}")
@@ -135,7 +135,7 @@ def _up(pair: Pair) -> float:
 
 
 def _ray_up(pair: Pair) -> float:
-    # The launcher's own state is of one cluster; its SSH asks no agent of this user.
+    # The launcher's own state is of one cluster; its SSH must not ask this user's agent.
     kept = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
     with tempfile.TemporaryDirectory(prefix="ty-bench-") as name:
         file = Path(name) / "cluster.yaml"
@@ -155,7 +155,7 @@ def _ray_up(pair: Pair) -> float:
 
 
 def _cluster(pair: Pair) -> dict[str, Any]:
-    """A cluster file of `ray up`."""
+    """Return a cluster file of `ray up`."""
     head, worker = pair.private
     scaling = f"--autoscaling-config={HOME}/ray_bootstrap_config.yaml"
     # Ray 2.60's newer autoscaler never starts a worker of this provider.
@@ -186,7 +186,7 @@ def _cluster(pair: Pair) -> dict[str, Any]:
 
 
 def _alive(said: str) -> set[str]:
-    """Addresses of the nodes that are alive, of what the dashboard answered."""
+    """Return the addresses of the living nodes in the dashboard's answer."""
     try:
         nodes = json.loads(said)["data"]["result"]["result"]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""P16: from demand to a node of a group that grows, beside the plain start of such a node.
+"""P16: from demand to a node of a group that grows, next to the plain start of such a node.
 
 Both on the same head and by the same clock: a task waits for a node, and says when it runs. In the
 one case Ray's autoscaler starts the node; in the other it is started by hand, with the same command
-and a resource that only it has. What an idle node takes to go beyond its idle time is bounded.
+and a resource that only it has. The time from the end of a node's idle time to its end is bounded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.scratch import ScratchStack
 
 ROUNDS = 5
 IDLE_SECONDS = 6.0
-GONE_SECONDS = 10.0  # at most beyond these
+GONE_SECONDS = 10.0  # at most, after these
 GROUP = {"name": "cpu", "max": 1, "cpus": 1, "idleMinutes": IDLE_SECONDS / 60}
 DEADLINE_SECONDS = 300
 KNOWN_TO_THE_AUTOSCALER = ("RAY_CLOUD_INSTANCE_ID", "RAY_NODE_TYPE_NAME")
@@ -68,7 +68,7 @@ print("figures", json.dumps(counted), flush=True)
 
 
 def run(form: Form) -> list[Ratio]:
-    """Both ratios."""
+    """Return both ratios."""
     with form.stack(nodeGroups=[GROUP]) as stack, tempfile.TemporaryDirectory() as name:
         took, by_hand, gone = _figures(stack, Path(name), form.rounds(ROUNDS))
     return [
@@ -92,12 +92,12 @@ def run(form: Form) -> list[Ratio]:
 
 
 def _figures(stack: ScratchStack, folder: Path, rounds: int) -> list[list[float]]:
-    """Seconds from demand to node, by the autoscaler and by hand, and from idle to gone."""
+    """Return seconds from demand to node, by the autoscaler and by hand, and from idle to gone."""
     from ray.job_submission import JobSubmissionClient
 
     outputs: dict[str, Any] = stack.outputs()
     command = (stack.project.parent / "s" / "ray-worker-0" / "run").read_text()
-    # A job has the head's.
+    # A job has the head's variables.
     command = "".join(
         line
         if not line.startswith(tuple(f"export {name}=" for name in KNOWN_TO_THE_AUTOSCALER))

@@ -1,7 +1,7 @@
-"""P17: from a save to the first line of the job in a `train dev`, beside `ray job submit`.
+"""P17: from a save to the first line of the job in a `train dev`, next to `ray job submit`.
 
 Both run the same script in equal folders of 90 MB on the same warm cluster. Each time one byte of
-the folder's one large file is another one. What a save sends is bounded as well.
+the folder's one large file changes. The bytes that a save sends are bounded as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ print("first line", pathlib.Path("data").read_bytes()[:8].hex(), flush=True)
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratios."""
+    """Return the ratios."""
     with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / each for each in ("session", "submissions")]
         content = random.Random(1).randbytes(form.pick(TREE_BYTES, 1_000_000))  # noqa: S311 - no secret
@@ -87,7 +87,7 @@ def _end(session: subprocess.Popen[str]) -> None:
     """End a `train dev` as Ctrl-C does.
 
     Raises:
-        FailedError: it goes on.
+        FailedError: it keeps running.
     """
     session.send_signal(signal.SIGINT)
     try:
@@ -114,7 +114,7 @@ def _first_line(process: subprocess.Popen[str], begun: float) -> tuple[float, st
 
 
 def _read(process: subprocess.Popen[str], text: str) -> str:
-    """What a process says up to the line that holds a text."""
+    """Return a process's output up to the line that holds a text."""
     assert process.stdout is not None  # noqa: S101 Popen was given PIPE
     said = ""
     for line in process.stdout:

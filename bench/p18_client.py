@@ -1,7 +1,7 @@
 """P18: commands of `train`, whose time is mostly that of Python and of what they import.
 
 A test says what each command may import (tests/unit/client/test_imports.py). Here its time is only
-reported, beside a Python that imports the heaviest package that the command needs.
+reported, next to a Python that imports the heaviest package that the command needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HTTP, S3 = "urllib3", "botocore.auth"
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratios."""
+    """Return the ratios."""
     count = form.pick(RUNS, 20)
     with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         script = Path(name) / "hello.py"
@@ -76,7 +76,7 @@ def _train(stack: ScratchStack, *arguments: str | Path) -> str:
 
 
 def _store_runs(store: Store, count: int) -> list[str]:
-    """Stores runs as their jobs write them; their names."""
+    """Store runs as their jobs write them; return their names."""
     history = [{"epoch": epoch, "loss": 1 / (epoch + 1)} for epoch in range(EPOCHS)]
     files = {
         run_folder.CONFIG: json.dumps({"epochs": EPOCHS}),

@@ -1,6 +1,6 @@
-"""P19: MB/s of `train pull` of a checkpoint, beside boto3; and a pull that finds nothing new.
+"""P19: MB/s of `train pull` of a checkpoint, next to boto3; and a pull that finds nothing new.
 
-Ours compares the sha256 of what comes with the manifest and names it when it is whole; boto3 is
+Ours compares the sha256 of each file with the manifest and names it when it is whole; boto3 is
 `download_file` with its defaults.
 """
 
@@ -33,7 +33,7 @@ AGAIN_S = 1.0  # goal of a pull that finds nothing new, with the start of the co
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratios."""
+    """Return the ratios."""
     size = form.pick(SIZE_MB, 5)
     with form.stack() as stack, tempfile.TemporaryDirectory(prefix="ty-pull-") as name:
         folder = Path(name)
@@ -44,7 +44,7 @@ def run(form: Form) -> list[Ratio]:
 
         def ours() -> float:
             shutil.rmtree(folder / "results", ignore_errors=True)
-            os.sync()  # else the disk is still at it while the clock runs
+            os.sync()  # or the disk is still busy while the clock runs
             begun = time.perf_counter()
             Transfer(open_store(found), RUN, folder / "results" / RUN).run()
             return size / (time.perf_counter() - begun)
@@ -74,8 +74,8 @@ def run(form: Form) -> list[Ratio]:
 
 
 def _store_run(found: outputs.StackOutputs, folder: Path, size: int) -> None:
-    """Stores a run with one checkpoint of so many MB."""
-    # Where the training package takes them from.
+    """Store a run with one checkpoint of so many MB."""
+    # The training package reads them there.
     os.environ.update(
         AWS_ENDPOINT_URL=found.object_store_endpoint,
         AWS_ACCESS_KEY_ID=found.access_key,

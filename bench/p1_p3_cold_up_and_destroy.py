@@ -1,7 +1,7 @@
 """P1: cold `up` until every health check answers. P3: `destroy` until nothing is left.
 
-Beside them a script that starts the same programs with the same flags in parallel and waits for the
-same checks, and the slowest of those programs' own exit.
+Compared with a script that starts the same programs with the same flags in parallel and waits for
+the same checks, and with the exit of the slowest program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIMIT_MB = 300.0
 
 
 def run(form: Form) -> list[Ratio]:
-    """Both ratios, and the engine's memory, from the same rounds."""
+    """Return both ratios, and the engine's memory, from the same rounds."""
     with scratch_stack() as stack:
         rounds = up_and_destroy(form.rounds(ROUNDS), stack, _plain)
     return [

@@ -1,8 +1,8 @@
-"""P1 and P3 of the docker runtime, P14, and what its containers take while they are idle.
+"""P1 and P3 of the docker runtime, P14, and the usage of its containers while they are idle.
 
-Beside cold `up` and `destroy` two plain ways to the same containers and checks: a script of
-docker's own commands (P1, P3), and docker-compose, as the course has it (P14). All images are
-there before.
+Cold `up` and `destroy` next to two plain ways to the same containers and checks: a script of
+docker's own commands (P1, P3), and docker-compose, as the course has it (P14). All images exist
+before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.state import State
 
 
 def run(form: Form) -> list[Result]:
-    """The ratios, from the same rounds.
+    """Return the ratios, from the same rounds.
 
     Raises:
         SkippedError: no Docker Engine.

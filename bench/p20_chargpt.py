@@ -1,4 +1,4 @@
-"""P20: tokens per second of the job chargpt with one worker, beside the plain loop.
+"""P20: tokens per second of the job chargpt with one worker, next to the plain loop.
 
 Both train nanoGPT's small size on the same text, in one thread, and must have the same losses. The
 first epoch is not counted.
@@ -23,7 +23,7 @@ TOLERANCE = 1e-6  # of an epoch's mean loss, which is about 2.5
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratio."""
+    """Return the ratio."""
     epochs, steps = form.pick((3, STEPS), (2, 5))
     settings = ("--text", "python", f"--epochs={epochs}", f"--steps-per-epoch={steps}")
     losses: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""P21: a sweep of 12 points of one second on two slots, beside what two slots allow.
+"""P21: a sweep of 12 points of one second on two slots, next to the limit of two slots.
 
 The limit is 6 s and the start of one job, which is measured in the same run: from the start of
 `ray job submit` to the first line of a job. Points are jobs of their own, then tasks of one job.
@@ -38,7 +38,7 @@ GOALS = {"job": 1.5, "task": 1.2}
 
 
 def run(form: Form) -> list[Ratio]:
-    """Both ratios."""
+    """Return both ratios."""
     points = form.pick(POINTS, SLOTS)
     slots = form.stack(workers=SLOTS, worker={"cpus": 1})
     with slots as stack, tempfile.TemporaryDirectory() as name:

@@ -46,7 +46,7 @@ for number in range({count}):
 
 
 def run(form: Form) -> list[Ratio]:
-    """A ratio for each count of resources."""
+    """Return a ratio for each count of resources."""
     return [_ratio(form, count) for count in form.pick(COUNTS, (20,))]
 
 

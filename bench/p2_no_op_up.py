@@ -18,7 +18,7 @@ from bench.scratch import Program, ScratchStack, pulumi_cli
 ROUNDS = 20
 LIMIT_SECONDS = 3.0
 UNCHANGED = ("up", "--yes", "--expect-no-changes")
-# Of a stack of a project that an `up` has to read as well.
+# Reads the state of a project's stack, which an `up` has to read as well.
 READ = """
 import os, pathlib, sys, pulumi
 from engine.state import Backend
@@ -36,7 +36,7 @@ CLI = "P2 no-op up, pulumi CLI"
 
 
 def run(form: Form) -> list[Result]:
-    """The ratio, the absolute bound of 3 s, and the ratio of the CLI where there is one."""
+    """Return the ratio, the absolute bound of 3 s, and the CLI's ratio if a CLI is available."""
     with form.stack() as stack:
         read = [sys.executable, "-c", READ, "trainyard", stack.name]
         ours, plain = in_turn(

@@ -40,7 +40,7 @@ PLACE = ("gpu_1x_a10", "us-east-1")
 
 
 def run(form: Form) -> list[Ratio]:
-    """Both ratios."""
+    """Return both ratios."""
     count = form.pick(INSTANCES, 2)
     boot = form.pick(BOOT_SECONDS, 0.5)
     with _cloud(boot) as cloud, _stack(cloud, count) as stack:
@@ -94,13 +94,13 @@ class _Stack:
         }
 
     def up(self) -> float:
-        """Seconds of a cold `up`."""
+        """Return the seconds of a cold `up`."""
         took = self._run("up")
         self.destroy()
         return took
 
     def recover(self) -> float:
-        """Seconds of the `up` after one that was killed once half of the machines were launched."""
+        """Return the seconds of the `up` after one that was killed with half of them launched."""
         before = self._launches()
         process = subprocess.Popen(
             self._command("up"),
@@ -112,7 +112,7 @@ class _Stack:
         )
         while self._launches() < before + self._count // 2:
             if process.poll() is not None:
-                raise FailedError("the up to be killed ended by itself")
+                raise FailedError("the up to be killed had already ended")
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -166,7 +166,7 @@ def _stack(cloud: _Cloud, count: int) -> Iterator[_Stack]:
 
 
 def _launch_and_wait(cloud: _Cloud, count: int) -> float:
-    """Seconds of launching and asking alone; the key is there, and the instances end afterwards."""
+    """Return the seconds of launching and asking, without the key and the instances' end."""
     transport = PacedTransport(Network(cloud.url), Pace(scale=SCALE))
     api = Client(cloud.environment["LAMBDA_API_KEY"], cloud.url, transport)
     key = api.add_ssh_key("plain")

@@ -1,4 +1,4 @@
-"""P5: from the start of `train submit` to the first line of the job, beside `ray job submit`.
+"""P5: from the start of `train submit` to the first line of the job, next to `ray job submit`.
 
 Both send the same one-file folder to the same warm cluster. Ours also reads the stack's outputs and
 makes its checks of versions, resources, upload and store.
@@ -20,7 +20,7 @@ LINE = "first line of the job"
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratio."""
+    """Return the ratio."""
     with form.stack() as stack, tempfile.TemporaryDirectory() as name:
         private, folder = Path(name), Path(name) / "job"
         folder.mkdir()
@@ -38,7 +38,7 @@ def run(form: Form) -> list[Ratio]:
 
 
 def until_line(command: Sequence[str | Path], environment: dict[str, str], folder: Path) -> float:
-    """Seconds from the start of a command to the job's line in its output."""
+    """Return the seconds from the start of a command to the job's line in its output."""
     begun = time.perf_counter()
     process = subprocess.Popen(
         command,

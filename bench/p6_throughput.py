@@ -1,4 +1,4 @@
-"""P6: images per second of a training under Ray Train with one worker, beside the plain loop.
+"""P6: images per second of a training under Ray Train with one worker, next to the plain loop.
 
 Each side is one run of bench/train_loop.py with one thread; its first epoch is not counted.
 """
@@ -16,7 +16,7 @@ IMAGES = 768  # of an epoch
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratio."""
+    """Return the ratio."""
     images = f"--images={form.pick(IMAGES, 64)}"
     with form.stack() as stack:
         ours, plain = in_turn(

@@ -1,6 +1,6 @@
-"""P7: images per second of two workers of Ray Train with a thread each, beside torchrun's.
+"""P7: images per second of two workers of Ray Train with a thread each, next to torchrun's.
 
-And beside one process with both threads, which averages no gradients: the most there can be. Each
+And next to one process with both threads, which averages no gradients: the upper limit. Each
 side is one run of bench/ddp_loop.py; all must have the same losses after each of its first steps.
 """
 
@@ -21,7 +21,7 @@ TOLERANCE = 1e-6  # of a loss, which is about 2.5
 
 
 def run(form: Form) -> list[Ratio]:
-    """The two ratios."""
+    """Return the two ratios."""
     images = f"--images={form.pick(IMAGES, 192)}"
     losses: list[list[float]] = []
 

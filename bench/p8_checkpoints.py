@@ -1,7 +1,7 @@
-"""P8: MB/s of a checkpoint from the report until it can be restored, beside boto3 and the disk.
+"""P8: MB/s of a checkpoint from the report until it can be restored, next to boto3 and the disk.
 
 All three write the same kind of files in turn in one worker of Ray Train (bench/checkpoint_write).
-Ours hashes them, looks at what the store has, and writes a manifest; boto3 is `upload_file` of each
+Ours hashes them, looks at the store's files, and writes a manifest; boto3 is `upload_file` of each
 file with its defaults. Every checkpoint of ours is fetched again and compared.
 """
 
@@ -18,7 +18,7 @@ GOALS = {"64 MB": 0.9, "512 MB": 0.9, "200 x 100 kB": 1.0}
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratios."""
+    """Return the ratios."""
     cases = form.pick(tuple(CASES), ("1 MB", "200 x 100 kB"))
     job = ROOT / "bench" / "checkpoint_write.py"
     with form.stack() as stack:

@@ -1,7 +1,7 @@
-"""P9: an epoch with a checkpoint to the store, beside the same without one.
+"""P9: an epoch with a checkpoint to the store, next to the same without one.
 
 AlexNet with 690 MB of state every 35 s or so, the proportion that the course's has on its GPU;
-most trainings ask for less (Food-11's MobileNetV2: 27 MB in 24 s). Each side is one run of
+most trainings need less (Food-11's MobileNetV2: 27 MB in 24 s). Each side is one run of
 bench/checkpoint_stall.py; an epoch's upload goes on in the next, which is counted with it.
 """
 
@@ -19,7 +19,7 @@ JOB = ROOT / "bench" / "checkpoint_stall.py"
 
 
 def run(form: Form) -> list[Ratio]:
-    """The ratio."""
+    """Return the ratio."""
     size = (str(form.pick(EPOCHS, 1)), str(form.pick(IMAGES, 64)))
     with form.stack() as stack:
 

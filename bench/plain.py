@@ -34,7 +34,7 @@ class PlainServices:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> float:
-        """Start all at once and wait until every health check answers; seconds that it took."""
+        """Start all at once and wait until every health check answers; return the seconds."""
         begun = time.perf_counter()
         for program in self._programs:
             home = Path(program["folder"]) / program["name"]
@@ -62,9 +62,9 @@ class PlainServices:
         return time.perf_counter() - begun
 
     def stop(self) -> float:
-        """Ask one after the other to end, the Ray head last; seconds that the slowest took.
+        """Ask one after the other to end, the Ray head last; return the seconds of the slowest.
 
-        Told all at once, a Ray worker whose head is gone first waits for it for up to a minute.
+        If all end at once, a Ray worker whose head is gone first waits for it for up to a minute.
         """
         slowest = 0.0
         pairs = list(zip(self._programs, self._running, strict=True))
@@ -82,7 +82,7 @@ class PlainServices:
         return slowest
 
     def discard(self) -> None:
-        """End what is left of them, and remove their files."""
+        """End the remaining processes, and remove their files."""
         for process in self._running:
             with contextlib.suppress(psutil.NoSuchProcess):
                 for child in psutil.Process(process.pid).children(recursive=True):

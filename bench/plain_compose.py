@@ -20,7 +20,7 @@ class ComposedContainers:
     Args:
         declared: what the stack declares.
         program: docker-compose.
-        folder: where the file goes, and those that containers see.
+        folder: gets the file, and files that containers see.
     """
 
     def __init__(self, declared: Declared, program: str, folder: Path) -> None:
@@ -31,27 +31,27 @@ class ComposedContainers:
         self._command = [program, "--project-name", folder.parent.name, "--file", str(file)]
 
     def start(self) -> float:
-        """Start all and wait until every check answers; seconds that it took."""
+        """Start all and wait until every check answers; return the seconds."""
         begun = time.perf_counter()
         run([*self._command, "up", "--detach"])
         self._declared.wait()
         return time.perf_counter() - begun
 
     def stop(self) -> float:
-        """Stop and remove all; seconds until nothing is left."""
+        """Stop and remove all; return the seconds until nothing is left."""
         return run([*self._command, "down", "--volumes"]).seconds
 
     def discard(self) -> None:
-        """Remove what is there, in whatever state it is."""
+        """Remove everything, in whatever state it is."""
         run([*self._command, "down", "--volumes", "--timeout=0"])
 
 
 def document(declared: Declared, folder: Path) -> dict[str, Any]:
-    """The content of docker-compose.yml.
+    """Return the content of docker-compose.yml.
 
     Args:
         declared: what the stack declares.
-        folder: where files go that containers see.
+        folder: gets files that containers see.
 
     Raises:
         FailedError: a container has a property that this does not know.
@@ -119,7 +119,7 @@ def _service(container: dict[str, Any], folder: Path) -> dict[str, Any]:
     return service
 
 
-# All that _service makes use of; it stops a container as `destroy` does, not by `stopTimeout`.
+# All that _service uses; it stops a container as `destroy` does, not by `stopTimeout`.
 KNOWN = {
     "name", "envs", "labels", "ports", "volumes", "networksAdvanced", "init", "restart",
     "capabilities", "securityOpts", "logDriver", "logOpts", "devices", "groupAdds", "healthcheck",
@@ -128,7 +128,7 @@ KNOWN = {
 
 
 def _literal(text: str) -> str:
-    """Keep a `$` from docker-compose, which would put a variable in its place."""
+    """Escape each `$`, which docker-compose would replace by a variable."""
     return text.replace("$", "$$")
 
 
@@ -137,7 +137,7 @@ def _labels(labels: list[dict[str, str]]) -> dict[str, str]:
 
 
 def _write(folder: Path, number: int, upload: dict[str, Any]) -> Path:
-    """Write a file that a container sees; who may read it, its mode says, as in the container."""
+    """Write a file that a container sees, with the mode that it has in the container."""
     folder.mkdir(exist_ok=True)
     path = folder / str(number)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)

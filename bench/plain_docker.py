@@ -17,8 +17,8 @@ from engine.state import Entry
 from engine.values import reveal
 from infra.runtimes.container import ReadyProvider
 
-# What `docker create` needs no option for: the provider alone looks at it, `docker rm` is told of
-# it, or it is Docker's own default.
+# Properties for which `docker create` needs no option: only the provider looks at them, `docker rm`
+# gets them, or they are Docker's own defaults.
 NO_OPTION = {
     "__defaults", "image", "command", "uploads", "mustRun", "start", "waitTimeout", "networkMode",
     "containerReadRefreshTimeoutMilliseconds", "removeVolumes", "destroyGraceSeconds",
@@ -27,7 +27,7 @@ NO_OPTION = {
 
 @dataclass(frozen=True)
 class Declared:
-    """What a stack of containers declares, secrets in the clear.
+    """The resources that a stack of containers declares, secrets in the clear.
 
     Attributes:
         networks, volumes: inputs of each.
@@ -40,7 +40,7 @@ class Declared:
 
     @classmethod
     def of(cls, resources: Iterable[Entry]) -> Declared:
-        """Return what the resources of a stack that is up declare."""
+        """Return the declarations of the resources of a stack that is up."""
         found: dict[str, list[dict[str, Any]]] = {}
         names: dict[str, str] = {}  # by ID
         for entry in resources:
@@ -70,7 +70,7 @@ class PlainContainers:
         self._containers = declared.containers
 
     def start(self) -> float:
-        """Start all at once and wait until every check answers; seconds that it took."""
+        """Start all at once and wait until every check answers; return the seconds."""
         begun = time.perf_counter()
         _at_once(
             self._shared,
@@ -80,14 +80,14 @@ class PlainContainers:
         return time.perf_counter() - begun
 
     def stop(self) -> float:
-        """Stop and remove all at once; seconds until nothing is left."""
+        """Stop and remove all at once; return the seconds until nothing is left."""
         begun = time.perf_counter()
         _at_once(self._containers, lambda container, _: _remove(container))
         _at_once(self._shared, lambda kind, each: _docker(kind, "rm", each["name"]))
         return time.perf_counter() - begun
 
     def discard(self) -> None:
-        """Remove what is there, however much of it that is."""
+        """Remove everything that exists."""
         for container, _ in self._containers:
             _docker("rm", "--force", "--volumes", container["name"], check=False)
         for kind, each in self._shared:
@@ -116,10 +116,10 @@ def await_container(name: str, ready: dict[str, Any]) -> None:
 
 
 def options(container: dict[str, Any]) -> list[str]:
-    """What `docker create` is told of a container, from the inputs of its resource.
+    """Return the options of `docker create` for a container, from the inputs of its resource.
 
     Raises:
-        FailedError: an input that this does not know: the containers would not be the same.
+        FailedError: an input is unknown: the containers would not be the same.
     """
     flags: list[str] = []
     for key, value in container.items():
@@ -132,7 +132,7 @@ def options(container: dict[str, Any]) -> list[str]:
 
 
 def archive(uploads: list[dict[str, Any]]) -> bytes:
-    """The tar archive of a container's files."""
+    """Return the tar archive of a container's files."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
         for upload in uploads:
@@ -156,7 +156,7 @@ def _labels(labels: list[dict[str, str]]) -> list[str]:
 
 
 def volume_option(volume: dict[str, Any]) -> str:
-    """A volume as docker and docker-compose name it."""
+    """Return a volume as docker and docker-compose name it."""
     source = volume.get("volumeName") or volume["hostPath"]
     return f"{source}:{volume['containerPath']}:{'ro' if volume['readOnly'] else 'rw'}"
 
@@ -207,7 +207,7 @@ FLAGS: dict[str, Callable[[Any], list[str]]] = {
 
 
 def _remove(container: dict[str, Any]) -> None:
-    # With no time to end by itself a container is killed, which `rm` does as well.
+    # With no time to end, a container is killed, which `rm` does as well.
     if grace := container["destroyGraceSeconds"]:
         _docker("stop", f"--time={grace}", container["name"])
     _docker("rm", "--force", "--volumes", container["name"])

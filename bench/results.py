@@ -1,4 +1,4 @@
-"""Figures that are kept for each commit, and the part of docs/benchmarks.md made of them."""
+"""Figures that are kept for each commit, and the part of docs/benchmarks.md made from them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FOLDER = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN = "<!-- results: python -m bench --write -->"
 END = "<!-- end of results -->"
-CHANGED = "-changed"  # behind the commit, of figures of a tree that has no commit of its own
-LOAD = re.compile(r", load ([\d.]+)")  # of a machine's line: each benchmark has another
+CHANGED = "-changed"  # after the commit, for figures of a tree with uncommitted changes
+LOAD = re.compile(r", load ([\d.]+)")  # of a machine's line: differs between benchmarks
 KINDS: dict[str, type[Ratio | Usage | Skipped]] = {
     kind.__name__: kind for kind in (Ratio, Usage, Skipped)
 }
@@ -27,11 +27,11 @@ KINDS: dict[str, type[Ratio | Usage | Skipped]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What one benchmark gave.
+    """The results of one benchmark.
 
     Attributes:
         module: the benchmark's, without its package.
-        commit: what was checked out; CHANGED follows if files differ from it.
+        commit: the one checked out; CHANGED follows if files differ from it.
         time: when it ended.
         machine: a line on it.
         seconds: that it took.
@@ -47,7 +47,7 @@ class Record:
 
 
 def commit() -> str:
-    """The commit that is checked out, as a Record has it."""
+    """Return the commit that is checked out, as a Record has it."""
     head = _git("rev-parse", "--short=10", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no")
     return f"{head}{CHANGED}" if changes else head
@@ -65,10 +65,10 @@ def keep(record: Record, folder: Path = FOLDER) -> None:
 
 
 def newest(modules: Iterable[str], folder: Path = FOLDER) -> list[Record]:
-    """The newest record of each benchmark, in the given order.
+    """Return the newest record of each benchmark, in the given order.
 
     Raises:
-        FailedError: one has none that is of a commit.
+        FailedError: one has no record of a commit.
     """
     records: dict[str, Record] = {}
     for path in folder.glob("*/*.json"):
@@ -81,13 +81,13 @@ def newest(modules: Iterable[str], folder: Path = FOLDER) -> list[Record]:
     if missing := [module for module in modules if module not in records]:
         names = " ".join(module.partition("_")[0].upper() for module in missing)
         raise FailedError(
-            f"not measured at any commit: {names}; commit what changed, run python -m bench {names}"
+            f"not measured at any commit: {names}; commit the changes, run python -m bench {names}"
         )
     return [records[module] for module in modules]
 
 
 def write(records: Sequence[Record], page: Path = PAGE) -> None:
-    """Put the figures into the page, in place of those that are there."""
+    """Put the figures into the page, in place of its old ones."""
     text = page.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -109,7 +109,7 @@ def write(records: Sequence[Record], page: Path = PAGE) -> None:
 def sorted_by_kind(
     records: Sequence[Record],
 ) -> tuple[list[Ratio], list[Usage], list[Skipped]]:
-    """The results of all records, of each kind."""
+    """Return the results of all records, by kind."""
     found = [result for record in records for result in record.results]
     return (
         [each for each in found if isinstance(each, Ratio)],
@@ -126,7 +126,7 @@ def _read(path: Path) -> Record:
 
 
 def now() -> datetime:
-    """The time of a record."""
+    """Return the time of a record."""
     return datetime.now(UTC)
 
 

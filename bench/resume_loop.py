@@ -1,9 +1,9 @@
-"""What P10 times: steps of three layers with a checkpoint of 50 MB now and then.
+"""The loop that P10 times: steps of three layers with a checkpoint of 50 MB now and then.
 
 Under Ray Train the worker kills itself once a checkpoint is stored and some steps are done since;
-the next one prints its first step with its time, and ends. With a URL
-it is the least that anybody needs to go on: one process that imports torch, downloads a checkpoint
-and makes a step. Run as a file: it imports nothing of bench.
+the next one prints its first step with its time, and ends. With a URL it is the least work for
+going on: one process that imports torch, downloads a checkpoint and makes a step. Run as a file: it
+imports nothing of bench.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FILE = "checkpoint.pt"
 
 
 def network() -> torch.nn.Module:
-    """Layers whose weights are 4 bytes times WIDTH times WIDTH each."""
+    """Return layers whose weights are 4 bytes times WIDTH times WIDTH each."""
     from torch import nn
 
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
 
 
 def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """One step of the optimizer."""
+    """Make one step of the optimizer."""
     import torch
 
     loss = model(torch.ones(8, WIDTH)).square().mean()
@@ -52,7 +52,7 @@ def tell(event: str, step: int) -> None:
 
 
 def worker(_: dict[str, Any]) -> None:
-    """Trains until a kill, or a step after it."""
+    """Train until a kill, or a step after it."""
     import torch
 
     from training import checkpoints
@@ -82,7 +82,7 @@ def worker(_: dict[str, Any]) -> None:
 
 
 def under_ray_train() -> None:
-    """The same in a worker of Ray Train."""
+    """Train in a worker of Ray Train."""
     from training import ray_train
 
     ray_train.connect()
@@ -101,7 +101,7 @@ def under_ray_train() -> None:
 
 
 def from_url(url: str) -> None:
-    """One step from a checkpoint at an address that needs no credentials."""
+    """Make one step from a checkpoint at an address that needs no credentials."""
     import torch
 
     torch.set_num_threads(1)

@@ -18,13 +18,13 @@ class Plain(Protocol):
     """The same services without a stack."""
 
     def start(self) -> float:
-        """Start all and wait until every health check answers; seconds that it took."""
+        """Start all and wait until every health check answers; return the seconds."""
 
     def stop(self) -> float:
-        """End all; seconds that it took."""
+        """End all; return the seconds."""
 
     def discard(self) -> None:
-        """Remove what is left of it, in whatever state it is."""
+        """Remove all of it, in whatever state it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class Rounds:
     stop: list[list[float]]
 
     def ratio(self, name: str, goal: float, way: int = 0) -> Ratio:
-        """The ratio of bringing all up."""
+        """Return the ratio of bringing all up."""
         return _ratio(name, goal, self.up, self.start[way])
 
     def ratio_of_end(self, name: str, goal: float, way: int = 0) -> Ratio:
-        """The ratio of ending all."""
+        """Return the ratio of ending all."""
         return _ratio(name, goal, self.destroy, self.stop[way])
 
 
@@ -55,10 +55,10 @@ def up_and_destroy(
     stack: ScratchStack,
     plain: Callable[[State], Sequence[Plain]],
 ) -> Rounds:
-    """Bring all up and down in turn; the first round, which builds what is missing, is not counted.
+    """Bring all up and down in turn; the first round, which makes missing builds, is not counted.
 
     Args:
-        rounds: how many are counted; with 0 it is the first.
+        rounds: how many are counted; with 0 the first one.
         stack: one that is down.
         plain: makes the plain ways from the state of the stack while it is up.
     """

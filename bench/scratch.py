@@ -1,4 +1,4 @@
-"""A stack of its own for a benchmark: own folders or containers, own free ports, nothing left."""
+"""A stack for a benchmark alone: own folders or containers, own free ports, no leftovers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TRAIN = ROOT / ".venv" / "bin" / "train"
 PORTS = [key for key, port in services.PORTS.items() if not port.each_node]
 AGENT_PORTS = 4  # the head's and up to three workers', one after another
 PASSPHRASE = "benchmark"  # noqa: S105 of a stack that lives for a minute
-# A variable that says that a registry is reached: images are then those of a stack by default.
-# Without it they are those of tests/images, which need none.
+# A variable that says that a registry is available: stacks then use their default images. Without
+# it they use the images of tests/images, which need none.
 REGISTRY = "TRAINYARD_BENCH_REGISTRY"
 TEST_IMAGES = {
     name: f"trainyard-test/{name}:latest" for name in ("prometheus", "grafana", "gateway")
@@ -66,22 +66,22 @@ class Program:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        """The engine's command line."""
+        """Return the engine's command line."""
         project = ["-C", str(self.project)]
         return [sys.executable, "-m", "engine", *project, *arguments, "-s", self.name]
 
     def engine(self, *arguments: str) -> float:
-        """Run the engine; seconds that it took."""
+        """Run the engine; return the seconds."""
         return run(self.command(*arguments), env=self.environment).seconds
 
     def pulumi(self, cli: Cli, *arguments: str) -> float:
-        """Run the pulumi CLI; seconds that it took."""
+        """Run the pulumi CLI; return the seconds."""
         command = ["pulumi", *arguments, "-s", self.name, "--non-interactive"]
         return run(command, env=cli.environment(self.environment), cwd=self.project).seconds
 
 
 class ScratchStack(Program):
-    """The checkout's program as a stack, in a project folder of links beside its settings.
+    """The checkout's program as a stack, in a project folder of links and its settings.
 
     Args:
         folder: an empty folder.
@@ -111,7 +111,7 @@ class ScratchStack(Program):
         (self.project / f"Pulumi.{self.name}.yaml").write_text(yaml.safe_dump(document))
 
     def train(self, command: str, *arguments: str | Path) -> list[str | Path]:
-        """The command line of one of `train`'s commands on the stack."""
+        """Return the command line of one of `train`'s commands on the stack."""
         return [TRAIN, command, "-s", self.name, *arguments]
 
     def submit(self, script: Path, *arguments: str, name: str = "") -> dict[str, Any]:
@@ -120,25 +120,25 @@ class ScratchStack(Program):
         return record(self.train("submit", *options), env=self.environment, cwd=self.project)
 
     def outputs(self) -> dict[str, Any]:
-        """The outputs of the stack, secrets in the clear."""
+        """Return the outputs of the stack, secrets in the clear."""
         command = self.command("output", "--json", "--show-secrets")
         return dict(json.loads(run(command, env=self.environment).stdout))
 
     def outputs_file(self, folder: Path) -> Path:
-        """A file of the outputs in a folder, as `train` wants it."""
+        """Write a file of the outputs in a folder, as `train` wants it; return its path."""
         file = folder / "outputs.json"
         file.touch(mode=0o600)
         file.write_text(json.dumps(self.outputs()))
         return file
 
     def s3(self) -> tuple[Any, str]:
-        """A client of the stack's object store, and the bucket's name."""
+        """Return a client of the stack's object store, and the bucket's name."""
         outputs = self.outputs()
-        # Without it an address that needs no credentials is signed in a way that has ended.
+        # Without it an address that needs no credentials is signed in an outdated way.
         return stores.client_of(outputs, signature_version="s3v4"), outputs["bucket"]
 
     def plain_submit(self, private: Path, *options: str) -> tuple[list[str], dict[str, str]]:
-        """Ray's own `ray job submit` to the stack's cluster: the command and its environment.
+        """Return command and environment of Ray's own `ray job submit` to the stack's cluster.
 
         Args:
             private: a folder for the file with the token, of which nothing is uploaded.
@@ -153,7 +153,7 @@ class ScratchStack(Program):
         return [*ray, *options], os.environ | known
 
     def state(self) -> State:
-        """The stack's state, secrets in the clear."""
+        """Return the stack's state, secrets in the clear."""
         project = Project.find(self.project)
         backend = Backend(self.environment["PULUMI_BACKEND_URL"], self.project)
         return backend.load(project.name, self.name, PASSPHRASE)
@@ -161,7 +161,7 @@ class ScratchStack(Program):
 
 @contextlib.contextmanager
 def scratch_stack(runtime: str = "process", **settings: Any) -> Iterator[ScratchStack]:
-    """A stack that is destroyed, and whose folders are removed, when the body ends.
+    """Yield a stack; it is destroyed, and its folders are removed, when the body ends.
 
     Args:
         runtime: process or docker.
@@ -179,13 +179,13 @@ def scratch_stack(runtime: str = "process", **settings: Any) -> Iterator[Scratch
 
 @contextlib.contextmanager
 def pulumi_cli(*, optimized: bool) -> Iterator[Cli]:
-    """The pulumi CLI of PATH, else one that Go builds once.
+    """Yield the pulumi CLI on PATH, or one that Go builds once.
 
     Args:
         optimized: whether Go builds it as for a release, which takes longer.
 
     Raises:
-        SkippedError: neither is there.
+        SkippedError: neither is available.
         FailedError: Go cannot build it.
     """
     if shutil.which("pulumi"):
@@ -202,7 +202,7 @@ def pulumi_cli(*, optimized: bool) -> Iterator[Cli]:
 
 
 def need_docker() -> None:
-    """Have a Docker Engine, and the images of tests that stand in for those of registries.
+    """Require a Docker Engine, and build the tests' images that stand in for the registries' ones.
 
     Raises:
         SkippedError: no Engine.
@@ -222,10 +222,10 @@ def need_docker() -> None:
 
 
 def _free_row(count: int) -> int:
-    """First of some consecutive free ports.
+    """Return the first of some consecutive free ports.
 
-    Not of those that the kernel serves everybody from: Ray's nodes open dozens of these, and would
-    now and then take one before the service that it was meant for.
+    They are not in the range that the kernel assigns from: Ray's nodes open dozens of ports there,
+    and would sometimes take one before the service that needs it.
     """
     for first in random.sample(range(10000, 32000, count), k=100):
         with contextlib.ExitStack() as held:

@@ -14,7 +14,7 @@ COLUMNS = 80
 
 
 def of_ratios(ratios: Sequence[Ratio]) -> Table:
-    """Medians of both ways, their ratio and the verdict."""
+    """Return a table of the medians of both ways, their ratio and the verdict."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, width=COLUMNS)
     table.add_column("")
     for heading in ("ours", "plain"):
@@ -37,7 +37,7 @@ def of_ratios(ratios: Sequence[Ratio]) -> Table:
 
 
 def of_usages(usages: Sequence[Usage]) -> Table:
-    """What idle parts take."""
+    """Return a table of the usage of idle parts."""
     table = Table("idle", "CPU, % of a core", "memory, MB", box=box.SIMPLE)
     for usage in usages:
         table.add_row(usage.name, f"{usage.cpu_percent:.1f}", f"{usage.memory_mb:.0f}")
@@ -45,10 +45,10 @@ def of_usages(usages: Sequence[Usage]) -> Table:
 
 
 def markdown(measured: Sequence[tuple[str, Result]]) -> list[str]:
-    """The same as lines of Markdown, with the range of the figures of ours and their count.
+    """Return the same as lines of Markdown, with the range of the figures of ours and their count.
 
     Args:
-        measured: when and at which commit, and what came out.
+        measured: when and at which commit, and the result.
     """
     lines = [
         "| figure | ours: median (range) of n | plain | ratio | goal | | measured |",
@@ -86,14 +86,14 @@ def _row(ratio: Ratio, when: str) -> str:
 
 
 def number(figure: float) -> str:
-    """A figure with three digits that count, or all before the point."""
+    """Return a figure with three significant digits, or all before the point."""
     if figure >= 100:
         return f"{figure:,.0f}"
     return f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
 def goal(ratio: Ratio) -> str:
-    """The bound as text; "" where there is none."""
+    """Return the bound as text, "" without one."""
     if ratio.goal is None:
         return ""
     return f"{'<=' if ratio.at_most else '>='} {ratio.goal:g}"

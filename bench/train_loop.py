@@ -21,7 +21,7 @@ def throughput(
     prepare_model: Callable[[Any], Any] = lambda model: model,
     prepare_loader: Callable[[Any], Any] = lambda loader: loader,
 ) -> list[float]:
-    """Images per second of each epoch.
+    """Return images per second of each epoch.
 
     Args:
         images: how many an epoch has.
@@ -59,7 +59,7 @@ def throughput(
 
 
 def under_ray_train(images: int) -> None:
-    """The same in a worker of Ray Train, the model and the loader prepared by it."""
+    """Measure in a worker of Ray Train, which prepares the model and the loader."""
     from ray import train
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
@@ -74,7 +74,7 @@ def under_ray_train(images: int) -> None:
     TorchTrainer(
         worker,
         scaling_config=ScalingConfig(resources_per_worker={"CPU": 1}),
-        # Its default is a folder of the user's home.
+        # Its default is a folder in the user's home.
         run_config=RunConfig(storage_path=os.environ["TRAINYARD_STORAGE_URL"]),
     ).fit()
 

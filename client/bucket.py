@@ -14,7 +14,7 @@ from client.store import AwayError, Listed
 from training.s3_requests import BUSY, Requests, UnansweredError, xml
 
 READ_TIMEOUT_S = 2
-PART_TIMEOUT_S = 30  # without a byte of a part; a store that is written to at the same time is slow
+PART_TIMEOUT_S = 30  # without a byte of a part; a store with concurrent writes is slow
 NO_OBJECT = "NoSuchKey"
 REMEDIES = {
     "NoSuchBucket": "the bucket does not exist: run `make up`, which makes it",
@@ -27,7 +27,7 @@ REMEDIES = {
 
 
 class BucketStore:
-    """The bucket of a stack, as `client.store.Store` has it."""
+    """The bucket of a stack; implements `client.store.Store`."""
 
     def __init__(self, outputs: StackOutputs, bucket: str, prefix: str) -> None:
         self.url = outputs.storage_url
@@ -65,7 +65,7 @@ class BucketStore:
             for each in page.findall("{*}Contents"):
                 key, size, tag = (each.findtext(f"{{*}}{x}") or "" for x in ("Key", "Size", "ETag"))
                 name = unquote_plus(key).removeprefix(start)
-                if name and not name.endswith("/"):  # a mark of a folder
+                if name and not name.endswith("/"):  # not a folder's marker
                     found[name] = Listed(int(size) if size.isdigit() else 0, tag.strip('"'))
         return found
 
@@ -75,7 +75,7 @@ class BucketStore:
         return self._ask("get", "GET", self._prefix + key, headers=headers, timeout=PART_TIMEOUT_S)
 
     def _pages(self, start: str, **more: str) -> Iterator[ET.Element]:
-        """The pages of a list of what begins with a text."""
+        """Yield the pages of a list of the keys with a prefix."""
         query = {"list-type": "2", "encoding-type": "url", "prefix": start, **more}
         while True:
             page = xml(self._ask("list", "GET", "", query=query) or b"")
@@ -86,7 +86,7 @@ class BucketStore:
                 or further == [query.get("continuation-token")]  # it would never end
             ):
                 raise ClientError(
-                    f"{self._cannot('list')}: the answer is no list of objects; look at what "
+                    f"{self._cannot('list')}: the answer is not a list of objects; look at what "
                     "listens there"
                 )
             yield page
@@ -104,7 +104,7 @@ class BucketStore:
         headers: dict[str, str] | None = None,
         timeout: float = READ_TIMEOUT_S,
     ) -> bytes | None:
-        """The body of the reply; None where there is no such object."""
+        """Return the body of the reply; None for a missing object."""
         try:
             reply = self._requests.send(
                 method, key, content, query=query, headers=headers, timeout=timeout

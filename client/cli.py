@@ -38,7 +38,7 @@ from client.pull import command as pull_command
 if TYPE_CHECKING:
     from client.job_server import Job
 
-PACKAGES = ("trainyard", "ray", "torch")  # whose versions a report of a fault needs
+PACKAGES = ("trainyard", "ray", "torch")  # a bug report needs their versions
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(services.app)
 app.add_typer(drill_command.app)
@@ -49,17 +49,17 @@ app.add_typer(manifests.app)
 
 
 def main() -> None:
-    """Runs the command line; an error of the user's becomes one message and exit code 1.
+    """Runs the command line; a user's error becomes one message and exit code 1.
 
-    So does a head that goes away, or restarts, while a command talks to it.
+    So does the loss or restart of the head during a command.
     """
     try:
         if (checkout := repository.another()) is not None:
             raise ClientError(
-                f"this `train` is of {repository.ROOT}, and would run its code, not that of the "
-                f"checkout {checkout}: run `make setup` there, then use {checkout}/.venv/bin/train"
+                f"this `train` is of {repository.ROOT}, and would not run the code of the checkout "
+                f"{checkout}: run `make setup` there, then use {checkout}/.venv/bin/train"
             )
-        app(prog_name="train")  # else `python -m client` would install a completion of `python`
+        app(prog_name="train")  # or `python -m client` would install a completion of `python`
     except ClientError as error:
         _fail(error)
     except Exception as error:
@@ -77,7 +77,7 @@ def _fail(error: ClientError) -> NoReturn:
 
 
 def _print_versions(context: typer.Context, asked: bool) -> None:
-    if not asked or context.resilient_parsing:  # a shell asks how the line may go on
+    if not asked or context.resilient_parsing:  # a shell's completion
         return
     from importlib import metadata
 
@@ -96,7 +96,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """Options before a command."""
 
 
 @app.command()
@@ -104,37 +104,49 @@ def submit(
     context: typer.Context,
     job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="After `--`: the job's own arguments.")
+        list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Run's name; one that exists is resumed.")
+        str | None,
+        typer.Option(
+            "--name", help="Name of the run; an existing run is resumed (default: a new name)."
+        ),
     ] = None,
-    entrypoint_num_cpus: Annotated[float | None, typer.Option(min=0)] = None,
-    entrypoint_num_gpus: Annotated[float | None, typer.Option(min=0)] = None,
-    entrypoint_memory: Annotated[int | None, typer.Option(min=0, help="Bytes.")] = None,
+    entrypoint_num_cpus: Annotated[
+        float | None, typer.Option(min=0, help="CPUs for the entrypoint (default: 0).")
+    ] = None,
+    entrypoint_num_gpus: Annotated[
+        float | None, typer.Option(min=0, help="GPUs for the entrypoint (default: 0).")
+    ] = None,
+    entrypoint_memory: Annotated[
+        int | None, typer.Option(min=0, help="Bytes of memory for the entrypoint (default: 0).")
+    ] = None,
     entrypoint_resources: Annotated[
-        str | None, typer.Option(help='Custom resources as JSON, as {"TPU": 4}.')
+        str | None,
+        typer.Option(help='Custom resources for the entrypoint as JSON, such as {"TPU": 4}.'),
     ] = None,
     runtime_env: Annotated[
         str | None,
-        typer.Option(help="cpu, gpu, tpu, or a YAML or JSON file of Ray's runtime environment."),
+        typer.Option(help="Ray's runtime environment: cpu, gpu, tpu, or a YAML or JSON file."),
     ] = None,
     working_dir: Annotated[
-        str | None, typer.Option(help="Folder to upload; of a .py file its own.")
+        str | None, typer.Option(help="Folder to upload (default: the folder of the .py file).")
     ] = None,
-    submission_id: Annotated[str | None, typer.Option(help="Job's id; Ray makes one.")] = None,
+    submission_id: Annotated[
+        str | None, typer.Option(help="Id of the job (default: a new id from Ray).")
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Queue what no declared node can hold, and go on with another user's run.",
+            help="Queue a job that no declared node can hold, or resume another user's run.",
         ),
     ] = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Submit a job and follow it; exits with the job's result, 0 or 1."""
+    """Submit a job and follow it; exit with the job's result, 0 or 1."""
     from client import runtimes, scripts, submission
     from training import run_folder
 
@@ -179,10 +191,13 @@ def new(
     name: Annotated[str, typer.Argument(help="Name of the job, such as my_job.")],
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", help="Where to write it; training/jobs, if that is here."),
+        typer.Option(
+            "--folder",
+            help="Folder to write to (default: training/jobs if it exists, else the current one).",
+        ),
     ] = None,
 ) -> None:
-    """Write a job to begin with, which learns digits as it is."""
+    """Write a first job, which learns digits without a change."""
     from client import new_job
 
     path, command = new_job.write(name, folder)
@@ -192,9 +207,9 @@ def new(
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="Your repository; made if needed.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="Your repository; created if missing.")] = Path(),
 ) -> None:
-    """Write a project that trains as it is, into a repository of your own."""
+    """Write a project, which trains without a change, into your own repository."""
     from quickstart import init as project
 
     say(f"wrote {', '.join(str(path) for path in project.write(folder))}")
@@ -206,7 +221,7 @@ def init(
 @app.command()
 def dashboard(
     print_only: Annotated[
-        bool, typer.Option("--print", help="Print both and open nothing.")
+        bool, typer.Option("--print", help="Print the address and the token, and open nothing.")
     ] = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -216,12 +231,12 @@ def dashboard(
 
     stack_outputs = contract.read(stack, outputs)
     say(f"address  {stack_outputs.dashboard_url}")
-    # The dashboard takes it in a dialog, and no address may hold it: browsers keep those.
+    # The dashboard asks for it; it must not be in the address, which browsers keep.
     say(f"token    {stack_outputs.ray_token}")
     if stack_outputs.away:
         say(f"the address is on {stack_outputs.away}: `train tunnel`")
     elif not print_only and not webbrowser.open(stack_outputs.dashboard_url):
-        warn("no browser is found here: open the address yourself")
+        warn("found no browser: open the address yourself")
 
 
 @app.command()
@@ -249,11 +264,11 @@ def info(context: typer.Context, stack: Stack = None, outputs: Outputs = None) -
 @app.command()
 def keep(
     context: typer.Context,
-    time: Annotated[str, typer.Argument(help="From now, such as 2h or 90m.")],
+    time: Annotated[str, typer.Argument(help="Time from now, such as 2h or 90m.")],
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Keep rented machines that end when idle, until their deadline at most."""
+    """Keep rented machines that end when idle, at most until their deadline."""
     from client import idle as idle_end
 
     seconds = idle_end.duration(time)
@@ -288,16 +303,19 @@ def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
 @app.command(name="cluster-file")
 def cluster_file(
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Written anew, for you alone (0600).")
+        Path,
+        typer.Option("-o", "--output", help="File to write or replace, for you alone (0600)."),
     ] = Path("ray_cluster_config.yaml"),
     provider: Annotated[
         str | None,
-        typer.Option(help="gcp: machines of Google Cloud that `ray up` starts, without a stack."),
+        typer.Option(
+            help="gcp for machines that `ray up` starts on Google Cloud (default: the stack's)."
+        ),
     ] = None,
-    project: Annotated[str, typer.Option(help="With gcp: id of the project.")] = "",
-    zone: Annotated[str, typer.Option(help="With gcp: zone of all machines.")] = "us-central1-a",
-    cidr: Annotated[str, typer.Option(help="With gcp: addresses that may log in.")] = "",
-    name: Annotated[str, typer.Option(help="With gcp: name of the cluster.")] = "trainyard",
+    project: Annotated[str, typer.Option(help="Id of the project, with gcp.")] = "",
+    zone: Annotated[str, typer.Option(help="Zone of all machines, with gcp.")] = "us-central1-a",
+    cidr: Annotated[str, typer.Option(help="Addresses that may log in, with gcp.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the cluster, with gcp.")] = "trainyard",
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
@@ -319,8 +337,8 @@ def cluster_file(
     stack_outputs = contract.read(stack, outputs)
     if not stack_outputs.ray_cluster_file:
         raise ClientError(
-            f"stack {stack_outputs.stack!r} has no cluster file: only one that leaves Ray to "
-            "Ray's own launcher has, on machines reached by SSH; name it with --stack"
+            f"stack {stack_outputs.stack!r} has no cluster file: only a stack on SSH hosts "
+            "that leaves Ray to Ray's own launcher has one; name it with --stack"
         )
     head = stack_outputs.nodes[0].name
     say(f"Generating ray config file {output} using IP from {head} instance")
@@ -381,7 +399,8 @@ def logs(
     context: typer.Context,
     job: JobName,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Until the job's end; exits with its result.")
+        bool,
+        typer.Option("-f", "--follow", help="Follow the job to its end; exit with its result."),
     ] = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -417,8 +436,8 @@ def stop(
     server.stop(job_id)
     if found.status == "PENDING":
         say(
-            f"job {job_id} is queued: Ray stops it when it is about to start, and fails it by "
-            "itself once its start timeout has passed (15 minutes unless the stack says otherwise)"
+            f"job {job_id} is queued: Ray stops it when it is about to start, and fails it "
+            "once its start timeout has passed (15 minutes unless the stack sets another)"
         )
         return
     ended = jobs.wait_for_end(server, job_id)
@@ -458,7 +477,7 @@ def runs(
 @app.command()
 def compare(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(help="How the names of each group's runs begin.")],
+    groups: Annotated[list[str], typer.Argument(help="Prefix of the run names of each group.")],
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -485,7 +504,7 @@ def show(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name of a run.")],
     curves: Annotated[
-        Path | None, typer.Option("--curves", help="Save the picture of the curves here.")
+        Path | None, typer.Option("--curves", help="File to save the curves to, as PNG.")
     ] = None,
     as_json: Json = False,
     stack: Stack = None,
@@ -523,7 +542,7 @@ def show(
 
 
 def _states(outputs: contract.StackOutputs) -> dict[str, str]:
-    """Job state by run; empty when no cluster answers, for the store outlives it."""
+    """Job state by run; empty when no cluster answers, since the store outlives it."""
     from client import jobs
     from client.dashboard import DashboardError
 
@@ -541,7 +560,7 @@ def _resources(text: str | None) -> dict[str, float] | None:
         return {str(k): float(v) for k, v in json.loads(text).items()}
     except (json.JSONDecodeError, AttributeError, TypeError, ValueError):
         raise ClientError(
-            f"--entrypoint-resources {text!r} is no JSON object of amounts: "
+            f"--entrypoint-resources {text!r} is not a JSON object of amounts: "
             """give it like '{"TPU": 4}'"""
         ) from None
 

@@ -1,6 +1,6 @@
-"""What commands share: options, the way to the stack, following a job to its end."""
+"""Shared by the commands: options, the way to the stack, following a job to its end."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what shells report after Ctrl-C
 
 Stack = Annotated[
-    str | None, typer.Option("-s", "--stack", help="Stack; TRAINYARD_STACK, else dev.")
+    str | None,
+    typer.Option("-s", "--stack", help="Name of the stack (default: TRAINYARD_STACK, else dev)."),
 ]
 Outputs = Annotated[
     Path | None,
-    typer.Option("--outputs", help="File with the stack's outputs as JSON; TRAINYARD_OUTPUTS."),
+    typer.Option(
+        "--outputs", help="File with the stack's outputs as JSON (default: TRAINYARD_OUTPUTS)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobName = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
@@ -81,7 +84,7 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
 def why_it_waits(
     server: JobServer, job: Job, outputs: contract.StackOutputs
 ) -> waiting.Wait | None:
-    """Why a job, or what it asks for, is not placed; None when nothing waits."""
+    """Return why a job or its request is not placed; None when nothing waits."""
     from client import waiting
     from client.state import ClusterState
 

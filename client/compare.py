@@ -1,4 +1,4 @@
-"""Groups of runs beside one another: how long, on which nodes, at what throughput."""
+"""Groups of runs side by side: their time, nodes and throughput."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows(
         prefixes: of the groups' runs.
         jobs: the cluster's, newest first.
         placed: addresses of the nodes of each job's workers, by Ray's own job id.
-        epochs: how many a run has done.
+        epochs: returns the number of epochs that a run has done.
 
     Raises:
         ClientError: a group has no run, or a job of it has not ended well.
@@ -44,7 +44,7 @@ def _last(prefix: str, jobs: Sequence[Job]) -> dict[str, Job]:
         if job.status is not Status.SUCCEEDED:
             raise ClientError(
                 f"the last job of run {run!r} is {job.status}: wait until it has succeeded "
-                f"(`train logs -f {run}`), or leave it out by a longer beginning of the names"
+                f"(`train logs -f {run}`), or leave it out with a longer prefix"
             )
     return dict(sorted(last.items()))
 
@@ -55,7 +55,7 @@ def _row(
     placed: Mapping[str, Sequence[str]],
     epochs: Callable[[str], int],
 ) -> dict[str, Any]:
-    # From the start of the first to the end of the last: what waits for a GPU counts too.
+    # From the start of the first to the end of the last: waiting for a GPU counts too.
     began = min(job.start_time for job in last.values())
     seconds = (max(job.end_time for job in last.values()) - began) / 1000
     done = sum(epochs(run) for run in last)

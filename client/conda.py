@@ -1,4 +1,4 @@
-"""Is there a conda for a runtime environment that asks for one? A small job asks the head.
+"""Checks with a small job that the head has conda for a runtime environment that needs it.
 
 Ray would find out on the node, minutes later, and say so in a traceback.
 """
@@ -13,7 +13,7 @@ from client.errors import ClientError
 from client.job_server import JobServer, Status
 from client.outputs import StackOutputs
 
-# As Ray looks for it. It calls no mamba by itself; Miniforge's conda solves with mamba's solver.
+# As Ray looks for it. It never calls mamba; Miniforge's conda uses mamba's solver.
 PROBE = 'test -n "$RAY_CONDA_HOME$CONDA_EXE" || command -v conda'
 
 
@@ -23,10 +23,10 @@ def check(
     outputs: StackOutputs,
     send: Callable[..., str],
 ) -> None:
-    """Refuses a runtime environment of conda for a cluster without it.
+    """Refuses a runtime environment with conda for a cluster without conda.
 
     Args:
-        runtime_env: what is to be sent.
+        runtime_env: of the job.
         server: the stack's.
         outputs: of the stack.
         send: submits a job.
@@ -36,7 +36,7 @@ def check(
     """
     if "conda" not in runtime_env:
         return
-    say("the runtime environment needs conda: asking the head for it, some seconds")
+    say("the runtime environment needs conda: asking the head for it, which takes some seconds")
     from client import jobs  # noqa: PLC0415 - slow
 
     job_id = send(outputs, entrypoint=PROBE, metadata={"job": "conda"})

@@ -1,6 +1,6 @@
-"""What the client writes to the user's terminal or file: sentences, tables, a job's log.
+"""The client's output to the user's terminal or file: sentences, tables, a job's log.
 
-`access.terminal` takes the effects out of what others wrote.
+`access.terminal` takes the effects out of other people's text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from training import plain, progress
 BAR_CELLS = 24
 CLEAR_LINE = "\r\x1b[2K"
 UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
-LONGEST_ESCAPE = 4096  # characters; what has no end by then is no escape sequence
+LONGEST_ESCAPE = 4096  # characters; a longer one without an end is not an escape sequence
 PLAIN = "\x1b[0m"
 
 
@@ -25,19 +25,19 @@ _about = typed.DEFAULT_STACK
 
 
 def about(stack: str) -> None:
-    """Says which stack this command is about: commands in its sentences name it."""
+    """Sets this command's stack, which the commands in its messages name."""
     global _about  # noqa: PLW0603 - a process runs one command
     _about = stack
 
 
 class Lines:
-    """Cuts a text that comes in pieces into lines, in linear time however long a line is."""
+    """Cuts a text that comes in pieces into lines, in linear time for any line length."""
 
     def __init__(self) -> None:
         self._begun: list[str] = []
 
     def feed(self, text: str) -> list[str]:
-        """Takes a piece; returns the lines that have ended, without their ends."""
+        """Takes a piece; returns the complete lines, without their ends."""
         first, *others = text.split("\n")
         self._begun.append(first)
         if not others:
@@ -47,14 +47,14 @@ class Lines:
         return lines
 
     def rest(self) -> str:
-        """What came without a line's end, once."""
+        """Return the unfinished line, once."""
         rest = "".join(self._begun)
         self._begun = []
         return rest
 
 
 class LogWriter:
-    """Passes the lines of a log on, with its records of progress as people read them.
+    """Passes the lines of a log on, with its records of progress in readable form.
 
     On a terminal they become one bar that moves in place.
     """
@@ -91,7 +91,7 @@ class LogWriter:
         self._out.flush()
 
     def close(self) -> None:
-        """Writes what came without a line's end."""
+        """Writes the unfinished line."""
         end = PLAIN if self._terminal and self._coloured else ""
         self._out.write((CLEAR_LINE if self._terminal else "") + self._lines.rest() + end)
         self._out.flush()
@@ -112,17 +112,17 @@ def say(text: str, *, rule: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Prints a sentence beside the command's output, which may be a log or JSON."""
+    """Prints a sentence apart from the command's output, which may be a log or JSON."""
     terminal.warn(text, _about)
 
 
 def print_json(value: Any) -> None:
-    """Prints JSON, with null for NaN and infinities, which it does not have."""
+    """Prints JSON, with null for NaN and infinities, which JSON lacks."""
     terminal.print_json(plain.finite(value))
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    """Prints rows as JSON, as a table on a terminal, else as lines with tabs between."""
+    """Prints rows as JSON, as a table on a terminal, else as tab-separated lines."""
     if as_json:
         print_json(rows)
         return

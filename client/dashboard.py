@@ -1,7 +1,7 @@
 """The dashboard of a stack's head over HTTP: JSON in, JSON out.
 
 Ray's own client of the same addresses imports all of Ray, a second of processor time. No proxy is
-asked for the way: the addresses are this machine's or the stack's own.
+used: the addresses are this machine's or the stack's own.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ UPLOADED_S = 300  # for the reply to an upload: buffers and tunnels hold megabyt
 
 
 class DashboardError(Exception):
-    """A request was in vain; the text is the kind of fault."""
+    """A request failed; the text is the kind of fault."""
 
 
 class UnreachableError(DashboardError):
-    """There is no answer."""
+    """The dashboard does not answer."""
 
 
 class UnreadableError(DashboardError):
-    """The answer is not what the dashboard of a head says."""
+    """The answer is not one of a head's dashboard."""
 
 
 class TooLongError(UnreadableError):
@@ -41,11 +41,11 @@ class TooLongError(UnreadableError):
 
 
 class RefusedError(DashboardError):
-    """The answer has another status than 200.
+    """The answer's status is not 200.
 
     Attributes:
         status: of HTTP.
-        text: what the server says.
+        text: the server's answer.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -65,7 +65,7 @@ class Dashboard:
     def get(
         self, path: str, timeout_s: float = TIMEOUT_S, most_mib: int = MOST_MIB, **query: object
     ) -> Any:
-        """Gets a path; the names and values of a query come behind it."""
+        """Gets a path with the names and values of a query."""
         return self._json(
             "GET", f"{path}?{urlencode(query)}" if query else path, timeout_s, most_mib
         )
@@ -85,12 +85,12 @@ class Dashboard:
         return True
 
     def put(self, path: str, content: bytes, sent: Callable[[int], None] | None = None) -> None:
-        """Puts bytes to a path; what it answers is not JSON.
+        """Puts bytes to a path; the answer is not JSON.
 
         Args:
             path: with a `/`.
-            content: however long it takes, as long as each piece is taken in time.
-            sent: is told the bytes of each piece.
+            content: may take any time, as long as each piece is taken in time.
+            sent: called with the number of bytes of each piece.
         """
         self._ask(
             "PUT",
@@ -101,12 +101,12 @@ class Dashboard:
         )
 
     def stream(self, path: str, timeout_s: float | None = None, **query: object) -> Iterator[bytes]:
-        """The pieces of what a path answers, as they come, until it ends or is cut.
+        """Yield the pieces of a path's answer, as they come, until it ends or is cut.
 
         Args:
             path: with a `/`.
             timeout_s: between two pieces; None for no bound.
-            query: names and values behind the path.
+            query: names and values.
         """
         try:
             reply = self._pool.request(

@@ -2,7 +2,7 @@
 
 
 class ClientError(Exception):
-    """Something the user can put right; its text names the value, the bound and the next step."""
+    """Something the user can fix; its text names the value, the bound and the next step."""
 
 
 class DownError(ClientError):
@@ -10,4 +10,4 @@ class DownError(ClientError):
 
 
 class UnreachedError(ClientError):
-    """The job server does not answer now; in a moment it may."""
+    """The job server does not answer at the moment."""

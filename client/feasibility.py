@@ -1,7 +1,7 @@
-"""Does a request fit the declared nodes? Pure arithmetic, so it answers at once.
+"""Whether a request fits the declared nodes: pure arithmetic, so it answers at once.
 
-Only what certainly does not fit is refused: where the search for a place takes too long, the
-request passes, and Ray finds out.
+Only a request that certainly does not fit is refused: if the search takes too long, the request
+passes, and Ray finds out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def shortfall(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str | None:
 
 
 def started(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> list[str]:
-    """Names the groups of nodes that a request which fits has to have started.
+    """Names the groups whose nodes must be started for a request that fits.
 
     Args:
         bundles: see `shortfall`.
@@ -77,7 +77,7 @@ def started(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> list[str]:
 
 
 def price(bundles: Sequence[Bundle], nodes: Sequence[Node], group: str) -> tuple[int, float]:
-    """How many nodes of a group a request needs at least, and what they cost together in $/h.
+    """Return the least number of a group's nodes that a request needs, and their cost in $/h.
 
     Args:
         bundles: see `shortfall`; they fit, with nodes of that group.
@@ -126,7 +126,7 @@ def _too_large(bundle: Bundle, nodes: Sequence[Node]) -> str:
 
 
 def _lacking(bundle: Bundle, nodes: Sequence[Node]) -> list[str]:
-    """What of a bundle no node has enough of, whatever else it has."""
+    """The resources of a bundle of which no node has enough."""
     return [
         name
         for name, amount in bundle.items()
@@ -141,10 +141,10 @@ def _setting(name: str, amount: float) -> str:
 
 
 def _place(bundles: list[Bundle], free: list[Bundle]) -> bool | None:
-    """Whether there is a place for all at the same time; None where that is not found out.
+    """Whether all fit at the same time; None if the search is given up.
 
-    Kind by kind, the largest first: as many of a kind as fit go to a node, the rest to those
-    behind it; where that comes to nothing, fewer do.
+    Kind by kind, the largest first: a node takes as many of a kind as fit, the nodes after it take
+    the rest; if that fails, the node takes fewer.
     """
     names = sorted({name for bundle in bundles for name in bundle})
     kinds = Counter(tuple(_units(bundle.get(name, 0)) for name in names) for bundle in bundles)
@@ -156,7 +156,7 @@ def _place(bundles: list[Bundle], free: list[Bundle]) -> bool | None:
     counts = [kinds[kind] for kind in order]
     if not _may_fit(order, counts, start):
         return False
-    # The kind in hand, how many of it are left, the next node to look at, and what is free.
+    # The current kind, how many of it are left, the next node to look at, and the free amounts.
     stack = [(0, counts[0] if counts else 0, 0, start)]
     seen = set()
     looked_at = 0
@@ -167,7 +167,7 @@ def _place(bundles: list[Bundle], free: list[Bundle]) -> bool | None:
             if kind >= len(order):
                 return True
             left = counts[kind]
-            state = (kind, tuple(sorted(now)))  # nodes that have as much are alike
+            state = (kind, tuple(sorted(now)))  # nodes with equal amounts are alike
             if state in seen or not _may_fit(order[kind:], counts[kind:], now):
                 continue
             seen.add(state)

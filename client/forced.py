@@ -1,7 +1,7 @@
 """`make up FORCE=1` names the jobs that a new head ends, and asks.
 
-Without FORCE an `up` refuses to start the head anew while jobs run. FORCE=yes does not ask.
-`make rotate` calls this before it changes anything. Without FORCE it asks for `--refuse`.
+Without FORCE an `up` refuses to restart the head while jobs run. FORCE=yes does not ask.
+`make rotate` calls this before it changes anything. Without FORCE it passes `--refuse`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from client.job_server import JobServer
 
 
 def main() -> None:
-    """Asks; ends with 1 where the user thinks again, or cannot be asked."""
+    """Asks; ends with 1 if the user declines or cannot be asked."""
     parser = argparse.ArgumentParser(prog="python -m client.forced", description=__doc__)
     parser.add_argument("-s", "--stack", required=True)
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--refuse", action="store_true", help="refuse, where jobs would end")
+    parser.add_argument("--refuse", action="store_true", help="refuse if jobs would end")
     options = parser.parse_args()
     try:
         known = contract.of_state(options.stack)
         with way.tunnel(known, warn) or nullcontext() as opened:
             jobs = JobServer(opened.outputs if opened else known).jobs()
     except (ClientError, DashboardError) as error:
-        warn(f"which jobs run in stack {options.stack!r} is not known ({error})")
-        names = ["whatever runs there"]
+        warn(f"cannot tell which jobs run in stack {options.stack!r} ({error})")
+        names = ["all that run there"]
     else:
         names = [job.label for job in jobs if not job.status.ended]
     if not names:

@@ -1,4 +1,4 @@
-"""What runs have left in the store: read for `train runs` and `train show`."""
+"""The records of runs in the store, for `train runs` and `train show`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunRecord:
         starts: one record a start: texts `time`, `commit` and `python`; `packages` by name.
         metrics: one record an epoch.
         checkpoint: the newest one's address.
-        fault: what of it cannot be read; "" for a run that is whole.
+        fault: the parts that cannot be read; "" for a whole run.
     """
 
     name: str
@@ -36,7 +36,7 @@ class RunRecord:
 
 
 def list_runs(store: Store) -> list[RunRecord]:
-    """All runs of a store, by name; one that is damaged says so and keeps none of the others.
+    """Return all runs of a store, by name; a damaged one says so and does not affect the others.
 
     Raises:
         ClientError: the store cannot be read.
@@ -50,10 +50,10 @@ def list_runs(store: Store) -> list[RunRecord]:
 
 
 def read_run(store: Store, name: str) -> RunRecord:
-    """One run.
+    """Return one run.
 
     Raises:
-        ClientError: there is none of that name.
+        ClientError: no run has that name.
     """
     run = find_run(store, name)
     if run is None:
@@ -62,10 +62,10 @@ def read_run(store: Store, name: str) -> RunRecord:
 
 
 def find_run(store: Store, name: str) -> RunRecord | None:
-    """One run; None when there is none of that name.
+    """Return one run; None if no run has that name.
 
     Raises:
-        ClientError: the name is none, or the store cannot be read.
+        ClientError: the name is invalid, or the store cannot be read.
     """
     try:
         return _read(store, run_folder.check_name(name))
@@ -87,13 +87,13 @@ def _read(store: Store, name: str) -> RunRecord | None:
     faults = []
     config = _json_object(content)
     if config is None:
-        faults.append(f"{run_folder.CONFIG} is no JSON object")
+        faults.append(f"{run_folder.CONFIG} is not a JSON object")
     lines: dict[str, list[dict[str, Any]]] = {}
     for file in (run_folder.STARTS, run_folder.METRICS):
         content = store.get(f"{name}/{file}")
         lines[file] = run_folder.whole_records(content)
         if len(lines[file]) < len((content or b"").splitlines()):
-            faults.append(f"{file} is damaged behind line {len(lines[file])}")
+            faults.append(f"{file} is damaged after line {len(lines[file])}")
     checkpoints = [each for each in store.folders(name) if each.startswith("checkpoint_")]
     return RunRecord(
         name=name,
@@ -114,7 +114,7 @@ def _json_object(content: bytes) -> dict[str, Any] | None:
 
 
 def _start(record: dict[str, Any]) -> dict[str, Any]:
-    """A start whose texts are texts; whoever can write the bucket can write others."""
+    """A start whose texts are texts: a writer of the bucket could store other types."""
     packages = record.get("packages")
     texts = {name: str(record.get(name, "")) for name in ("time", "commit", "python")}
     return record | texts | {"packages": packages if isinstance(packages, dict) else {}}

@@ -1,4 +1,4 @@
-"""The end of rented machines when the cluster is idle: what its watch says, and putting it off."""
+"""The end of rented machines of an idle cluster: its watch's verdict, and postponing it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def duration(text: str) -> int:
     """Seconds of a text such as `2h`, `90m` or `1h30m`.
 
     Raises:
-        ClientError: it is none.
+        ClientError: the text is not a duration.
     """
     match = DURATION.fullmatch(text.replace(" ", ""))
     hours, minutes = (int(part or 0) for part in match.groups()) if match else (0, 0)
     if not (hours or minutes):
-        raise ClientError(f"{text!r} must be a time such as 2h, 90m or 1h30m: write it so")
+        raise ClientError(f"{text!r} is not a time: write one such as 2h, 90m or 1h30m")
     return (hours * 60 + minutes) * 60
 
 
 def watch(outputs: StackOutputs) -> Service | None:
-    """Who knows whether the cluster is idle; None where only the deadline ends the machines."""
+    """Return the idle watch of a cluster; None if only the deadline ends the machines."""
     found = (each for each in outputs.services if each.output == IDLE_END_URL and each.url)
     return next(found, None)
 
 
 def summary(outputs: StackOutputs) -> str:
-    """When the machines end, or why not; outputs have addresses that answer here."""
+    """Return when the machines end, or why not; outputs have addresses that answer here."""
     try:
         return described(_ask(outputs, "GET", "/verdict"))
     except ClientError as error:
@@ -45,7 +45,7 @@ def summary(outputs: StackOutputs) -> str:
 
 
 def keep(outputs: StackOutputs, seconds: int) -> str:
-    """Puts the end off; what holds from now on.
+    """Postpones the end; returns the new verdict.
 
     Raises:
         ClientError: the stack has no such end, its watch refuses, or does not answer.
@@ -96,7 +96,7 @@ def _ask(
         found: dict[str, Any] = json.loads(bounded.content(reply))
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise ClientError(
-            f"who watches stack {outputs.stack!r} does not answer ({type(error).__name__}): "
+            f"the idle watch of stack {outputs.stack!r} does not answer ({type(error).__name__}): "
             "its machines end at their deadline at the latest"
         ) from None
     if reply.status != 200:

@@ -1,4 +1,4 @@
-"""Where a stack is, and what to type next: what `make demo` ends with."""
+"""The addresses of a stack and the next commands, which `make demo` shows at its end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
 from client.outputs import InCluster, Service, StackOutputs
 
 SOON = timedelta(hours=1)
-MONITORING = "Prometheus"  # if it does not run, that is told; of other services nothing
+MONITORING = "Prometheus"  # its absence is shown; that of other services is not
 NOTES = {SERVE_URL: " (train serve RUN)"}
 
 
 def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
-    """What the stack has, each with its address; what it has not is left out.
+    """Return the parts of the stack with their addresses, without the missing parts.
 
     Args:
         outputs: of the stack.
-        idle: when its machines end for being idle, "" for never.
+        idle: when its idle machines end, "" for never.
     """
     nodes = "; ".join(
         f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
@@ -50,7 +50,7 @@ def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
 
 
 def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
-    """Where a service is, and how to get the password or token for it."""
+    """The address of a service, and the command that shows its password or token."""
     if not service.url:
         return [(service.title, _unmonitored(outputs) if service.title == MONITORING else "")]
     show = typed.command(f"python -m engine output {{}} --show-secrets -s {outputs.stack}")
@@ -79,13 +79,13 @@ def ends_soon(outputs: StackOutputs) -> str:
     if outputs.expires_at is None or outputs.expires_at - datetime.now(UTC) > SOON:
         return ""
     return (
-        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: what is on its "
-        f"machines then is lost; `train pull RUN -s {outputs.stack}` brings a run home"
+        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: files on its "
+        f"machines are lost then; `train pull RUN -s {outputs.stack}` brings a run home"
     )
 
 
 # By whether the stack is on other machines.
-RESULTS = {False: "results stay", True: "of rented machines nothing stays"}
+RESULTS = {False: "results stay", True: "nothing stays on rented machines"}
 HEAD_SECONDS = 5
 
 
@@ -108,7 +108,7 @@ def _head_pod(stack: InCluster) -> str:
 
 
 def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
-    """Commands for what a user is likely to want now, each with what it does."""
+    """Return the commands that a user is likely to want now, each with its effect."""
     stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
     train = typed.program("train")
     return [
@@ -126,7 +126,7 @@ def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
 
 
 def _ending(moment: datetime) -> str:
-    """The time, and how far it is: `at 2026-01-31 18:00 UTC, in 2 h 05 min`."""
+    """The time, and how far away it is: `at 2026-01-31 18:00 UTC, in 2 h 05 min`."""
     minutes = round((moment - datetime.now(UTC)).total_seconds() / 60)
     hours, rest = divmod(abs(minutes), 60)
     far = f"{hours} h {rest:02} min" if hours else f"{rest} min"

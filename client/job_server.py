@@ -1,6 +1,6 @@
 """Ray's job server: the jobs that it knows, their logs, and how to stop them.
 
-Only a submission takes Ray's own client (submission.py), for Ray packs what is uploaded.
+Only a submission takes Ray's own client (submission.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOG_TIMEOUT_S = 30  # between two pieces of a log that is read to its present en
 
 
 class Status(StrEnum):
-    """Of a job."""
+    """The status of a job."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -42,7 +42,7 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether it stays."""
+        """Whether it is final."""
         return self not in ACTIVE
 
 
@@ -54,7 +54,7 @@ class Job:
     """A job; texts are empty while the server does not know them.
 
     Attributes:
-        submitted: else it is a program that uses the cluster by itself.
+        submitted: False for a program that uses the cluster without a submission.
         submission_id: "" for such a program.
         job_id: Ray's own, once its driver runs.
         start_time: in milliseconds since 1970; 0 before.
@@ -81,12 +81,12 @@ class Job:
 
     @property
     def user(self) -> str:
-        """Who submitted it; "" for a job of another client."""
+        """The user who submitted it; "" for a job of another client."""
         return self.metadata.get("user", "")
 
     @property
     def label(self) -> str:
-        """What a message calls it: its id, with its run and user as far as they are known."""
+        """Its name in messages: its id, with its run and user as far as they are known."""
         named = ", ".join(filter(None, [self.run, self.user and f"of {self.user}"]))
         return (self.submission_id or self.job_id) + (f" ({named})" if named else "")
 
@@ -98,7 +98,7 @@ class JobServer:
         self._dashboard = Dashboard(outputs)
 
     def version(self, timeout_s: float) -> Any:
-        """What the server says of its versions."""
+        """Return the server's answer about its versions."""
         return self._dashboard.get("/api/version", timeout_s)
 
     def jobs(self) -> list[Job]:
@@ -113,7 +113,7 @@ class JobServer:
         return _job(self._dashboard.get(_path(job_id)))
 
     def log(self, job_id: str) -> str:
-        """All that a job has logged so far; bytes that are not UTF-8 are replaced."""
+        """Return a job's log so far; bytes that are not UTF-8 are replaced."""
         try:
             found = self._dashboard.get(f"{_path(job_id)}/logs", most_mib=LOG_MOST_MIB)
         except RefusedError as refused:
@@ -125,7 +125,7 @@ class JobServer:
         return str(found["logs"])
 
     def raw_log(self, job_id: str) -> bytes:
-        """The same, as it was written."""
+        """Return a job's log so far, as it was written."""
         query = _log_query(self.job(job_id))
         found = bytearray()
         for piece in self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query):
@@ -139,7 +139,7 @@ class JobServer:
         self._dashboard.post(f"{_path(job_id)}/stop")
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
-        """The pieces of a job's log as they come, from its beginning.
+        """Yield the pieces of a job's log as they come, from its beginning.
 
         Ray ends it at a byte that is not UTF-8, and at a line of 4 MiB.
         """
@@ -158,7 +158,7 @@ class JobServer:
             raise UnreachableError(type(error).__name__) from None
 
     async def raw_tail(self, job: Job) -> AsyncIterator[str]:
-        """The same of any bytes; the dashboard gives some hundred of these at a time."""
+        """Yield a log of any bytes; the dashboard serves some hundred of these at a time."""
         import aiohttp  # noqa: PLC0415 - slow
 
         decoder = _text_decoder()

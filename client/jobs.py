@@ -25,12 +25,12 @@ STOP_DEADLINE_S = 60
 WAITING_NOTICE_S = 5
 
 VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
-FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one leaves RAY_AUTH_MODE=token aside
+FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one ignores RAY_AUTH_MODE=token
 
 NO_ENVIRONMENT = "runtime_env setup failed"
 INSTALLER_ERRORS = ("ERROR: ", "error: ", "\u00d7 ")  # of pip, of uv
 INSTALLERS = ("pip", "uv", "conda")  # keys of a runtime environment
-# Of Ray: one try was too long, and all tries together.
+# From Ray: one try took too long, or all tries together.
 LATE = re.compile(r"Failed to install runtime_env within the timeout of (\S+) seconds")
 NOT_STARTED = "Job supervisor actor failed to start within"
 
@@ -39,7 +39,7 @@ def connect(outputs: StackOutputs) -> JobServer:
     """The stack's job server.
 
     Raises:
-        ClientError: nobody answers there, or the token is refused.
+        ClientError: the server does not answer, or refuses the token.
     """
     where = f"{outputs.dashboard_url} (stack {outputs.stack!r})"
     server = JobServer(outputs)
@@ -50,11 +50,11 @@ def connect(outputs: StackOutputs) -> JobServer:
             raise ClientError(
                 f"the job server at {where} refuses the token of the output rayToken "
                 f"({error.status}): the outputs are older than the cluster, or another stack's; "
-                "read them again without --outputs, or write the file anew"
+                "read them again without --outputs, or write the file again"
             ) from None
         raise ClientError(
             f"{where} answers {error.status} to a request for Ray's version: "
-            "it is no Ray dashboard, or it is still starting; try again, then look at its log"
+            "it is not a Ray dashboard, or it is still starting; try again, then look at its log"
         ) from None
     except UnreadableError:
         said = None
@@ -68,19 +68,19 @@ def connect(outputs: StackOutputs) -> JobServer:
 
 
 def _check_version(said: object, where: str) -> None:
-    """Refuses a Ray that takes no notice of RAY_AUTH_MODE: whoever reaches it runs code."""
+    """Refuses a Ray that ignores RAY_AUTH_MODE: anyone who reaches it can run code."""
     version = str(said.get("ray_version", "")) if isinstance(said, dict) else ""
     found = VERSION.match(version)
     if found is None:
         raise ClientError(
-            f"{where} does not tell its version of Ray: it is no Ray dashboard; look at what "
+            f"{where} does not tell its version of Ray: it is not a Ray dashboard; look at what "
             "listens there"
         )
     if (int(found[1]), int(found[2])) < FIRST_WITH_TOKENS:
         least = ".".join(map(str, FIRST_WITH_TOKENS))
         raise ClientError(
-            f"the cluster at {where} is Ray {version[:40]}, which asks nobody for a token (from "
-            f"{least} on Ray does): run `make up` with the lock of this checkout, and end the old "
+            f"the cluster at {where} is Ray {version[:40]}, which asks for no token (Ray does "
+            f"from {least} on): run `make up` with the lock of this checkout, and end the old "
             "one"
         )
 
@@ -94,7 +94,7 @@ def resolve(server: JobServer, wanted: str) -> Job:
     """Finds a job by its submission id, or by its run's name.
 
     Raises:
-        ClientError: none, or several jobs of that run of which not just one is active.
+        ClientError: no such job, or several jobs of that run, of which not exactly one is active.
     """
     found = submissions(server)
     exact = [job for job in found if job.submission_id == wanted]
@@ -112,7 +112,7 @@ def resolve(server: JobServer, wanted: str) -> Job:
 
 
 def read_log(server: JobServer, job_id: str) -> str:
-    """All that a job has logged so far.
+    """Return a job's log so far.
 
     Raises:
         ClientError: the server refuses it.
@@ -128,10 +128,10 @@ def read_log(server: JobServer, job_id: str) -> str:
 
 
 def failure(job: Job) -> str:
-    """Why a job failed, as one line of Ray's message.
+    """Return why a job failed, as one line of Ray's message.
 
-    Of a runtime environment that could not be made, what the installer said stands behind a
-    traceback: its last error, else the last line. If it was given up, nobody says what was awaited.
+    If a runtime environment could not be made, the installer's output follows a traceback: its last
+    error counts, else the last line. After a timeout Ray does not say what it waited for.
     """
     lines = [line.strip() for line in job.message.splitlines() if line.strip()]
     first = lines[0].partition(", last available logs")[0] if lines else "no reason is known"
@@ -150,7 +150,7 @@ def failure(job: Job) -> str:
 
 
 def _packages(environment: dict[str, Any]) -> str:
-    """Return what a runtime environment has installed, "" for nothing."""
+    """Return the packages that a runtime environment installs, "" for none."""
     found = []
     for name in INSTALLERS:
         if wanted := environment.get(name):
@@ -244,7 +244,7 @@ async def _follow(
                 if ended:
                     return job
             except ClientError:
-                if ended:  # the job's node is gone; its result is known all the same
+                if ended:  # the job's node is gone; its result is known anyway
                     return job
             except (DashboardError, TimeoutError) as error:
                 if time.monotonic() - answered > lost_after_s:
@@ -263,7 +263,7 @@ async def _follow(
 
 
 async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
-    # Not the loop's executor: it would wait for a request that hangs when the user lets go.
+    # Not the loop's executor: it would wait for a request that hangs when the user detaches.
     work = asyncio.wrap_future(parallel.start(request, *arguments))
     return await asyncio.wait_for(work, LOST_AFTER_S)
 
@@ -278,5 +278,5 @@ async def _tail(server: JobServer, job_id: str, log: _Log) -> None:
                 offset = log.feed(offset, text)
         except (DashboardError, OSError, TimeoutError):
             pass  # cut: the stream begins again, and the log knows what it has passed on
-        raw = not raw  # one of them ends at what it cannot decode, the other is given to few
+        raw = not raw  # one ends at bytes that are not UTF-8, the other serves few
         await asyncio.sleep(RECONNECT_S)

@@ -1,6 +1,6 @@
 """The way to a stack on Kubernetes: its services at local ports, each by a kubectl of its own.
 
-A kubectl ends when the pod that it leads to does; it is started again, at the same local port.
+A kubectl ends with its pod; it is started again, at the same local port.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KubectlTunnel:
 
     Attributes:
         outputs: of the stack, with the addresses that answer here.
-        routes: what is forwarded.
+        routes: the forwarded services.
     """
 
     outputs: StackOutputs
@@ -43,7 +43,7 @@ class KubectlTunnel:
         """Notes what to do; nothing is started yet.
 
         Args:
-            cluster: where the services are.
+            cluster: has the services.
             outputs: with addresses whose ports are those of the services.
             report: takes a sentence when a way is lost or back; called from other threads.
             same_ports: forward from the services' own port numbers, where they are free here.
@@ -60,7 +60,7 @@ class KubectlTunnel:
         """Starts kubectl for each service.
 
         Raises:
-            ClientError: kubectl is missing, or what most need, Ray's dashboard, is not reached.
+            ClientError: kubectl is missing, or Ray's dashboard, which most need, is not reached.
         """
         addresses: dict[str, str] = {}
         with ExitStack() as undo:
@@ -97,11 +97,11 @@ class KubectlTunnel:
         self._close()
 
     def wait(self) -> None:
-        """Returns when the tunnel is closed: ways that are lost are tried again and again."""
+        """Returns when the tunnel is closed; lost ways are retried until then."""
         self._closing.wait()
 
     def _keep(self, service: str, port: int, url: str) -> _Keeper | None:
-        """Starts kubectl; None where a page is not reached that most commands do without."""
+        """Starts kubectl; None for an unreachable page that most commands do not need."""
         try:
             keeper = _Keeper(self._cluster, service, port, self._closing, self._report)
             keeper.start(port if self._same_ports else 0)

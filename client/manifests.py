@@ -23,7 +23,7 @@ app = typer.Typer()
 @app.command()
 def manifests(
     to: Annotated[
-        Path | None, typer.Option("--to", help="Folder for a file per object; else one text.")
+        Path | None, typer.Option("--to", help="Folder for a file per object (default: one text).")
     ] = None,
     stack: Stack = None,
 ) -> None:
@@ -39,7 +39,7 @@ def helm_values(stack: Stack = None) -> None:
 
 def _run(stack: str | None, *arguments: str) -> None:
     name = stack or os.environ.get(contract.STACK_VARIABLE) or contract.DEFAULT_STACK
-    # The program of this environment (-P), whatever lies in the folder of the settings.
+    # The program of this environment (-P), whatever is in the folder of the settings.
     command = [sys.executable, "-P", "-m", MODULE, "-C", str(contract.checkout()), "-s", name]
     done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, check=False)
     raise typer.Exit(done.returncode)

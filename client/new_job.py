@@ -1,4 +1,4 @@
-"""`train new`: a script to begin an own job with."""
+"""`train new`: a script to start your own job from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(name: str, folder: Path | None = None) -> tuple[Path, str]:
         The file, and the command that submits it.
 
     Raises:
-        ClientError: a bad name, a file that is there, or a folder that is not.
+        ClientError: a bad name, an existing file, or a missing folder.
     """
     if not NAME.fullmatch(name):
         raise ClientError(
@@ -43,7 +43,7 @@ def write(name: str, folder: Path | None = None) -> tuple[Path, str]:
         raise ClientError(
             f"a Python module is called {name!r}, which the job would hide: choose another name"
         )
-    # What `train submit` finds by name is in the checkout that this client is of.
+    # `train submit` finds jobs by name only in the checkout of this client.
     wanted = name if folder.resolve() == scripts.JOBS else shlex.quote(path.as_posix())
     text = TEMPLATE.read_text(encoding="utf-8")
     submitted = f"train submit {wanted} --name {name.replace('_', '-')}-1"

@@ -1,4 +1,4 @@
-"""The contract: what a stack exports, and where the client reads it.
+"""The contract: the outputs of a stack, and where the client reads them.
 
 In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), `python -m engine output`, and `pulumi
 stack output` where only the CLI can read the state. Knows nothing else of the stack.
@@ -54,7 +54,7 @@ DEFAULT_STACK = "dev"
 FILE_VARIABLE = "TRAINYARD_OUTPUTS"
 STACK_VARIABLE = "TRAINYARD_STACK"
 READ_TIMEOUT_S = 60
-NO_STACK = "no stack named"  # what the engine says of a stack without a state
+NO_STACK = "no stack named"  # the engine's message about a stack without a state
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Service:
     """A service at one of the stack's addresses.
 
     Attributes:
-        title: what users call it.
+        title: its name for users.
         output: name of the output with its URL.
         url: its URL, which may hold a token; "" where it does not run.
         login: name of the output with its password or token, "" for none.
@@ -97,7 +97,7 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh(Connection):
-    """How a stack on another machine is reached.
+    """The way to a stack on another machine.
 
     Attributes:
         key_file: of the key to log in with; "" without one: then `private_key`, else the agent.
@@ -107,16 +107,16 @@ class Ssh(Connection):
 
     @property
     def rented(self) -> bool:
-        """Whether the stack made the machine's keys itself, as it does for those that it rents."""
+        """Whether the stack made the machine's keys itself, as it does for rented machines."""
         return bool(self.private_key)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InCluster:
-    """Where a stack on Kubernetes is.
+    """The place of a stack on Kubernetes.
 
     Attributes:
-        cluster: how it is reached.
+        cluster: the way to it.
         ray_cluster: name of its RayCluster.
         services: name of the Service of each port.
     """
@@ -149,13 +149,13 @@ class StackOutputs:
     nodes: tuple[Node, ...]
     services: tuple[Service, ...]  # all that a stack can have
     ssh: Ssh | None  # None where the services run on this machine, or in a cluster
-    cluster: InCluster | None = None  # None where they run in none
+    cluster: InCluster | None = None  # None outside a cluster
     expires_at: datetime | None  # when the machines end themselves, in UTC
     ray_cluster_file: str = field(repr=False)
 
     @property
     def away(self) -> str:
-        """What the place is called where the services run; "" for this machine."""
+        """The name of the place where the services run; "" for this machine."""
         if self.ssh is not None:
             return self.ssh.name
         return self.cluster.cluster.name if self.cluster is not None else ""
@@ -220,7 +220,7 @@ def parse(text: str, stack: str | None, source: str) -> StackOutputs:
     Args:
         text: the JSON.
         stack: the stack that it must be of; None accepts any.
-        source: where the text came from, for messages.
+        source: name of the text's source, for messages.
 
     Raises:
         ClientError: naming every output that is missing or of a wrong type.
@@ -286,7 +286,7 @@ def checkout() -> Path:
     """The folder of the Pulumi program: from here upwards, else the one with this package.
 
     Raises:
-        ClientError: there is none.
+        ClientError: no such folder.
     """
     here = Path.cwd()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[1]):
@@ -382,8 +382,8 @@ def _read_private(path: Path) -> str:
 def _ask_engines(stack: str) -> str:
     folder = checkout()
     arguments = ["output", "--json", "--show-secrets", "-s", stack]
-    # Both read the same state where it is a file, and the engine answers sooner. It is that of this
-    # environment (-P): the folder may be anybody's, and none of its code is run to read a state.
+    # Both read the same state if it is a file, and the engine answers sooner. It is this
+    # environment's (-P): the folder may be anybody's, and its code must not run to read a state.
     commands = [[sys.executable, "-P", "-m", "engine", "-C", str(folder), *arguments]]
     if shutil.which("pulumi"):
         commands.append(["pulumi", "stack", *arguments, "--non-interactive"])
@@ -419,7 +419,7 @@ def _ask_engines(stack: str) -> str:
 
 
 def _without_relative_paths() -> dict[str, str]:
-    """The environment, with no folder in PYTHONPATH that would be another one elsewhere."""
+    """The environment, without relative folders in PYTHONPATH."""
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(folder for folder in path if Path(folder).is_absolute())
     return os.environ | {"PYTHONPATH": kept}

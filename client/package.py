@@ -1,6 +1,6 @@
-"""What an upload holds: listed by git's rules, measured, and packed as Ray's nodes unpack it.
+"""The files of an upload: listed by git's rules, measured, and packed as Ray's nodes unpack them.
 
-Ray's own packaging follows links for ever, waits for FIFOs, and takes a changed mode for no change.
+Ray's own packaging follows links without an end, waits for FIFOs, and ignores a changed mode.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Entry:
 
 @dataclass
 class Listing:
-    """What is uploaded of a folder.
+    """The uploaded part of a folder.
 
     Attributes:
         files: sorted by name.
         empty: names of folders that hold nothing.
-        folders: all that can hold what is uploaded.
-        skipped: what cannot be uploaded and is left out: name and kind.
+        folders: all that can hold uploaded files.
+        skipped: name and kind of each entry that cannot be uploaded.
     """
 
     files: list[Entry] = field(default_factory=list)
@@ -78,10 +78,10 @@ class _Rule:
     patterns: tuple[tuple[re.Pattern[str], bool], ...]
 
     def leaves_out(self, name: str) -> bool | None:
-        """Whether a name is left out; None if no pattern is about it. The last one counts.
+        """Whether a name is left out; None if no pattern matches. The last one counts.
 
-        What is in a folder that is left out is not asked for, so a pattern counts for the folder
-        and not for what is in it: then one that lets a folder in does not let in its files.
+        Names below a folder that is left out are not asked for, so a pattern counts for the folder
+        and not for its content: then one that lets a folder in does not let in its files.
         """
         name = name.removeprefix(self.folder)
         for pattern, leaves_out in reversed(self.patterns):
@@ -91,7 +91,7 @@ class _Rule:
         return None
 
 
-# By the kind of the file that they are from; those of inner folders are last.
+# By the kind of their file; rules of inner folders are last.
 _Rules = dict[str, tuple[_Rule, ...]]
 
 
@@ -104,12 +104,12 @@ def _is_left_out(name: str, rules: _Rules) -> bool:
 
 
 def entries(folder: Path, excludes: Sequence[str]) -> list[Entry]:
-    """Lists the files that are uploaded of a folder."""
+    """Lists the uploaded files of a folder."""
     return listing(folder, excludes).files
 
 
 def listing(folder: Path, excludes: Sequence[str]) -> Listing:
-    """Lists what is uploaded of a folder: all but excludes and what .gitignore and .rayignore name.
+    """Lists the upload of a folder: all but excludes and the names in .gitignore and .rayignore.
 
     Links are followed. Below a folder that is left out nothing is read.
 
@@ -164,7 +164,7 @@ def listing(folder: Path, excludes: Sequence[str]) -> Listing:
 
 
 def of_module(path: Path, excludes: Sequence[str]) -> Listing:
-    """Lists a module: what is uploaded of a package's folder, or one file."""
+    """Lists a module: the uploaded files of a package's folder, or one file."""
     if path.is_dir():
         return listing(path, excludes)
     try:
@@ -176,7 +176,7 @@ def of_module(path: Path, excludes: Sequence[str]) -> Listing:
 
 
 def pack(found: Listing, top: str = "") -> bytes:
-    """A zip file of what was listed: the same bytes for the same names, modes and content.
+    """Return a zip file of a listing: the same bytes for the same names, modes and content.
 
     Args:
         found: names and files.
@@ -200,8 +200,8 @@ def packages(runtime_env: dict[str, Any]) -> tuple[dict[str, Any], dict[str, byt
     """Packs the folders and files that a runtime environment names.
 
     Returns:
-        The environment with addresses in their place, and by its name each package. A name holds
-        a digest of the package, so another content or mode has another.
+        The environment with addresses in their place, and the packages by name. A name holds a
+        digest of the package, so other content or modes give another name.
 
     Raises:
         ClientError: something cannot be read or unpacked.
@@ -259,7 +259,7 @@ def _rule(folder: str, lines: Iterable[str]) -> _Rule:
     for line in lines:
         if line.strip() in ("/", "!/"):  # nothing to git, everything to pathspec
             continue
-        # What is in a folder, to git. To pathspec it is the folder itself.
+        # The content of a folder to git, the folder itself to pathspec.
         inside = IN_FOLDER.sub(r"/**/*\1", line)
         try:
             found = GitIgnoreSpec.from_lines([inside]).patterns
@@ -297,10 +297,10 @@ def _opened(
 
 
 def _status(path: Path, name: str, folder: Path) -> os.stat_result | None:
-    """Of a file or of what a link leads to; None of what is not there, or no longer."""
+    """The status of a file or of a link's target; None if it is missing."""
     try:
         return path.stat()
-    except FileNotFoundError:  # such as an editor's file beside the one that it writes
+    except FileNotFoundError:  # such as an editor's temporary file
         return None
     except OSError as error:
         if path.is_symlink() and not isinstance(error, PermissionError):
@@ -343,7 +343,7 @@ def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
     Args:
         found: the entries of one package.
         what: the folder, for messages.
-        secrets: values that may be in no file.
+        secrets: values that no file may hold.
 
     Raises:
         ClientError: with the ten largest entries, or the file that holds a secret.
@@ -373,5 +373,5 @@ def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:
 
 
 def is_remote(location: str) -> bool:
-    """Whether a working_dir or module is an address that the cluster fetches by itself."""
+    """Whether a working_dir or module is an address that the cluster fetches."""
     return "://" in location and bool(urlsplit(location).scheme)

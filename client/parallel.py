@@ -1,4 +1,4 @@
-"""Work beside the main thread that never keeps the process from ending."""
+"""Work in threads that never keep the process from ending."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is checked before anything is sent; all faults go into one message."""
+"""The checks before anything is sent; all faults go into one message."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
     if why is not None:
         raise ClientError(
             f"the job {why}: ask for less, declare a larger node in the settings of stack "
-            f"{outputs.stack!r} and run `make up`, or queue it all the same with --force"
+            f"{outputs.stack!r} and run `make up`, or queue it anyway with --force"
         )
     if groups := feasibility.started(bundles, outputs.nodes):
         said = [_priced(bundles, outputs, group) for group in groups]
         rented = any(node.hourly_cost for node in outputs.nodes if node.group in groups)
         say(
-            f"needs nodes on demand, of {' or '.join(said)}: those that do not run yet are "
-            "started, and end when they are idle"
+            f"needs nodes on demand, of {' or '.join(said)}: missing ones are started, and end "
+            "when they are idle"
             + (f" (by `make scale STACK={outputs.stack}`, which has to run)" if rented else "")
         )
 
@@ -51,7 +51,7 @@ def _priced(bundles: Sequence[Bundle], outputs: StackOutputs, group: str) -> str
 
 
 def check_versions(outputs: StackOutputs) -> None:
-    """Refuses a client whose Ray or Python is not the nodes'.
+    """Refuses a client whose Ray or Python differs from the nodes'.
 
     Raises:
         ClientError: naming both versions.
@@ -74,7 +74,7 @@ def check_versions(outputs: StackOutputs) -> None:
 
 
 def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> None:
-    """Refuses what Ray would, secrets in what the dashboard shows, and uploads that cannot be sent.
+    """Refuses what Ray would, secrets that the dashboard would show, and uploads that cannot go.
 
     Raises:
         ClientError: naming the key, the variable or the files.
@@ -112,7 +112,7 @@ def check_upload(what: str, found: package.Listing, secrets: Sequence[str]) -> N
     """Refuses an upload as `package.check` does, and says what it leaves out.
 
     Raises:
-        ClientError: as there.
+        ClientError: as `package.check`.
     """
     package.check(found.files, what, secrets)
     if found.skipped:
@@ -136,7 +136,7 @@ def check_bucket(outputs: StackOutputs) -> None:
         store.check(store.open_store(outputs))
 
     try:
-        # A name server that does not answer is bound by no timeout of the S3 client.
+        # No timeout of the S3 client covers a name server that does not answer.
         parallel.start(work).result(BUCKET_DEADLINE_S)
     except FutureTimeoutError:
         raise ClientError(
@@ -151,13 +151,13 @@ def run(
     outputs: StackOutputs,
     owner: str = "",
 ) -> JobServer:
-    """Runs the checks that take time side by side.
+    """Runs the slow checks side by side.
 
     Args:
-        runtime_env: what is to be sent.
+        runtime_env: of the job.
         run_name: must have no active job; "" for no run.
         outputs: of the stack.
-        owner: whose the run's newest job must be, "" for anybody's.
+        owner: user who must have submitted the run's newest job, "" for any.
 
     Returns:
         The job server.
@@ -206,6 +206,6 @@ def _connect_for(run_name: str, outputs: StackOutputs, owner: str) -> JobServer:
     if owner and of_run and (other := of_run[0].user) not in ("", owner):
         raise ClientError(
             f"run {run_name!r} was last trained by {other}, not by {owner}: take another --name, "
-            "or go on with that run by --force"
+            "or go on with that run with --force"
         )
     return server

@@ -1,7 +1,7 @@
-"""Submits again what a job ran: the same script and arguments, for the same run or another.
+"""Submits a job again: the same script and arguments, for the same run or another.
 
-What the cluster tells of a job comes from whoever has the cluster. It chooses among the jobs of
-this package, but no file or folder of this machine: those are read, executed and uploaded here.
+The facts about a job come from anyone who controls the cluster. They choose among the jobs of
+this package, but never a file or folder of this machine, which is read, executed and uploaded here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAKEN: dict[str, tuple[type, ...]] = {
     "uv": (dict, list),
     "conda": (dict,),
 }
-# From the client, which uploads them anew, or of no use to another job.
+# From the client, which uploads them again, or useless to another job.
 LEFT_OUT = ("working_dir", "py_modules", "excludes", "_ray_commit", "_inject_current_ray")
 MODULE = ("python", "-m")
 JOBS_PACKAGE = "training.jobs."
@@ -37,9 +37,9 @@ def request(
 
     Args:
         job: was submitted by this client.
-        entrypoint: what its entrypoint asked for.
+        entrypoint: the request of its entrypoint.
         run: the name of the run to train.
-        own: the script, as the user named it; None where it is one of this package.
+        own: the script, as the user named it; None if it is one of this package.
 
     Raises:
         ClientError: the job did not come from that script.
@@ -98,9 +98,9 @@ def _script(job: Job, own: scripts.Script | None) -> tuple[scripts.Script, list[
 
 
 def own_script(path: Path, working_dir: Path | None) -> scripts.Script:
-    """A script that the user names.
+    """Return a script that the user names.
 
     Raises:
-        ClientError: there is none.
+        ClientError: it does not exist.
     """
     return scripts.find(str(path.resolve()), None if working_dir is None else str(working_dir))

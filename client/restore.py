@@ -1,6 +1,6 @@
-"""The command `train restore`: a run from a second copy, or pulled before, into a stack's store."""
+"""The command `train restore`: brings a run from a copy, or pulled before, into a stack's store."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Place(NamedTuple):
     """A folder of runs.
 
     Attributes:
-        files: that it is in.
-        path: there.
-        where: for messages.
+        files: its file system.
+        path: its path there.
+        where: its name in messages.
     """
 
     files: FileSystem
@@ -67,7 +67,7 @@ def restore(
     except ValueError as error:
         raise ClientError(str(error)) from None
     known = reach(context, contract.read(stack, outputs))
-    store.check(store.open_store(known))  # says best what is wrong with it
+    store.check(store.open_store(known))  # has the best messages
     try:
         size = copy(run, _source(source), _target(known))
     except KeyboardInterrupt:
@@ -77,13 +77,13 @@ def restore(
 
 
 def copy(run: str, source: Place, target: Place) -> int:
-    """Copy a run, so that nothing is taken for whole before it is.
+    """Copy a run; a part of it is never taken for the whole.
 
     Returns:
         Its bytes.
 
     Raises:
-        ClientError: it is not there, the target has a run of this name, or one of them failed.
+        ClientError: the run is missing, the target has a run of this name, or one of them failed.
     """
     from client.pull import marks
     from client.pull.meter import Meter
@@ -149,7 +149,7 @@ class _Metered:
 
 
 def _sizes(place: Place, run: str) -> dict[str, int]:
-    """Bytes of the files of a run, by their names behind the run's."""
+    """Return the bytes of a run's files, by their names below the run."""
     from pyarrow.fs import FileSelector, FileType
 
     folder = f"{place.path}/{run}"
@@ -208,7 +208,7 @@ def _bucket(url: str, **access: str | None) -> Place:
             connect_timeout=CONNECT_SECONDS,
             request_timeout=REQUEST_SECONDS,
         )
-    except (OSError, ValueError) as error:  # such as an endpoint that is no URL
+    except (OSError, ValueError) as error:  # such as an endpoint that is not a URL
         raise ClientError(
             f"cannot use {url[:200]!r} ({error}): check AWS_ENDPOINT_URL and AWS_REGION"
         ) from None

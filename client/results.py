@@ -1,4 +1,4 @@
-"""What a run has learned, told when its job has ended: accuracies as a table, and the picture."""
+"""The results of a run at its job's end: accuracies as a table, and the picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACCURACIES = {
 
 
 def tell(outputs: StackOutputs, name: str) -> None:
-    """Prints the table of a run and where its curves are; nothing of a job that keeps no run."""
+    """Prints the table of a run and the path of its curves; nothing for a job without a run."""
     if outputs.away and outputs.storage_url.startswith("file:"):
         return  # files of another machine
     try:
@@ -47,7 +47,7 @@ def tell(outputs: StackOutputs, name: str) -> None:
 
 
 def _save_curves(store: Store, name: str) -> Path | None:
-    """The picture as a file of this machine; None where the run has drawn none."""
+    """The picture as a file of this machine; None if the run has none."""
     content = store.get(f"{name}/{run_folder.CURVES}")
     if content is None:
         return None

@@ -21,8 +21,8 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-# Ray ignores a key that it does not know, and takes a text for a list of letters. Of the other
-# values its own checks tell (client/preflight.py).
+# Ray ignores a key that it does not know, and takes a text for a list of letters. Its own checks
+# cover the other values (client/preflight.py).
 KEYS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "working_dir": ("a text", _is_text),
     "py_modules": ("a list of texts", _are_texts),
@@ -50,7 +50,7 @@ def find(wanted: str) -> Path:
         wanted: a name such as `tpu`, or the path of a YAML or JSON file.
 
     Raises:
-        ClientError: it is neither. Whether a path can be read is told by who reads it.
+        ClientError: it is neither. The reader of a path tells whether it can be read.
     """
     path, named = Path(wanted), FOLDER / f"{wanted}.yaml"
     if "/" in wanted or path.suffix or path.is_file():

@@ -1,4 +1,4 @@
-"""From the JOB of a command line to a script: what runs it, and what its workers ask for."""
+"""From the JOB of a command line to a script: its command, and the request of its workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Script:
         path: the file.
         command: starts it on the cluster.
         working_dir: folder or address to upload, None for none.
-        module: the package to upload beside it, None for none.
+        module: the package to upload with it, None for none.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Script:
 
     @property
     def job(self) -> str:
-        """What is typed for it."""
+        """Its name on a command line."""
         if JOBS in self.path.parents:
             return self.path.relative_to(JOBS).with_suffix("").as_posix()
         return str(self.path)
@@ -49,7 +49,7 @@ def find(job: str, working_dir: str | None = None) -> Script:
 
     Args:
         job: a name of training/jobs, or the path of a .py file.
-        working_dir: the folder to upload; without one that of a script given by path.
+        working_dir: the folder to upload; by default that of a script given by path.
 
     Raises:
         ClientError: no such job or file.
@@ -76,7 +76,7 @@ def names() -> list[str]:
 
 
 def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
-    """Reads what a script's workers ask for, and checks its arguments on the way.
+    """Reads the request of a script's workers, and checks its arguments on the way.
 
     Both are data at the top of the script, which is not run: training/options.py.
 
@@ -85,7 +85,7 @@ def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
 
     Raises:
         ClientError: the script cannot be read.
-        SystemExit: the arguments are refused, and why is printed.
+        SystemExit: the arguments are refused, and the reason is printed.
     """
     config = {}
     try:

@@ -1,4 +1,4 @@
-"""`train serve` and `train services`: a job deploys, Ray's dashboard tells what is served."""
+"""`train serve` and `train services`: a job deploys, Ray's dashboard lists the services."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def start(
     """Submits the job that deploys a run's checkpoint.
 
     Args:
-        run: whose checkpoint.
+        run: the run with the checkpoint.
         service: name of the service and of its route; one that exists is updated.
         outputs: of the stack.
         checkpoint: of the run; None for the newest valid one.
         replicas: how many.
-        replica: what each asks for, CPU and GPU.
+        replica: CPU and GPU of each.
         timeout_s: until all replicas answer.
 
     Returns:
         The job server, and the job's submission id.
 
     Raises:
-        ClientError: a bad name, no node can hold that, or a check failed.
+        ClientError: a bad name, no node can hold a replica, or a check failed.
     """
     for name in (run, service):
         _check_name(name)
@@ -77,7 +77,7 @@ def stop(service: str, outputs: StackOutputs) -> tuple[JobServer, str]:
     """Submits the job that withdraws a service.
 
     Raises:
-        ClientError: there is no such service, or a check failed.
+        ClientError: the service does not exist, or a check failed.
     """
     _check_name(service)
     known = [row["service"] for row in services(outputs)]
@@ -88,10 +88,10 @@ def stop(service: str, outputs: StackOutputs) -> tuple[JobServer, str]:
 
 
 def services(outputs: StackOutputs) -> list[dict[str, Any]]:
-    """What is served on a cluster, by COLUMNS.
+    """Return the services of a cluster, by COLUMNS.
 
     Raises:
-        ClientError: the dashboard does not tell.
+        ClientError: the dashboard does not list them.
     """
     path = "/api/serve/applications/"
     try:
@@ -105,7 +105,7 @@ def services(outputs: StackOutputs) -> list[dict[str, Any]]:
 
 
 def address(service: str, outputs: StackOutputs) -> str:
-    """Where a service answers."""
+    """Return the address of a service."""
     return f"{outputs.serve_url}/{service}"
 
 
@@ -113,7 +113,7 @@ def wait_for_answer(service: str, outputs: StackOutputs) -> dict[str, Any]:
     """Asks a service for its health, from here.
 
     Returns:
-        What it says of its model.
+        Its facts about its model.
 
     Raises:
         ClientError: it does not answer, though the cluster says that it runs.
@@ -141,7 +141,7 @@ def wait_for_answer(service: str, outputs: StackOutputs) -> dict[str, Any]:
 
 
 def how_to_ask(service: str, outputs: StackOutputs) -> str:
-    """A command line that sends two images; the token goes into no argument of a program."""
+    """Return a command line that sends two images; the token is not an argument of a program."""
     token = typed.command(f"python -m engine output serveToken --show-secrets -s {outputs.stack}")
     return (
         f"""curl -H @<(printf 'Authorization: Bearer %s' "$({token})") """
@@ -150,7 +150,7 @@ def how_to_ask(service: str, outputs: StackOutputs) -> str:
 
 
 def _submit(service: str, arguments: list[str], outputs: StackOutputs) -> tuple[JobServer, str]:
-    # Not the run's own name: it may be trained on meanwhile. One job a service at a time.
+    # Not the run's own name: the run may be trained meanwhile. One job a service at a time.
     name = f"serve-{service}"
     request = submission.Request(
         script=DEPLOY,
@@ -174,12 +174,12 @@ def _check_name(name: str) -> None:
 
 
 def _row(application: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
-    # One deployment for those of `train serve`; another job's may have any number.
+    # Services of `train serve` have one deployment; another job's may have any number.
     deployments = list(application["deployments"].values())
     replicas = [replica for each in deployments for replica in each["replicas"]]
     running = sum(replica["state"] == "RUNNING" for replica in replicas)
     served = deployments[0]["deployment_config"].get("user_config") if deployments else None
-    served = served if isinstance(served, dict) else {}  # Ray takes whatever JSON has
+    served = served if isinstance(served, dict) else {}  # Ray takes any JSON
     said = [application["message"], *(each["message"] for each in deployments)]
     return {
         "service": application["name"],

@@ -1,6 +1,6 @@
 """The commands `train serve` and `train services`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ app = typer.Typer()
 @app.command()
 def serve(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Name of a run; with --stop of a service.")],
+    run: Annotated[str, typer.Argument(help="Name of a run, or with --stop of a service.")],
     checkpoint: Annotated[
-        str | None, typer.Option(help="One of the run's; the newest valid one.")
+        str | None, typer.Option(help="Checkpoint of the run (default: the newest valid one).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Service's name and route; the run's.")] = None,
-    replicas: Annotated[int, typer.Option(min=1)] = 1,
-    cpus_per_replica: Annotated[float, typer.Option(min=0)] = 1,
-    gpus_per_replica: Annotated[float, typer.Option(min=0)] = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds until all answer.")] = 300,
+    name: Annotated[
+        str | None, typer.Option(help="Name and route of the service (default: the run's name).")
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="Number of replicas.")] = 1,
+    cpus_per_replica: Annotated[float, typer.Option(min=0, help="CPUs of each replica.")] = 1,
+    gpus_per_replica: Annotated[float, typer.Option(min=0, help="GPUs of each replica.")] = 0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds until all replicas must answer.")
+    ] = 300,
     stop: Annotated[bool, typer.Option("--stop", help="Withdraw the service.")] = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Serve a run's checkpoint over HTTP; a service that exists gets the new one."""
+    """Serve a run's checkpoint over HTTP; an existing service gets the new one."""
     from client import serve as serving
     from client import submission
 
@@ -63,7 +67,7 @@ def serve(
 def services(
     context: typer.Context, as_json: Json = False, stack: Stack = None, outputs: Outputs = None
 ) -> None:
-    """List what is served."""
+    """List the services."""
     _, stack_outputs = reach_jobs(context, stack, outputs)
     from client import serve as serving
 

@@ -20,7 +20,7 @@ async def find(ssh: Ssh, agent: asyncssh.SSHAgentClient | None) -> Sequence[Key]
     """The key of the file, else of the outputs, else those of the agent.
 
     Raises:
-        ClientError: there is none, or it cannot be used; naming the file.
+        ClientError: no key, or it cannot be used; naming the file.
     """
     path = Path(ssh.key_file).expanduser() if ssh.key_file else None
     if path is not None and (path.exists() or not ssh.private_key):
@@ -55,12 +55,12 @@ async def find(ssh: Ssh, agent: asyncssh.SSHAgentClient | None) -> Sequence[Key]
 
 
 def fingerprint(key: Key) -> str:
-    """As `ssh-keygen -l` shows it."""
+    """Return a key's fingerprint as `ssh-keygen -l` shows it."""
     return decode_ssh_public_key(key.public_data).get_fingerprint()
 
 
 def _public(path: Path) -> list[bytes] | None:
-    """The public half of a locked key, to ask the agent for; None where no file tells it."""
+    """The public half of a locked key, to ask the agent for; None if no file has it."""
     for place in (path, path.with_name(f"{path.name}.pub")):
         with suppress(OSError, asyncssh.KeyImportError):
             return [asyncssh.read_public_key(place).public_data]

@@ -1,4 +1,4 @@
-"""What the cluster's head knows of actors, reservations and nodes, by the dashboard's API."""
+"""The actors, reservations and nodes that the cluster's head knows, by the dashboard's API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from client.outputs import StackOutputs
 TIMEOUT_S = 5
 LIMIT = 10_000  # the most that the API gives
 
-SUPERVISOR_PREFIX = "_ray_internal_job_actor_"  # the name of an entrypoint's actor begins so
+SUPERVISOR_PREFIX = "_ray_internal_job_actor_"  # of the name of an entrypoint's actor
 TRAIN_WORKER = "RayTrainWorker"
 UNPLACED = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "PENDING", "RESCHEDULING", "RESTARTING")
 

@@ -15,7 +15,7 @@ MARKER = b"trainyard pre-flight"
 
 
 class AwayError(ClientError):
-    """The store does not answer now; asked again later it may."""
+    """The store does not answer at the moment."""
 
 
 class Listed(NamedTuple):
@@ -39,7 +39,7 @@ class Store(Protocol):
         """Writes an object."""
 
     def get(self, key: str) -> bytes | None:
-        """Reads an object; None when there is none."""
+        """Reads an object; None if it is missing."""
 
     def delete(self, key: str) -> None:
         """Removes an object."""
@@ -48,10 +48,10 @@ class Store(Protocol):
         """Names directly below a prefix that have something below them."""
 
     def listed(self, prefix: str) -> dict[str, Listed]:
-        """All objects below a prefix, by their names behind it."""
+        """All objects below a prefix, by their names below it."""
 
     def part(self, key: str, first: int, size: int) -> bytes | None:
-        """Some bytes of an object, which has them; None when there is none."""
+        """Reads bytes that an object has; None if it is missing."""
 
 
 def open_store(outputs: StackOutputs) -> Store:

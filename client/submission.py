@@ -1,4 +1,4 @@
-"""From a command line to a submitted job: what is sent, and the checks before it is."""
+"""From a command line to a submitted job: its content, and the checks before it is sent."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 SCRIPT = "script"  # metadata: the script's path, to find it again
-NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as of a cluster just started
-NAME_LENGTH = 30  # of a script's in a run's, which the time and a point's number follow
+NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as in a cluster just started
+NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's number
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
@@ -43,13 +43,13 @@ TRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for; the entrypoint's amounts are Ray's options of these names.
+    """The user's request; the entrypoint's amounts are Ray's options of these names.
 
     Attributes:
-        owner: whose the run must be as far as the cluster knows, "" for anybody's.
+        owner: user that the run must be of, as far as the cluster knows; "" for any.
 
     Raises:
-        ClientError: the submission id would be no file's name.
+        ClientError: the submission id cannot be a file's name.
     """
 
     script: scripts.Script
@@ -78,7 +78,7 @@ class Request:
 
 
 def default_run_name(script: scripts.Script) -> str:
-    """A name that no other run has: the script's as far as it fits, the time and six digits."""
+    """Return a new run's name: the script's as far as it fits, the time and six digits."""
     own = re.sub(r"[^a-z0-9]+", "-", script.name.lower())[:NAME_LENGTH].strip("-") or "job"
     return f"{own}-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
@@ -86,7 +86,7 @@ def default_run_name(script: scripts.Script) -> str:
 def runtime_env(
     file: Path | None, script: scripts.Script, run_name: str, *, progress: bool
 ) -> dict[str, Any]:
-    """The runtime environment of a job: the user's file, the code, what the run must know.
+    """The runtime environment of a job: the user's file, the code, the run's variables.
 
     Args:
         file: YAML or JSON of Ray's keys.
@@ -109,8 +109,8 @@ def runtime_env(
         env["working_dir"] = script.working_dir
     if script.module is not None:
         env["py_modules"] = [*env.get("py_modules", []), str(script.module)]
-    # Ray would install it on each new node for the job, and beside that for the first actor: one of
-    # the two removes the code while the other looks for it, and the job fails (Ray 2.60).
+    # Ray would install it on each new node for the job, and also for the first actor: one of these
+    # removes the code while the other looks for it, and the job fails (Ray 2.60).
     env["config"] = {"eager_install": False} | env.get("config", {})
     env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
     _check_script_goes(script, env["excludes"])
@@ -136,7 +136,7 @@ def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
 
 
 def commit(folder: Path) -> str:
-    """The git commit of a folder, with `-dirty` behind it when files differ; "" without git."""
+    """The git commit of a folder, with `-dirty` at its end when files differ; "" without git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         result = subprocess.run(
@@ -156,9 +156,9 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     """Checks a request and sends it.
 
     Args:
-        request: what to run.
+        request: the job to run.
         outputs: of the stack to run it on.
-        force: sends what no declared node can hold.
+        force: sends a job that no declared node can hold.
 
     Returns:
         The job server, and the job's submission id.
@@ -195,7 +195,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
 def metadata(
     script: scripts.Script, run_name: str, commit: str, demand: Sequence[Bundle]
 ) -> dict[str, str]:
-    """What the cluster keeps of a job for `train list`, `status` and `drill`."""
+    """Return the facts that the cluster keeps of a job for `train list`, `status` and `drill`."""
     return {
         "run": run_name,
         "job": script.name,
@@ -207,11 +207,11 @@ def metadata(
 
 
 def send(outputs: StackOutputs, **job: Any) -> str:
-    """Packs, uploads, and submits by Ray's own client.
+    """Packs, uploads, and submits with Ray's own client.
 
     Args:
         outputs: of the stack.
-        job: what Ray's `submit_job` takes.
+        job: arguments of Ray's `submit_job`.
 
     Returns:
         The job's submission id.
@@ -247,7 +247,7 @@ def send(outputs: StackOutputs, **job: Any) -> str:
 
 
 def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
-    """Sends what the head does not have; returns the environment with addresses of packages."""
+    """Sends packages that the head lacks; returns the environment with their addresses."""
     env, packages = package.packages(runtime_env)
     dashboard = Dashboard(outputs)
     for name, content in packages.items():
@@ -271,7 +271,7 @@ def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any
 
 
 def _go_direct(url: str) -> None:
-    """Has no proxy of this user's asked for the way to the head: it would get the token."""
+    """Keeps this user's proxies out of the way to the head: one would get the token."""
     host = urlsplit(url).hostname or ""
     before = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     os.environ["no_proxy"] = ",".join(filter(None, (before, host)))
@@ -289,11 +289,11 @@ def _send(client: JobSubmissionClient, **job: Any) -> str:
 
 
 def prepare() -> Future[None]:
-    """Imports, beside the reading of the outputs, what a submission will need.
+    """Imports the modules of a submission while the outputs are read.
 
     Returns:
-        Done when it is imported. Wait for it before the checks begin: threads that import the same
-        packages at a time can meet them half made, or wait for one another for ever.
+        Done when they are imported. Wait for it before the checks begin: threads that import the
+        same packages at a time can meet them half made, or deadlock.
     """
 
     def load() -> None:

@@ -1,9 +1,9 @@
 """The way to a stack on another machine: its services at local ports, through one SSH connection.
 
-The local ports stay open while that connection is down: it is made again, and new clients wait some
+The local ports stay open while that connection is down: it is restored, and new clients wait some
 seconds for it. So the ports are the tunnel's own: those of asyncssh's `forward_local_port` end with
-their connection. Runs in a thread with an event loop of its own. Of OpenSSH's files it reads the
-key alone: host, user and host key come from the stack's outputs.
+their connection. Runs in a thread with an event loop of its own. Of OpenSSH's files it reads only
+the key: host, user and host key come from the stack's outputs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tunnel:
 
     Attributes:
         outputs: of the stack, with the addresses that answer here.
-        routes: what is forwarded.
+        routes: the forwarded services.
     """
 
     outputs: StackOutputs
@@ -81,7 +81,7 @@ class Tunnel:
         """Connects and listens.
 
         Raises:
-            ClientError: the host is not reached, has another key, or lets nobody in.
+            ClientError: the host is not reached, has another key, or refuses the login.
         """
         self._ended = parallel.start(asyncio.run, self._main())
         try:
@@ -102,7 +102,7 @@ class Tunnel:
         self._close()
 
     def wait(self) -> None:
-        """Returns when the tunnel has given up, which it has reported."""
+        """Returns when the tunnel has given up and reported it."""
         wait((self._ended,))
 
     def _close(self) -> None:
@@ -144,7 +144,8 @@ class Tunnel:
         host = address.hostname
         if not host or not port:
             raise ClientError(
-                f"output {output!r} of stack {self.outputs.stack!r} is no http address: {there!r}"
+                f"output {output!r} of stack {self.outputs.stack!r} is not an http address: "
+                f"{there!r}"
             )
 
         def accept() -> _Forwarder:
@@ -183,7 +184,7 @@ class _Forwarder(asyncssh.SSHForwarder):
     def close(self) -> None:
         ended = self._peer is not None and self._peer.was_eof_received()
         if self._transport is not None and not ended:
-            # Not an orderly end: who reads must not take a part for the whole.
+            # Not an orderly end: the reader must not take a part for the whole.
             connection: socket.socket = self._transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self._transport.abort()
@@ -199,7 +200,7 @@ class _Forwarder(asyncssh.SSHForwarder):
         except asyncssh.ChannelOpenError as error:
             where = f"{self._host}:{self._port}"
             self._note(
-                f"{self._link.where} may not forward to {where}: it takes "
+                f"{self._link.where} may not forward to {where}: it needs "
                 "`AllowTcpForwarding yes` in its sshd_config"
                 if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
                 else f"nothing answers at {where} on {self._link.where} ({error}): "
@@ -213,7 +214,7 @@ class _Forwarder(asyncssh.SSHForwarder):
 
 
 class _Link:
-    """The SSH connection, made again when it breaks."""
+    """The SSH connection, restored when it breaks."""
 
     def __init__(self, ssh: Ssh, stack: str, report: Callable[[str], None]) -> None:
         self.where = ssh.name
@@ -227,8 +228,8 @@ class _Link:
         """Connects and logs in.
 
         Raises:
-            HostKeyError: it has another key than the pinned one.
-            ClientError: it is not reached, or lets nobody in.
+            HostKeyError: the host has another key than the pinned one.
+            ClientError: the host is not reached, or refuses the login.
         """
         try:
             pinned = ssh_client.host_key(self._ssh)
@@ -268,7 +269,7 @@ class _Link:
             self._up.set()
 
     def _other_key(self, pinned: asyncssh.SSHKey) -> str:
-        """What to do about another host key."""
+        """Advice about another host key."""
         if self._ssh.rented:
             return (
                 "If the machine has ended, its address may be another's by now: "
@@ -278,17 +279,17 @@ class _Link:
         kind = {"ssh-ed25519": "ed25519", "ssh-rsa": "rsa"}.get(algorithm, "ecdsa")
         return (
             f"Compare with `ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub` on the machine's own "
-            "console; if it was set up anew, write its new key into `hostKey` of the stack's "
+            "console; if it was reinstalled, write its new key into `hostKey` of the stack's "
             f"hosts, then run `make up STACK={self.stack}`"
         )
 
     def _no_way(self) -> str:
-        """What to do about a machine that does not answer."""
+        """Advice about a machine that does not answer."""
         if self._ssh.rented:
             again = f"`make refresh STACK={self.stack}` tells whether it is still there"
             return f" (allowedCidrs)? {again}"
         port = f" -p {self._ssh.port}" if self._ssh.port != ssh.PORT else ""
-        return f"? `ssh -v{port} {self._ssh.user}@{self._ssh.host}` shows how far it comes"
+        return f"? `ssh -v{port} {self._ssh.user}@{self._ssh.host}` shows how far it gets"
 
     async def keep(self) -> None:
         """Connects again whenever the connection is lost.

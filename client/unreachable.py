@@ -1,4 +1,4 @@
-"""What goes wrong between this client and a head that restarts or is lost, in one message."""
+"""Errors of a head that restarts or is lost, each as one message."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ NO_JOB = re.compile(r"Job (\S+) does not exist")
 
 
 def explained(error: Exception) -> ClientError | None:
-    """The error as the user is told of it; None where it is of another kind.
+    """Return the error as told to the user; None for another kind of error.
 
     Args:
         error: of the dashboard or of a socket.
     """
     if isinstance(error, RefusedError) and (missing := NO_JOB.search(error.text)):
         return ClientError(
-            f"the cluster has no job {missing[1][:80]} any more: its head was restarted, and has "
-            "forgotten its jobs. What they stored is in `train runs`; submitted again under its "
-            "name a run goes on"
+            f"the cluster has no job {missing[1][:80]} any more: its head was restarted and "
+            "forgot its jobs. Their results are in `train runs`; submit a run again under its name "
+            "to go on with it"
         )
     if isinstance(error, TooLongError):
         return ClientError(

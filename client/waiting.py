@@ -1,4 +1,4 @@
-"""Why a job waits: what Ray holds a demand for, who has it now, and what to change."""
+"""Why a job waits: its unmet demand, the jobs that hold it now, and a remedy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ START_TIMEOUT = timedelta(seconds=900)  # Ray's RAY_JOB_START_TIMEOUT_SECONDS by
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """What a job waits for.
+    """The reason why a job waits.
 
     Attributes:
-        demand: what Ray wants to place and cannot, as the dashboard's Demands have it; "" when the
+        demand: the bundles that Ray cannot place, as the dashboard's Demands have it; "" when the
             cluster does not say.
         reason: a sentence with what to do.
-        ends: when Ray gives the job up; "" when it waits for ever.
+        ends: when Ray gives the job up; "" if it never does.
     """
 
     demand: str
@@ -37,13 +37,13 @@ class Wait:
 def explain(
     job: Job, others: Sequence[Job], outputs: StackOutputs, state: ClusterState
 ) -> Wait | None:
-    """Says what a job waits for, None when it does not wait or nobody knows.
+    """Says what a job waits for, None when it does not wait or the reason is unknown.
 
     Args:
         job: the job.
-        others: all jobs of the cluster, to name those that have what it waits for.
+        others: all jobs of the cluster, to name the holders of its demand.
         outputs: of its stack.
-        state: of its cluster; what does not answer is done without.
+        state: of its cluster; not required to answer.
     """
     if job.status.ended:
         return None
@@ -76,7 +76,7 @@ def demand(job: Job, state: ClusterState) -> list[Bundle]:
 
 
 def holders(jobs: Sequence[Job], state: ClusterState) -> dict[str, Bundle]:
-    """What each job has of the cluster, by a name for it."""
+    """Return the resources that each job holds, by a name for it."""
     names = {job.job_id: _name(job) for job in jobs if job.job_id}
     names |= {job.submission_id: _name(job) for job in jobs if job.submission_id}
     held: dict[str, Bundle] = {}
@@ -109,7 +109,7 @@ def _not_now(
         for who, bundle in held.items()
         if (part := {name: amount for name, amount in bundle.items() if name in wanted})
     ]
-    # Those on demand come with what waits, which takes some seconds.
+    # Nodes on demand are started for waiting jobs, which takes some seconds.
     always = sum(not node.on_demand for node in nodes)
     lost = (
         f"only {alive} of {len(nodes)} nodes are alive (`make up` starts what has ended); "
@@ -121,7 +121,7 @@ def _not_now(
     return (
         f"it waits for {_counted(asked)}, which is not free: {lost}"
         f"{'; '.join(parts) or 'nothing that Ray lists has it'}; "
-        "it goes on by itself when that is free"
+        "it goes on when that is free"
     )
 
 

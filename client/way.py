@@ -24,7 +24,7 @@ class Way(Protocol):
 
     Attributes:
         outputs: of the stack, with the addresses that answer here.
-        routes: what is forwarded.
+        routes: the forwarded services.
     """
 
     outputs: StackOutputs
@@ -42,14 +42,14 @@ class Way(Protocol):
     ) -> None: ...
 
     def wait(self) -> None:
-        """Returns when it is given up, which was reported."""
+        """Returns when it has given up and reported it."""
         ...
 
 
 def tunnel(
     outputs: StackOutputs, report: Callable[[str], None], *, same_ports: bool = False
 ) -> Way | None:
-    """What brings a stack's services to this machine; None where they are here.
+    """Return the way to a stack's services; None if they are on this machine.
 
     Args:
         outputs: with addresses as they are there; empty ones are left out.

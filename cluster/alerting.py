@@ -1,6 +1,6 @@
-"""Alertmanager: sends what Prometheus finds wrong with the cluster to a webhook.
+"""Alertmanager: sends the alerts that Prometheus raises to a webhook.
 
-The rules are Prometheus's, which shows them also where no Alertmanager runs. It asks for no
+The rules are Prometheus's, which shows them even without Alertmanager. Alertmanager asks for no
 password: others reach it only through the gateway, which does.
 """
 
@@ -21,8 +21,8 @@ SERVICE = "alertmanager"
 IMAGE = "prom/alertmanager:v0.34.2"
 PORT = "alertmanagerPort"
 WEBHOOK = "alertWebhookUrl"
-DATA = Volume(name="data", keep=True, mount="/alertmanager")  # silences, and what was sent
-CONFIG_FILE = "alertmanager.yml"  # a secret: whoever has a webhook's URL may post to it
+DATA = Volume(name="data", keep=True, mount="/alertmanager")  # silences, and the log of sent alerts
+CONFIG_FILE = "alertmanager.yml"  # a secret: anyone with a webhook's URL can post to it
 REPEAT = "4h"  # while nothing changes
 LOST = "ray_node_manager_unexpected_worker_failure_total"
 
@@ -64,7 +64,7 @@ class Alerting(pulumi.ComponentResource):
                     f"--config.file={runtime.file(SERVICE, CONFIG_FILE)}",
                     f"--storage.path={runtime.volume(SERVICE, DATA)}",
                     join("--web.listen-address=", runtime.listen_address(SERVICE), f":{args.port}"),
-                    # Empty: it looks for no others of its kind, and opens no port for them.
+                    # Empty: it looks for no other Alertmanagers, and opens no port for them.
                     "--cluster.listen-address=",
                 ],
                 secrets={CONFIG_FILE: pulumi.Output.secret(configuration(args.webhook))},
@@ -128,7 +128,7 @@ def rules(nodes: int) -> str:
                         ),
                         _rule(
                             "RayWorkerProcessLost",
-                            # Not increase(): the first failure makes the figure, and is none.
+                            # Not increase(), which misses the first failure: it creates the figure.
                             f"{LOST} - ({LOST} offset 10m or {LOST} * 0) > 0",
                             "0s",
                             "Processes of jobs ended unexpectedly on {{ $labels.instance }}",

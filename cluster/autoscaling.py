@@ -1,11 +1,11 @@
-"""Ray's autoscaler on the head: what it may start, and what starts it.
+"""Ray's autoscaler on the head: the nodes that it may start, and the provider that starts them.
 
 Every node that it may start is declared in the stack, so a preview shows it, its ports are kept for
 it, and a destroy ends it, also when the head is gone. Ray's v2 autoscaler decides; the runtime's
 node provider starts and stops what is declared, and keeps no list of its own.
 
-Nodes that are always there are in the configuration too: otherwise the autoscaler would not see
-what they have room for, and start others.
+Permanent nodes are in the configuration too: otherwise the autoscaler would not see their free
+capacity, and would start others.
 """
 
 import json
@@ -22,14 +22,14 @@ from cluster.ray_node import MIB, NodeResources
 
 CONFIG_FILE = "autoscaling.json"  # JSON is YAML
 PROVIDER_FILE = "node_provider.py"  # ray_start.py puts it where the autoscaler finds it
-# No name of a group begins so.
+# No group's name begins like this.
 HEAD_TYPE, WORKER_TYPE = "_head", "_worker"
 UPDATE_SECONDS = 1  # between two looks of the autoscaler; Ray's default is 5
-# A node that is yet to come stays wished for so long though no job waits; else it is an hour.
+# How long a node that has not come stays requested though no job waits; Ray's default is an hour.
 PENDING, PENDING_SECONDS = "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", 60
 # How long a node may take until Ray runs on it; Ray's default is an hour.
 STARTING = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
-# How many nodes may start at once beside those that are there: as many as there are.
+# Nodes that may start at once for each running node: enough to start all of them.
 UPSCALING_SPEED = 1000
 # Keys that Ray's loader asks for, and that mean something only where it starts machines itself.
 UNUSED: dict[str, Any] = {
@@ -54,10 +54,10 @@ class NodeProvider:
     """What starts and stops services on demand, for Ray's autoscaler.
 
     Attributes:
-        text: of a Python module with a class `Provider`, a node provider of Ray's; it needs Ray
-            and what Ray nodes have, and nothing else of this project.
+        text: of a Python module with a class `Provider`, a node provider for Ray; it needs Ray
+            and the packages of Ray nodes, and nothing else of this project.
         settings: of the provider; the autoscaler's configuration has them under `provider`.
-        secrets: content of its secret files by name; the head has them beside its own.
+        secrets: content of its secret files by name; the head gets them next to its own.
     """
 
     text: str
@@ -66,12 +66,12 @@ class NodeProvider:
 
 
 def grows(workers: Sequence[Any]) -> bool:
-    """Return whether any worker is there on demand; of rented machines none is."""
+    """Return whether any worker runs on demand; rented machines never do."""
     return any(isinstance(each, NodeResources) and each.growth is not None for each in workers)
 
 
 def on_demand(workers: Sequence[Any]) -> int:
-    """Return how many workers are there only when they are needed."""
+    """Return how many workers run only when they are needed."""
     groups = {
         each.group: each.growth.least
         for each in workers
@@ -131,7 +131,7 @@ def config(
     Args:
         head: what the head offers.
         workers: what each worker offers, by the name of its service.
-        provider: what starts and stops them.
+        provider: starts and stops them.
     """
     count = Counter(node_type(node) for node in workers.values())
     types = {HEAD_TYPE: _type(head, 0, 0)}

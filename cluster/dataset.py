@@ -1,6 +1,6 @@
-"""Food-11 in a volume: filled once by a program that checks what it put there and ends.
+"""Food-11 in a volume: a program fills it once, checks the result and ends.
 
-Without an archive it draws a small stand-in: as many classes, to be learned, and no food.
+Without an archive it draws a small stand-in: as many classes, which can be learned, but no food.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class DatasetArgs:
     Attributes:
         runtime: where the program runs.
         generate: whether a stand-in is drawn, in place of an archive.
-        url: of the archive, "" when there is none or it is a file.
-        archive: absolute path of the archive on the host, "" when there is none or it is a URL.
+        url: of the archive, "" without one or if it is a file.
+        archive: absolute path of the archive on the host, "" without one or if it is a URL.
         sha256: hexadecimal digest that the archive must have, "" to take it as it is.
     """
 
@@ -42,7 +42,7 @@ class DatasetArgs:
     def __post_init__(self) -> None:
         if [self.generate, bool(self.url), bool(self.archive)].count(True) != 1:
             raise ValueError(
-                f"one of a URL ({self.url!r}), an archive ({self.archive!r}) and generated images"
+                f"give one of URL ({self.url!r}), archive ({self.archive!r}) and generated images"
             )
 
 

@@ -1,4 +1,4 @@
-"""What is known of a service before it is declared.
+"""Descriptors: the facts about services before they are declared.
 
 Settings, images, limits, ports, the gateway's routes and the stack's outputs are derived from it:
 a new service is one module of this package and its line in `cluster/services.py`.
@@ -81,7 +81,7 @@ class Endpoint:
     """A URL that the stack exports.
 
     Attributes:
-        title: what users call what answers there.
+        title: the service's name for users.
         url: name of the output; "" is exported where the service does not run.
         login: name of the secret output with the password or token, "" for none.
         user: name to log in with, "" for a token.
@@ -101,12 +101,12 @@ class Endpoint:
 
     @property
     def described(self) -> dict[str, str]:
-        """What the stack's output `services` says of it."""
+        """Its entry in the stack's output `services`."""
         return {"title": self.title, "url": self.url, "login": self.login, "user": self.user}
 
 
 class Settings(Protocol):
-    """What services read of a stack's settings."""
+    """The settings of a stack that services read."""
 
     @property
     def bucket(self) -> str:
@@ -125,7 +125,7 @@ class Settings(Protocol):
 
     @property
     def dataset(self) -> Any:
-        """Where the data volume is filled from; None without one."""
+        """Source of the data volume; None without one."""
         ...
 
     @property
@@ -140,7 +140,7 @@ class Settings(Protocol):
 
     @property
     def connections_per_address(self) -> int:
-        """Most open connections of one of their addresses."""
+        """Most connections that one of their addresses may have open."""
         ...
 
 
@@ -149,8 +149,8 @@ class Descriptor:
     """A service, or several of one kind.
 
     Attributes:
-        program: what runtimes know its program by; also its folder in docker/.
-        declare: declares it in a stack, and leaves there what others need of it.
+        program: its program's name for runtimes; also its folder in docker/.
+        declare: declares it in a stack, and stores there what other services need.
         service: name of the service that has the ports, "" for the program's.
         more: names of further services, by the number of workers.
         image: reference of the image that is pulled, "" for one built from docker/<program>.
@@ -159,7 +159,7 @@ class Descriptor:
         ports: its settings of ports.
         limit: bounds of its container, of each where there are several.
         shared: whether jobs on other machines reach it.
-        settings: its own settings: `bool`, the words that one may be, or a text.
+        settings: its own settings: `bool`, the allowed words, or a text.
         wanted: whether the settings ask for it.
         endpoints: what the stack exports of it.
     """
@@ -185,7 +185,7 @@ class Descriptor:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its program may be called on a machine's PATH."""
+        """Names that its program may have on a machine's PATH."""
         return self.commands or (self.program,)
 
     def services(self, workers: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The gateway: the one door to the services for other machines, and who may come in.
+"""The gateway: the only way from other machines to the services, and who may use it.
 
 HAProxy listens on the same port numbers as the services behind it, takes connections from the
 allowed networks only, and asks for a password where the service itself asks for none. It encrypts
@@ -28,7 +28,7 @@ CONFIG_FILE = "haproxy.cfg"
 # The password is drawn at random, too long to be guessed from its hash: a cost that slows guessing
 # down would only slow down requests.
 BCRYPT_COST = 4
-# Each route has its own share, so that who fills one up leaves the others open.
+# Each route has its own share: a client that fills one up leaves the others open.
 ROUTE_CONNECTIONS = 400
 HEALTH_CONNECTIONS = 10
 HEADER_TIME = "10s"  # for a request's header to come in
@@ -59,7 +59,7 @@ class GatewayArgs:
 
     Attributes:
         runtime: where it runs.
-        routes: what it leads to.
+        routes: the services that it leads to.
         cidrs: networks that may connect.
         connections: most that one address may have open.
     """
@@ -142,18 +142,18 @@ def password_hash(password: str) -> str:
     """Return the bcrypt hash of a password, the same one each time.
 
     HAProxy asks the C library's crypt(3); Debian's, which the official image has too, knows bcrypt.
-    The salt follows from the password, so that an update does not change the file: nobody has a
-    table of all passwords of 20 random bytes that another salt would have to spoil.
+    The salt follows from the password, so that an update does not change the file: a random salt
+    protects only against tables of hashes, and no table has all passwords of 20 random bytes.
     """
-    # Imported where it is needed: it would make an `up` that changes nothing slower.
+    # Imported here: elsewhere it would slow down an `up` that changes nothing.
     from Crypto.Protocol.KDF import bcrypt  # noqa: PLC0415
 
     salt = hashlib.sha256(b"trainyard gateway" + password.encode()).digest()[:16]
     return bcrypt(password, BCRYPT_COST, salt).decode()
 
 
-# A container that is made anew has another address, so names are looked up all the time, and one
-# that is not there yet is no reason not to start. A connection may be quiet for long (a log that is
+# A recreated container has another address, so names are looked up all the time, and a name that
+# is not there yet does not prevent the start. A connection may be quiet for long (a log that is
 # followed, a notebook's websocket): keep-alives find out whether the other end is still there.
 CONFIG = """\
 global
@@ -192,7 +192,7 @@ resolvers names
 userlist users
     user {user} password {password}
 
-# Who has how many connections open, on all routes together.
+# Open connections of each address, on all routes together.
 backend sources
     stick-table type ip size {sources} expire 10m store conn_cur
 
@@ -220,12 +220,12 @@ def _route(args: GatewayArgs, route: Route) -> str:
     if route.password:
         lines += [
             "    http-request auth realm Trainyard unless { http_auth(users) }",
-            # Of no concern to the service, which might keep it in a log.
+            # The service does not need it, and might log it.
             "    http-request del-header Authorization",
         ]
     else:
-        # All that is behind speaks HTTP. Who opens a connection and sends no whole header, or one
-        # byte after the other, gets none to the service.
+        # All services speak HTTP. A client that sends no whole header, or one byte after the
+        # other, gets no connection to the service.
         lines += [
             f"    tcp-request inspect-delay {HEADER_TIME}",
             "    tcp-request content reject unless HTTP",
@@ -252,12 +252,12 @@ def declare(stack: Stack) -> None:
                 for port in service.ports
                 if port.published
             ],
-            # This machine as well: what the outputs name is what its own users connect to.
+            # This machine as well: its own users connect to the addresses in the outputs.
             cidrs=[*settings.allowed_cidrs, f"{settings.publish_address}/32"],
             connections=settings.connections_per_address,
         ),
     )
-    # What it asks for in the place of services.
+    # The password that it asks for in the place of services.
     stack.outputs |= {
         endpoint.login: gateway.password
         for service in stack.services

@@ -1,7 +1,7 @@
-"""Grafana: shows what Prometheus collects, on Ray's own dashboards and one of the stack's.
+"""Grafana: shows Prometheus's figures, on Ray's own dashboards and one of the stack's.
 
-It keeps nothing: data source and dashboards are files of the stack, its database lives and ends
-with its container, and so the generated password is always the one that counts.
+It keeps nothing: data source and dashboards are files of the stack, and its database ends with its
+container, so the generated password always applies.
 """
 
 import json
@@ -52,7 +52,7 @@ class GrafanaArgs:
         public_url: URL of Grafana, for browsers.
         ray_dashboard_url: URL of the Ray dashboard, for browsers.
         of_store: whether Prometheus has figures of the object store.
-        anonymous: whether who has not logged in may look, as a Viewer.
+        anonymous: whether users may look without a login, as a Viewer.
     """
 
     runtime: Runtime
@@ -70,7 +70,7 @@ class Grafana(pulumi.ComponentResource):
     Attributes:
         url: its URL, for browsers.
         password: of the user `admin`; a secret.
-        for_nodes: what the Ray head is told of it.
+        for_nodes: its additions to the Ray head.
     """
 
     url: pulumi.Output[str]
@@ -127,7 +127,7 @@ def environment(args: GrafanaArgs) -> dict[str, pulumi.Input[str]]:
         # host name, so that a foreign page can frame no more than the login form.
         "GF_SECURITY_ALLOW_EMBEDDING": "true",
         "GF_SECURITY_COOKIE_SAMESITE": "lax",
-        # Cookies know no ports: the login at one stack would end that at another.
+        # Cookies ignore ports: a login at one stack would end the login at another.
         "GF_AUTH_LOGIN_COOKIE_NAME": f"grafana_session_{args.port}",
         "GF_AUTH_ANONYMOUS_ENABLED": str(args.anonymous).lower(),
         "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
@@ -135,7 +135,7 @@ def environment(args: GrafanaArgs) -> dict[str, pulumi.Input[str]]:
         "GF_USERS_ALLOW_SIGN_UP": "false",
         "GF_USERS_ALLOW_ORG_CREATE": "false",
         "GF_METRICS_ENABLED": "false",  # they are shown to everybody, logged in or not
-        # Nothing is asked of, or sent to, the network outside.
+        # Nothing is requested from, or sent to, the outside network.
         "GF_SECURITY_DISABLE_GRAVATAR": "true",
         "GF_SNAPSHOTS_EXTERNAL_ENABLED": "false",
         "GF_ANALYTICS_REPORTING_ENABLED": "false",
@@ -145,7 +145,7 @@ def environment(args: GrafanaArgs) -> dict[str, pulumi.Input[str]]:
         "GF_NEWS_NEWS_FEED_ENABLED": "false",
         "GF_PLUGINS_PLUGIN_ADMIN_ENABLED": "false",
         # At each start Grafana 13 unloads the image's plugins, Prometheus among them, to install
-        # newer ones from the network; where that fails they stay away.
+        # newer ones from the network; if that fails, they stay unloaded.
         "GF_PLUGINS_PREINSTALL_DISABLED": "true",
     }
 
@@ -165,7 +165,7 @@ def datasources(prometheus: str) -> dict[str, Any]:
                 "editable": False,
                 "jsonData": {
                     "httpMethod": "POST",
-                    "timeInterval": monitoring.SCRAPE_INTERVAL,  # the least that rates look back
+                    "timeInterval": monitoring.SCRAPE_INTERVAL,  # rates look back at least so far
                 },
             }
         ],
@@ -173,7 +173,7 @@ def datasources(prometheus: str) -> dict[str, Any]:
 
 
 def providers(runtime: Runtime) -> dict[str, Any]:
-    """Return where Grafana finds dashboards: the stack's own, and those that the head writes."""
+    """Return the providers of dashboards: the stack's own, and the ones that the head writes."""
     own = str(PurePosixPath(runtime.file(SERVICE, DASHBOARD_FILE)).parent)
     ray = runtime.volume(SERVICE, DASHBOARDS_READ_ONLY)
     return {
@@ -194,7 +194,7 @@ def providers(runtime: Runtime) -> dict[str, Any]:
 
 
 def for_head(inside: pulumi.Input[str], outside: str) -> NodeAddition:
-    """Return what tells the Ray head where Grafana is, and where to write dashboards for it.
+    """Return the addition that tells the Ray head Grafana's URL, and where to write dashboards.
 
     Args:
         inside: URL of Grafana, for other services.

@@ -1,7 +1,7 @@
-"""Values for KubeRay's chart `ray-cluster` that give a RayCluster of ours, as far as it can.
+"""Values for KubeRay's chart `ray-cluster` that give our RayCluster, as far as the chart can.
 
-What the chart has no value for is named, never dropped: all that is left of the manifest after its
-known parts are taken is told by its path.
+Settings that the chart has no value for are named, never dropped: after the known parts of the
+manifest are taken, the rest is reported by path.
 """
 
 import copy
@@ -39,7 +39,7 @@ CONTAINER_VALUES = {
 AUTH = "authOptions"
 TOKENS = (
     f"{AUTH}: the values set Ray's own variables from the same Secret in its place; `helm upgrade` "
-    "with other values must keep them, for without them everybody who reaches the head runs code"
+    "with other values must keep them: without them, anyone who reaches the head can run code"
 )
 SIZES = (
     "replicas: `helm upgrade` gives groups that grow their least size again; Ray's autoscaler then "
@@ -52,17 +52,17 @@ WHY = {
     "for the API of Kubernetes, and others their namespace's",
     "template.spec.terminationGracePeriodSeconds": "a pod may take 30 s to end",
     "labels": "jobs cannot ask for nodes by the label `group`",
-    "idleTimeoutSeconds": "all groups have the longest of theirs",
+    "idleTimeoutSeconds": "all groups get the longest of their timeouts",
     "metadata.labels": "the chart labels the RayCluster itself; pods have these labels",
     "template.metadata.labels": "the chart sets these itself",
 }
 
 
 def helm_values(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return values of the chart, and a line for each thing that they cannot say.
+    """Return values of the chart, and a line for each setting that they cannot express.
 
     Args:
-        manifest: of `kuberay.ray_cluster`.
+        manifest: from `kuberay.ray_cluster`.
     """
     left = copy.deepcopy(dict(manifest))
     spec: dict[str, Any] = left.pop("spec")
@@ -101,7 +101,7 @@ def helm_values(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 @dataclass
 class _Missing:
-    """What the chart has no value for, and the groups for which it is so."""
+    """The settings that the chart has no value for, and the groups that have them."""
 
     found: dict[str, list[str]] = field(default_factory=dict)
     group: str = ""
@@ -116,7 +116,7 @@ class _Missing:
             groups.append(self.group)
 
     def tell(self, left: Mapping[str, Any], path: str = "") -> None:
-        """Note each value that nothing was made of."""
+        """Note each remaining value."""
         for key, value in left.items():
             here = f"{path}{key}"
             if here not in WHY and isinstance(value, dict):
@@ -126,7 +126,7 @@ class _Missing:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each."""
+        """A line for each note."""
         return [
             f"{line} ({', '.join(groups)})" if groups else line
             for line, groups in self.found.items()
@@ -134,7 +134,7 @@ class _Missing:
 
 
 def _token(secret: str) -> list[dict[str, Any]]:
-    """Return the variables that KubeRay makes of `authOptions`."""
+    """Return the variables that KubeRay makes from `authOptions`."""
     key = {"secretKeyRef": {"name": secret, "key": TOKEN_KEY}}
     return [
         {"name": "RAY_AUTH_MODE", "value": "token"},
@@ -147,7 +147,7 @@ def _cluster(spec: dict[str, Any], token: Sequence[dict[str, Any]]) -> dict[str,
     found: dict[str, Any] = {"rayVersion": spec.pop("rayVersion")}
     if spec.pop("enableInTreeAutoscaling", False):
         options = spec.pop("autoscalerOptions")
-        # The chart lets Kubernetes mount what this would be.
+        # With the chart, Kubernetes mounts this itself.
         options.pop("volumeMounts", None)
         idle = [group.get("idleTimeoutSeconds", 0) for group in spec["workerGroupSpecs"]]
         options |= {"idleTimeoutSeconds": max(idle), "env": [*options.get("env", []), *token]}
@@ -161,7 +161,7 @@ def _group(
     images: dict[str, Any],
     missing: _Missing,
 ) -> dict[str, Any]:
-    """Return the values of head or workers, and note what there are none for."""
+    """Return the values of head or workers, and note settings without one."""
     template = group["template"]
     pod, metadata = template["spec"], template["metadata"]
     (container,) = pod.pop("containers")
@@ -181,7 +181,7 @@ def _group(
     found |= _taken(pod, POD_VALUES) | _taken(container, CONTAINER_VALUES)
     if "volumes" in found:
         found["volumes"] = [each for each in found["volumes"] if each["name"] != API_ACCESS]
-    # Variables of the cluster's own come first; KubeRay sets none that is there.
+    # The cluster's own variables take precedence; KubeRay sets only missing ones.
     ours = {each["name"] for each in token}
     others = [each for each in found.get("containerEnv", []) if each["name"] not in ours]
     found["containerEnv"] = [*others, *token]

@@ -1,4 +1,4 @@
-"""The end of rented machines when the cluster is idle: who watches, and whom the timers ask."""
+"""The end of rented machines when the cluster is idle: the watch that their timers ask."""
 
 import json
 from collections.abc import Mapping
@@ -36,13 +36,13 @@ class IdleEndArgs:
     Attributes:
         runtime: where it runs.
         port: TCP port.
-        minutes: that a cluster may be idle.
-        bounds: of use, up to which a job does nothing.
-        token: of those who may ask.
+        minutes: how long a cluster may be idle.
+        bounds: of use, up to which a job counts as doing nothing.
+        token: of clients that may ask.
         expires_at: when the machines end in any case, in ISO 8601.
         dashboard_port: of Ray.
         ray_token: bearer token of every Ray endpoint.
-        nodes: how many Ray nodes there are always.
+        nodes: how many Ray nodes the stack always has.
         storage: where jobs keep their results.
     """
 

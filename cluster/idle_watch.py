@@ -1,16 +1,16 @@
-"""Says when a cluster of rented machines has been idle for so long that they end themselves.
+"""Decides when a cluster of rented machines has been idle for so long that they end themselves.
 
     python idle_watch.py SETTINGS
 
-It looks at jobs, served models, actors, logins, nodes and results every few seconds. What cannot be
-read counts as active, and so does a time without a look. Results that are neither pulled nor copied
-keep the machines until their deadline, for a run costs more than some hours of a machine.
+It looks at jobs, served models, actors, logins, nodes and results every few seconds. Anything that
+cannot be read counts as active, and so does a time without a look. Results that are neither pulled
+nor copied keep the machines until their deadline: a run costs more than some hours of a machine.
 
 The machines' timers ask `GET /verdict` (infra/hosts/guest/trainyard_ttl.py), `train info` too;
-`POST /keep` puts the end off. Both need the token. The head's machine ends after the others, which
-ask it. Once it is said that the machines end, it stays said while they end.
+`POST /keep` postpones the end. Both need the token. The head's machine ends after the others, which
+ask it. A decision to end stands while the machines end.
 
-This module is a file of a service, and needs nothing beside it but replicate.py, boto3 and psutil.
+This module is a file of a service, and needs only replicate.py, boto3 and psutil.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ import psutil
 
 try:
     from cluster import replicate
-except ImportError:  # beside it, where the service runs
+except ImportError:  # next to this file, where the service runs
     import replicate  # type: ignore[import-not-found,no-redef]
 
 LOOK_SECONDS = 15.0
-BLIND_SECONDS = 120.0  # without a look: what happened meanwhile is not known
-# Machines that were to end, still run after so long and are in use again no longer are to end.
+BLIND_SECONDS = 120.0  # without a look: anything may have happened meanwhile
+# Machines that still run so long after the decision to end, and are in use again, stay.
 REVIVED_SECONDS = 600.0
 HEAD_SECONDS = 180.0  # the head's machine ends so much later: the others ask it once a minute
-JOIN_SECONDS = 3600.0  # a machine that has not joined by then is no reason to keep the others
+JOIN_SECONDS = 3600.0  # a machine that has not joined by then does not keep the others
 REQUEST_SECONDS = 10.0
 BODY_BYTES = 1000
-ANSWER_MIB = 64  # of an answer of Ray: jobs choose much of what is in it
+ANSWER_MIB = 64  # of an answer of Ray: jobs choose much of its content
 MARKS = (replicate.MARK, "pulled.json")
 LISTED = 10_000  # actors, or nodes
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is set.
+    """The settings of the watch.
 
     Attributes:
         idle_seconds: after which the machines end.
@@ -64,7 +64,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Use of a machine up to which a job does nothing.
+    """Use of a machine up to which a job counts as doing nothing.
 
     Attributes:
         cpu_percent: use of the machine in percent of one core, as `top` counts; 0: every job does
@@ -78,13 +78,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class State:
-    """What is known; times are seconds since 1970, 0 for none.
+    """State of the watch; times are seconds since 1970, 0 for none.
 
     Attributes:
         looked: when the last look ended.
-        idle_since: when the first of the looks in a row that found nothing began.
+        idle_since: when the first in a row of looks that found nothing began.
         keep_until: before that, the machines do not end.
-        ending: when it was said that they end.
+        ending: when their end was decided.
         active: why the cluster is not idle.
     """
 
@@ -102,17 +102,17 @@ class State:
 
 
 def decide(before: State, active: Sequence[str], began: float, now: float, rules: Rules) -> State:
-    """Return what is known after a look.
+    """Return the state after a look.
 
     Idle time counts from the start of a look and to the start of one: a look itself may take
     minutes, where there are many runs or the disk is slow.
 
     Args:
-        before: what was known.
+        before: the state before it.
         active: why the cluster is not idle, by that look.
         began: when the look began, in seconds since 1970.
         now: when it ended.
-        rules: what is set.
+        rules: the settings.
     """
     if before.ending:
         revived = active and now - before.ending > REVIVED_SECONDS
@@ -126,13 +126,13 @@ def decide(before: State, active: Sequence[str], began: float, now: float, rules
 
 
 def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
-    """Return what is known once somebody wants the machines for so long.
+    """Return the state after a request to keep the machines for so long.
 
     Raises:
         ValueError: they end by then; the message says when.
     """
     if before.ending:
-        raise ValueError("the machines are ending already: make up brings others")
+        raise ValueError("the machines are ending already: make up starts new ones")
     left = max(0.0, rules.deadline - now)
     if not (math.isfinite(seconds) and 0 < seconds <= left):
         raise ValueError(
@@ -143,7 +143,7 @@ def keep(before: State, seconds: float, now: float, rules: Rules) -> State:
 
 
 def verdict(state: State, now: float, rules: Rules) -> dict[str, Any]:
-    """Return the answer to who asks."""
+    """Return the answer for clients."""
     ends_at = state.ends_at(rules)
     return {
         **asdict(state),
@@ -155,18 +155,18 @@ def verdict(state: State, now: float, rules: Rules) -> dict[str, Any]:
 
 
 def look(readers: Mapping[str, Callable[[], Sequence[str]]]) -> list[str]:
-    """Return why the cluster is not idle, by what each of the readers finds."""
+    """Return the reasons why the cluster is not idle, as the readers find them."""
     found: list[str] = []
     for what, read in readers.items():
         try:
             found += read()
-        except Exception as error:  # whatever it is, it is not known that nothing is there
+        except Exception as error:  # after any error, something may be there
             found.append(f"{what} cannot be read ({error or repr(error)})")
     return found
 
 
 class Ray:
-    """What runs on the cluster, asked of its dashboard."""
+    """The cluster's work, read from its dashboard."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url, token
@@ -187,7 +187,7 @@ class Ray:
         ]
 
     def actors(self) -> list[str]:
-        """Return actors that have outlived their jobs; those of Ray itself are left out."""
+        """Return actors that have outlived their jobs; Ray's own are left out."""
         return [
             f"actor {each['name'] or each['class_name']} lives"
             for each in self._living("actors")
@@ -200,7 +200,7 @@ class Ray:
         return len(self._living("nodes"))
 
     def is_used(self, bounds: Bounds) -> bool:
-        """Return whether a machine is used beyond bounds, or its use of now is not known."""
+        """Return whether a machine is used beyond bounds, or its current use is unknown."""
         listed = self._ask("/nodes?view=summary")["data"]["summary"]
         alive = [each for each in listed if each["raylet"]["state"] == "ALIVE"]
         return not alive or any(
@@ -232,14 +232,14 @@ class Work:
 
     Args:
         ray: the cluster.
-        bounds: of use; a job that runs and its actors count only while one is passed.
+        bounds: of use; running jobs and their actors count only while use exceeds one.
     """
 
     def __init__(self, ray: Ray, bounds: Bounds) -> None:
         self._ray, self._bounds = ray, bounds
 
     def __call__(self) -> list[str]:
-        """Return those that count. A job that waits may be about to install what it needs."""
+        """Return the work that counts; a waiting job may be about to install its packages."""
         waiting = self._ray.jobs("PENDING")  # first: it may run a moment later
         living = [*self._ray.jobs("RUNNING"), *self._ray.actors()]
         if living and self._bounds.cpu_percent and not self._ray.is_used(self._bounds):
@@ -252,8 +252,8 @@ class Joining:
 
     Args:
         ray: the cluster.
-        nodes: how many the stack has always. Once so many were there, it is not asked again: a
-            node that dies later keeps no machine.
+        nodes: how many the stack always has. Once so many were there, nobody asks again: a node
+            that dies later keeps no machine.
         until: in seconds since 1970; from then on nobody waits for them.
     """
 
@@ -270,7 +270,7 @@ class Joining:
 
 
 def logins(idle_seconds: float) -> list[str]:
-    """Return who has typed or read something at a terminal of this machine."""
+    """Return the logins at terminals of this machine that were used lately."""
     found = []
     for each in psutil.users():
         terminal = Path("/dev", each.terminal or "")
@@ -280,7 +280,7 @@ def logins(idle_seconds: float) -> list[str]:
 
 
 class Results:
-    """Runs of which something was neither pulled nor copied.
+    """Runs with results that were neither pulled nor copied.
 
     A file is read again only after it has changed: a store may hold thousands of runs.
 
@@ -344,11 +344,11 @@ def _json(content: bytes) -> Any:
 
 
 class Watch:
-    """The looks, and what they come to.
+    """State of the watch, which looks update.
 
     Args:
-        rules: what is set.
-        file: that keeps what is known, for another start of this service.
+        rules: the settings.
+        file: keeps the state for another start of this service.
     """
 
     def __init__(self, rules: Rules, file: Path) -> None:
@@ -359,7 +359,7 @@ class Watch:
         self._state = State(active=("nothing was looked at yet",), **kept)
 
     def looked(self, active: Sequence[str], began: float) -> None:
-        """Note what a look has found that began at a time."""
+        """Note the findings of a look, and when it began."""
         with self._lock:
             self._set(decide(self._state, active, began, time.time(), self._rules))
 
@@ -381,7 +381,7 @@ class Watch:
 
 
 def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPServer:
-    """Answer requests in a thread of its own."""
+    """Answer requests in a separate thread."""
 
     class Answers(BaseHTTPRequestHandler):
         timeout = REQUEST_SECONDS
@@ -425,7 +425,7 @@ def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPSe
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: those who ask, ask each minute."""
+            """Log nothing: clients ask every minute."""
 
     server = ThreadingHTTPServer(address, Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -433,12 +433,12 @@ def serve(watch: Watch, address: tuple[str, int], token: str) -> ThreadingHTTPSe
 
 
 def main(settings: Mapping[str, Any]) -> None:
-    """Look, for as long as nobody ends it.
+    """Look until the process is ended.
 
     Args:
         settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
-            (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many there are
-            always), `source` as replicate.py's `place` takes it.
+            (seconds since 1970), `file`, `dashboard` and `rayToken`, `nodes` (how many the stack
+            always has), `source` as replicate.py's `place` takes it.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"])
     watch = Watch(rules, Path(settings["file"]))
@@ -457,7 +457,7 @@ def main(settings: Mapping[str, Any]) -> None:
     said: list[str] = []
     while True:
         began = time.time()
-        # The store may take minutes, in which somebody submits a job: the rest is asked once more.
+        # The store may take minutes, in which a user may submit a job: the rest is asked again.
         active = look(readers) or look(stored) or look(readers)
         watch.looked(active, began)
         if active != said:

@@ -1,4 +1,4 @@
-"""Values that may be known only once something exists, beside those that are known at once."""
+"""Pulumi's inputs: values that are known at once, or only once something exists."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
 """A Ray cluster on Kubernetes, as KubeRay's operator takes it: manifests from plain values.
 
-Deliberately absent: Pulumi, a client of Kubernetes, and what belongs to others once the cluster is
-there. `replicas` of groups that grow, and `scaleStrategy`, are the autoscaler's. Start commands,
+Deliberately absent: Pulumi, a client of Kubernetes, and settings that others own once the cluster
+exists. `replicas` of groups that grow, and `scaleStrategy`, are the autoscaler's. Start commands,
 probes, the head's service and the autoscaler's rights are the operator's.
 
 Every pod has a network of its own, so agents and metrics have KubeRay's own ports.
@@ -17,21 +17,22 @@ from cluster import autoscaling, kuberay_pods, kuberay_spec, ray_node
 from cluster.kuberay_spec import RayClusterSpec, WorkerGroup
 from cluster.ray_node import MIB, NodeResources
 
-# The oldest KubeRay that a stack works with, and what its CRD has that some older ones lack: an
-# operator drops what it does not know without a word, Ray's token too.
+# The oldest KubeRay that a stack works with, and fields of its CRD that some older ones lack: an
+# operator silently drops unknown fields, Ray's token too.
 OLDEST = "1.6.2"
 NEEDED = (("spec", "authOptions", "secretName"), ("spec", "upgradeStrategy", "type"))
-# What tells Ray's autoscaler of a port of the head that is not KubeRay's own, and since when.
+# The field that tells Ray's autoscaler of a port of the head that is not KubeRay's own, and the
+# first version that has it.
 ARGS, ARGS_SINCE = ("spec", "autoscalerOptions", "args"), "1.7.0"
 GCS_PORT = 6379
 
 API_VERSION = "ray.io/v1"
 KIND = "RayCluster"
 TOKEN_KEY = "auth_token"  # noqa: S105 (a key of a Secret, by which KubeRay finds the token)
-RECOMMENDED = "app.kubernetes.io/"  # begin of labels that everybody is recommended to have
+RECOMMENDED = "app.kubernetes.io/"  # prefix of the labels that Kubernetes recommends
 # KubeRay's, on each pod.
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
-FORM = "trainyard/form"  # annotation of each pod: digest of what all of them are made from
+FORM = "trainyard/form"  # annotation of each pod: digest of the values that pods are made from
 # Fields of a worker group whose change leaves its pods running (upgradeStrategy Recreate).
 KEPT_FOR = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 
@@ -57,7 +58,7 @@ def head_pods(name: str) -> dict[str, str]:
 
 
 def made_from(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a RayCluster's spec its pods are made from: they are made anew if it changes.
+    """Return the part of a RayCluster's spec that its pods are made from: changes recreate them.
 
     Args:
         found: the RayCluster.
@@ -75,7 +76,7 @@ def _fixed(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mark_form(found: dict[str, Any]) -> None:
-    """Write into a RayCluster's pods what they are made from, so that newer pods are told apart.
+    """Write a digest of `made_from` into a RayCluster's pods, to tell newer pods apart.
 
     The status does not tell: KubeRay writes `observedGeneration` only with another change.
 
@@ -89,12 +90,12 @@ def mark_form(found: dict[str, Any]) -> None:
 
 
 def form(made: Mapping[str, Any]) -> str | None:
-    """Return what a pod, or a template of pods, says that it is made from."""
+    """Return the digest in a pod, or in a template of pods; None without one."""
     return ((made.get("metadata") or {}).get("annotations") or {}).get(FORM)
 
 
 def templates(found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
-    """Return of the head and of each group its name, its pods' template and its fewest pods.
+    """Yield name, template of pods and least number of pods for the head and each group.
 
     Args:
         found: a RayCluster.
@@ -120,7 +121,7 @@ def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rayVersion": spec.ray_version,
         "authOptions": {"mode": "token", "secretName": spec.token_secret},
-        # Else KubeRay leaves pods as they are when their image or their settings change.
+        # Otherwise KubeRay leaves pods as they are when their image or their settings change.
         "upgradeStrategy": {"type": "Recreate"},
         "headGroupSpec": {
             "rayStartParams": {
@@ -144,15 +145,15 @@ def ray_cluster(spec: RayClusterSpec) -> dict[str, Any]:
 
 
 def network_policy(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return what lets pods of a stack be reached by its own pods only.
+    """Return the policy by which only a stack's own pods reach its pods.
 
-    Ray opens ports by which whoever has its token runs code. `kubectl port-forward` and the
+    Ray opens ports by which anyone with its token can run code. `kubectl port-forward` and the
     kubelet's probes come from a pod's own node, so they pass.
 
     Args:
         name: of the policy.
         namespace: of the stack.
-        labels: by which the stack's pods are told from others.
+        labels: that tell the stack's pods from others.
     """
     # Helm and others write labels of this kind themselves.
     own = {key: each for key, each in labels.items() if not key.startswith(RECOMMENDED)}
@@ -170,7 +171,7 @@ def network_policy(name: str, namespace: str, labels: Mapping[str, str]) -> dict
 
 
 def head_budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return what keeps `kubectl drain` from ending the head, and with it all jobs.
+    """Return the budget that keeps `kubectl drain` from ending the head, and with it all jobs.
 
     Args:
         name: of the RayCluster.
@@ -195,12 +196,12 @@ def _start_parameters(node: NodeResources) -> dict[str, str]:
         "num-gpus": f"{node.gpus:g}",
         "memory": str(node.memory_mib * MIB),
         "object-store-memory": str(node.object_store_mib * MIB),
-        # Else Ray keeps 10002 to 19999 for workers, and ends where a port of ours is one of them.
+        # Otherwise Ray keeps 10002 to 19999 for workers, and ends if one of our ports is in there.
         "min-worker-port": "0",
         "max-worker-port": "0",
     }
     if node.resources:
-        # Of the quotes, bash takes one pair away, and so does Ray's autoscaler by hand.
+        # bash removes one pair of quotes, and Ray's autoscaler does so by hand.
         found["resources"] = f"'{json.dumps(dict(node.resources), sort_keys=True)}'"
     return found
 
@@ -215,7 +216,7 @@ def _group(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
         "template": kuberay_pods.worker_template(spec, group),
     }
     if not spec.grows:
-        found["replicas"] = group.count  # else the autoscaler's
+        found["replicas"] = group.count  # otherwise the autoscaler's
     if growth is not None:
         found["idleTimeoutSeconds"] = math.ceil(growth.idle_seconds)
     if group.node.group:
@@ -232,7 +233,7 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
             # makes another one before the autoscaler has said that it wants one less.
             {"name": "AUTOSCALER_UPDATE_INTERVAL_S", "value": str(autoscaling.UPDATE_SECONDS)},
             {"name": "AUTOSCALER_METRIC_PORT", "value": str(spec.ports.autoscaler_metrics)},
-            # Ray counts a pod that no node has room for as room for the next jobs: an hour long.
+            # Ray counts a pod that no node has room for as room for the next jobs, for an hour.
             {"name": autoscaling.PENDING, "value": str(autoscaling.PENDING_SECONDS)},
             {"name": autoscaling.STARTING, "value": str(spec.pod_seconds)},
         ],
@@ -241,7 +242,7 @@ def _autoscaler(spec: RayClusterSpec) -> dict[str, Any]:
             "limits": {"cpu": "1", "memory": "512Mi"},
         },
         "securityContext": dict(kuberay_pods.CONTAINER_SECURITY),
-        # It alone may ask the API: a job on the head must not be able to change the cluster.
+        # Only it may call the API: a job on the head must not be able to change the cluster.
         "volumeMounts": [kuberay_pods.API_ACCESS_MOUNT],
     }
     if tells_port(grows=True, gcs=spec.ports.gcs):

@@ -9,10 +9,10 @@ from cluster.ray_node import NodeResources
 
 METRICS_PORT, AGENT_PORT = 8080, 52365  # KubeRay's, on each pod
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # by accelerator
-# What the head's own processes are to have, and may use, beside what the head offers to jobs.
+# CPUs kept for the head's own processes, and their limit, on top of those that it offers to jobs.
 HEAD_CPUS, HEAD_CPUS_LIMIT = 1.0, 2.0
-STOP_SECONDS = 5  # before a pod's end: runs go on from their checkpoints
-PULL_POLICY = "IfNotPresent"  # a tag stays what it is
+STOP_SECONDS = 5  # before a pod's end: runs continue from their checkpoints
+PULL_POLICY = "IfNotPresent"  # tags do not change
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where Ray keeps objects)
 API_ACCESS = "api-access"  # name of a volume
 API_ACCESS_MOUNT: Mapping[str, Any] = {
@@ -21,7 +21,7 @@ API_ACCESS_MOUNT: Mapping[str, Any] = {
     "readOnly": True,
 }
 TOKEN_SECONDS = 3607  # of the autoscaler's token for the API, which the kubelet renews
-# Ends a pod that could not keep results, with what to do; its arguments: folder, group.
+# Ends a pod that could not keep results, and says what to do; its arguments: folder, group.
 CHECK_SHARED = (
     'test -w "$1" || { echo "The shared volume $1 is not writable for user $(id -u), group $2: '
     'give its folder this group and the mode 2775" >&2; exit 1; }'
@@ -82,7 +82,7 @@ def cpu_quantity(cpus: float) -> str:
 
 
 def _api_access() -> dict[str, Any]:
-    """Return a volume with what Kubernetes would give to each container of a pod."""
+    """Return a volume with the files that Kubernetes would give to each container of a pod."""
     return {
         "name": API_ACCESS,
         "projected": {
@@ -114,7 +114,7 @@ def _resources(
     cpus: tuple[float, float],
     memory_mib: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return requests and limits; each pair has what is kept for the pod, then its most."""
+    """Return requests and limits; each pair has the pod's request, then its limit."""
     devices = {}
     if node.gpus and (device := GPU_RESOURCES.get(spec.accelerator)):
         devices[device] = f"{node.gpus:g}"

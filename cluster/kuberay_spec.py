@@ -1,4 +1,4 @@
-"""What a Ray cluster on Kubernetes is described by: plain values, checked."""
+"""The description of a Ray cluster on Kubernetes: plain values, checked."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from cluster.ray_node import NodeResources, RayPorts
 
 NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 NAME_LIMIT = 53  # characters: KubeRay appends up to ten of its own, and 63 is the limit of a name
-GROUP = "worker"  # name of the group of workers that have none
+GROUP = "worker"  # name of the group of workers without one
 HEAD_GROUP = "headgroup"  # KubeRay's name of the head's group
 USER = 1000  # of the image docker/ray
 # A node that is rented for a pod, its driver and 20 GB of image take up to a quarter of an hour. A
-# pod that took longer is made again, and then finds node and image there.
+# pod that took longer is recreated, and then finds node and image there.
 POD_SECONDS = 900
 SECRET_MODE = 0o440  # of secret files: their group is the pod's fsGroup
 
@@ -25,7 +25,7 @@ class Mount:
     Attributes:
         name: of the volume, unique in a pod.
         path: folder at which pods find it.
-        source: what it is, as Kubernetes says it: {"secret": …}, {"configMap": …}.
+        source: its kind in Kubernetes' words: {"secret": …}, {"configMap": …}.
         read_only: whether pods only read it.
     """
 
@@ -73,7 +73,7 @@ class RayClusterSpec:
     Values of environment may be Pulumi's outputs: they are passed on as they are.
 
     Attributes:
-        name: of the RayCluster; all that KubeRay makes of it begins with it.
+        name: of the RayCluster; names of all that KubeRay makes for it begin with it.
         namespace: of Kubernetes.
         labels: on it and on its pods; together they tell the stack from others.
         image: of all pods, with Ray and what jobs need.
@@ -90,13 +90,13 @@ class RayClusterSpec:
         shared: path of the one among them where jobs keep results, "" for none; all pods check at
             their start that they may write there.
         accelerator: kind of the nodes' GPUs, nvidia or amd; "" counts them only.
-        annotations: of all pods; KubeRay makes them anew when one changes, so digests of what the
-            files hold belong here.
+        annotations: of all pods; KubeRay recreates them when one changes, so digests of the files'
+            contents belong here.
         user: user and group that pods run as.
-        group: group to which volumes belong; of a folder of the host it must be so already.
-        cpu_share: of the CPUs that nodes offer, the share that Kubernetes keeps for them.
-        pod_seconds: that a pod may take until Ray runs in it, before the autoscaler ends it and
-            asks for one of another group, if that has room; of groups that grow.
+        group: group that owns volumes; a folder of the host must belong to it already.
+        cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
+        pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
+            and asks for one of another group, if that has room; for groups that grow.
     """
 
     name: str
@@ -137,7 +137,7 @@ class RayClusterSpec:
 
     @property
     def grows(self) -> bool:
-        """Whether any group grows, so that there is an autoscaler."""
+        """Whether any group grows, which needs an autoscaler."""
         return any(group.node.growth is not None for group in self.groups)
 
 

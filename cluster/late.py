@@ -1,8 +1,9 @@
 """Modules that are imported when they are first needed, by one thread at a time.
 
-Providers work in threads, and what only a create or a refresh needs is not imported before: it
-would slow an `up` that changes nothing. Two threads must not do so at once: where the modules of a
-package import each other, as those of `minio` do, one thread finds the other's half-made module.
+Providers work in threads, and modules that only a create or a refresh needs are not imported
+before: they would slow down an `up` that changes nothing. Two threads must not import at once: if
+the modules of a package import each other, as `minio`'s do, one thread finds the other's half-made
+module.
 """
 
 import importlib
@@ -13,7 +14,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def module(name: str) -> ModuleType:
-    """Return a module, imported now if nobody did so before.
+    """Return a module, importing it if needed.
 
     Args:
         name: with its packages, such as cluster.s3_calls.

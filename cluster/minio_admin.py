@@ -29,7 +29,7 @@ class BucketProvider(Provider):
         return dynamic.CreateResult(props["bucket"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether the bucket is there."""
+        """Look up whether the bucket exists."""
         there = _s3().has_bucket(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
@@ -51,7 +51,7 @@ class StoreUserProvider(Provider):
     title = "MinIO"
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Replace the user if its access key changes: the former is removed when nothing needs it.
+        """Replace the user if its access key changes: the former is removed once it is unused.
 
         If root's keys change too, update it: only the new root may remove the former user.
         """
@@ -62,21 +62,21 @@ class StoreUserProvider(Provider):
         )
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Write policy and user; both calls overwrite what an earlier attempt left."""
+        """Write policy and user; both calls overwrite the leftovers of an earlier attempt."""
         self.calls().write_user(props)
         _roots[props["endpoint"]] = {key: props[key] for key in ("rootUser", "rootPassword")}
         # The state shows an id in the clear, and an access key is a secret.
         return dynamic.CreateResult(_digest(props["accessKey"]), props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether the user is there with its policy."""
+        """Look up whether the user exists with its policy."""
         there = self.calls().has_user(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
     def update(
         self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
     ) -> dynamic.UpdateResult:
-        """Write policy and user anew; the user of another key goes."""
+        """Rewrite policy and user; remove the user of another key."""
         outs = self.create(_news).outs
         if _olds["accessKey"] != _news["accessKey"]:
             self.calls().remove_user(_news, _olds["accessKey"])
@@ -89,7 +89,7 @@ class StoreUserProvider(Provider):
             terminal.warn(f"{self.title} is gone: nothing to remove of its users")
 
     def calls(self) -> ModuleType:
-        """Return what does it.
+        """Return the module with the calls.
 
         Imported when the store is called: it would make an `up` that changes nothing much slower.
         """

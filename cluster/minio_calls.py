@@ -14,11 +14,11 @@ from minio.minioadmin import MinioAdmin
 from access.ssh import SshError
 from cluster.s3_calls import asked, patiently, pool, reached
 
-NO_SUCH = "NoSuch"  # of the code of each answer about what is not there
+NO_SUCH = "NoSuch"  # begins the code of each answer about a missing thing
 
 
 def write_user(props: dict[str, Any]) -> None:
-    """Write policy and user; both calls overwrite what an earlier attempt left."""
+    """Write policy and user; both calls overwrite the leftovers of an earlier attempt."""
     key = props["accessKey"]
     with reached(props) as there:
         admin = _admin(there)

@@ -1,4 +1,4 @@
-"""MinIO as an object store: its service, what its users may do, and how its figures are read."""
+"""MinIO as an object store: its service, its users' rights, and access to its figures."""
 
 import base64
 import hmac
@@ -43,7 +43,7 @@ def service(runtime: Runtime, port: int, console_port: int, root: Keys) -> Servi
             "MINIO_ROOT_USER_FILE": runtime.file(NAME, "root-user"),
             "MINIO_ROOT_PASSWORD_FILE": runtime.file(NAME, "root-password"),
             "MINIO_UPDATE": "off",  # asks the network for a newer release at every start
-            # It makes an empty folder .minio there, whatever else it is told.
+            # It always makes an empty folder .minio there.
             "HOME": runtime.volume(NAME, CERTIFICATES),
             "TRAINYARD_STORE_DATA": data,  # for docker/minio/guard.go
         },

@@ -1,7 +1,7 @@
-"""Prometheus: scrapes every Ray node, and the object store where that has figures.
+"""Prometheus: scrapes every Ray node, and the object store if it has figures.
 
-Its interfaces that change or end it are off, which is its default. It asks for no password: others
-reach it only through the gateway, which does.
+Its interfaces for changing or ending it are off by default. It asks for no password: others reach
+it only through the gateway, which does.
 """
 
 from dataclasses import dataclass
@@ -125,7 +125,7 @@ def configuration(
                 {
                     "url": f"http://{dashboard}/api/prometheus/sd",
                     "refresh_interval": SCRAPE_INTERVAL,
-                    # Prometheus 2.42 leaves out the type in service discovery if it is not said.
+                    # Prometheus 2.42 leaves out the type in service discovery if it is not given.
                     "authorization": {
                         "type": "Bearer",
                         "credentials_file": runtime.file(SERVICE, RAY_TOKEN_FILE),

@@ -46,8 +46,8 @@ class ObjectStoreArgs:
 class ObjectStore(pulumi.ComponentResource):
     """A store with its bucket and users.
 
-    All keys are drawn at random, another pair for each user. Those of root reach the program as
-    files, and leave this component only as secret inputs of the resources that it makes inside.
+    All keys are drawn at random, a different pair for each user. Root's reach the program as files,
+    and leave this component only as secret inputs of the resources that it makes in the store.
 
     Attributes:
         url: s3://<bucket>.
@@ -73,7 +73,7 @@ class ObjectStore(pulumi.ComponentResource):
         if runtime.via is not None:
             admin["via"] = runtime.via
         inside = pulumi.ResourceOptions(parent=self, depends_on=[program])
-        # Never deleted: the provider keeps it, whatever it holds are results of training.
+        # Never deleted: the provider keeps it, since it holds results of training.
         bucket = kind.bucket(f"{name}-bucket", {**admin, "bucket": args.bucket}, inside)
         after = pulumi.ResourceOptions(parent=self, depends_on=[program, bucket])
         user = kind.training(name, admin, args.bucket, training, after)

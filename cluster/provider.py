@@ -1,8 +1,8 @@
-"""What all providers of dynamic resources share: two things that Pulumi's host of them does not do.
+"""The base of all dynamic providers: it adds two things that Pulumi's host of providers lacks.
 
 Under the CLI they run in a process that Pulumi's package brings (pulumi/dynamic/__main__.py). It
 answers Cancel and does nothing, so a wait would hold up the first Ctrl-C, and the second one makes
-the CLI drop what is under way. And it reports each error as a Python traceback with the message
+the CLI abandon running operations. And it reports each error as a Python traceback with the message
 somewhere in it. It has no setting for either, so its module is changed where it runs; the tests in
 `tests/integration/infra/test_provider_host.py` fail when Pulumi changes what this relies on.
 """
@@ -18,17 +18,17 @@ from access import typed
 
 
 class Provider(dynamic.ResourceProvider):
-    """The base of this project's providers; a method `cancel` of theirs is called on Ctrl-C."""
+    """The base of this project's providers; Ctrl-C calls their method `cancel`, if any."""
 
     serialize_as_secret_always = False  # captures nothing
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:  # noqa: ARG002
-        """Called once, before anything else; who overrides it calls this one too."""
+        """Called once, before all other methods; a class that overrides it calls this one too."""
         change_host()
 
 
 def change_host() -> None:
-    """Let Pulumi's host pass Cancel on and report errors by their message; nothing elsewhere."""
+    """Let Pulumi's host pass Cancel on and report errors by their message; a no-op elsewhere."""
     host = sys.modules["__main__"]
     servicer = getattr(host, "DynamicResourceProviderServicer", None)
     if servicer is None:
@@ -36,12 +36,12 @@ def change_host() -> None:
     # gRPC holds the method itself by now: only its code can still be changed.
     if isinstance(method := getattr(servicer, "Cancel", None), FunctionType):
         method.__code__ = _cancel_all.__code__
-    # All that it takes from this module is the text of the error in hand.
+    # It uses this module only for the text of the current error.
     host.traceback = SimpleNamespace(format_exc=message)  # type: ignore[attr-defined]
 
 
 def message() -> str:
-    """The text for the exception in hand: its own, and where it comes from if nobody foresaw it."""
+    """The text for the current exception: its own, or its traceback if it is unexpected."""
     error = sys.exception()
     package = type(error).__module__.partition(".")[0]
     unforeseen = package in sys.stdlib_module_names and not isinstance(error, OSError)

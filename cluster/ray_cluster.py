@@ -37,9 +37,9 @@ class RayClusterArgs:
         storage: where jobs keep their results.
         additions: what other services add to the nodes.
         gpus: indexes of the host's accelerators that each worker may use.
-        node_provider: what starts and stops workers of groups that grow; None where none does.
+        node_provider: starts and stops workers of groups that grow; None if none does.
         coming: indexes of workers whose machines come and go.
-        absent: indexes of those among them that are not there now.
+        absent: indexes of these workers whose machines are missing now.
     """
 
     runtime: Runtime
@@ -57,7 +57,7 @@ class RayClusterArgs:
 
     def __post_init__(self) -> None:
         if len(self.gpus) != len(self.workers):
-            raise ValueError(f"{len(self.workers)} workers, but GPUs of {len(self.gpus)}")
+            raise ValueError(f"{len(self.workers)} workers, but GPUs for {len(self.gpus)}")
         if not self.workers and not self.head.cpus:
             raise ValueError("a cluster without workers needs a head with at least 1 CPU")
 
@@ -68,7 +68,7 @@ class RayCluster(pulumi.ComponentResource):
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
         serve_url: URL of Ray Serve's proxy, for users.
-        nodes: the head, then the workers; each as `described` has it.
+        nodes: the head, then the workers; each as `described` returns it.
     """
 
     dashboard_url: pulumi.Output[str]
@@ -134,7 +134,7 @@ class RayCluster(pulumi.ComponentResource):
 def _autoscaler(
     args: RayClusterArgs,
 ) -> tuple[dict[str, pulumi.Input[str]], list[NodeAddition]]:
-    """Return files and secrets of the head's autoscaler, none where no group of nodes grows."""
+    """Return files and secrets of the head's autoscaler, none if no group of nodes grows."""
     if args.node_provider is None:
         return {}, []
     workers = {ray_worker.service(index): node for index, node in enumerate(args.workers)}
@@ -145,12 +145,12 @@ def _autoscaler(
 
 
 def described(name: str, node: NodeResources, *, there: bool = True) -> dict[str, Any]:
-    """Return a node as the stack's output nodes has it.
+    """Return a node's entry in the stack's output `nodes`.
 
     Args:
         name: of its service.
         node: what it offers.
-        there: whether its machine is there; of machines that come and go, with the last `up`.
+        there: whether its machine exists; for machines that come and go, at the last `up`.
     """
     return {
         "name": name,

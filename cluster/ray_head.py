@@ -13,7 +13,7 @@ from cluster.storage import Storage
 
 SERVICE = ray_node.HEAD
 
-# A node whose machine or container is gone says nothing any more. By Ray's own defaults the head
+# A node whose machine or container is gone stops answering. By Ray's own defaults the head
 # gives it up after a minute or more; with these, after 20 s: five checks of 3 s, one each second.
 HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000"}
 
@@ -96,7 +96,7 @@ class RayHead(pulumi.ComponentResource):
                 Port(number=ports.dashboard, setting="dashboardPort", published=True),
                 Port(number=ports.gcs, setting="gcsPort"),
                 Port(number=ports.client, setting="rayClientPort"),
-                # Nothing listens there before something is served: it is no part of health.
+                # Nothing listens there before something is served, so health leaves it out.
                 Port(number=ports.serve, setting="servePort", published=True),
                 Port(number=ports.agent, setting="agentPort"),
                 Port(number=ports.autoscaler_metrics, setting="autoscalerMetricsPort"),
@@ -117,7 +117,7 @@ class RayHead(pulumi.ComponentResource):
 
 
 def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:
-    """Return the words after `ray` that start a head, but for those that all nodes share."""
+    """Return the words after `ray` that start a head, without the flags that all nodes share."""
     return [
         "start",
         "--head",

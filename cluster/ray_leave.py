@@ -1,16 +1,16 @@
-"""Asks a Ray cluster who uses it, and drains one of its nodes: before a node is started anew.
+"""Lists the users of a Ray cluster, and drains one of its nodes before it is restarted.
 
     python ray_leave.py GCS NODE users           prints the jobs that run, as JSON
-    python ray_leave.py GCS NODE drain SECONDS   tells the head that NODE is to go, and waits
+    python ray_leave.py GCS NODE drain SECONDS   tells the head that NODE will leave, and waits
 
-NODE is its address; "" for that of this machine, "*" for all but the head. A drained node gets no
-more work, Ray Train's runs store a checkpoint and go on elsewhere, and the node ends once nothing
-runs on it. What still runs after SECONDS is lost: the script returns, and the node is ended.
+NODE is its address: "" means this machine's, "*" all but the head. A drained node gets no more
+work, Ray Train's runs store a checkpoint and continue elsewhere, and the node ends once nothing
+runs on it. Work that still runs after SECONDS is lost: the script returns, and the node is ended.
 
-A head at which nobody listens has no users. A head that refuses this node's token is a new one: the
-head of this node has ended, and its jobs with it. One that listens and does not say who uses it, a
-busy one perhaps, may have users: the script fails. This module is a file of every node, run there
-with the node's environment, and needs nothing beside it but Ray.
+A head whose address nobody listens at has no users. A head that refuses this node's token is a new
+one: the head of this node has ended, and its jobs with it. A head that listens but does not list
+its users, perhaps a busy one, may have some: the script fails. This module is a file of every node,
+runs there with the node's environment, and needs only Ray.
 """
 
 import json
@@ -25,16 +25,16 @@ ANSWER_SECONDS = 5
 POLL_SECONDS = 0.2
 RUNNING = ("PENDING", "RUNNING")
 EVERY = "*"
-WHY = "its service is started anew"
+WHY = "its service is being restarted"
 
 
 def text() -> str:
-    """Return what this module's file holds."""
+    """Return the content of this module's file."""
     return Path(__file__).read_text()
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the command line says."""
+    """Run the command of the command line."""
     gcs, node, command, *seconds = arguments
     if not listens(gcs):
         print("[]")  # noqa: T201
@@ -88,7 +88,7 @@ def users(client: Any) -> list[str]:
 
 
 def drain(client: Any, address: str, seconds: float) -> None:
-    """Tell the head, and wait until the node has ended or the time is over."""
+    """Tell the head that a node leaves, and wait until it has ended or the time is over."""
     from ray.core.generated import autoscaler_pb2  # noqa: PLC0415
     from ray.util import get_node_ip_address  # noqa: PLC0415
 
@@ -111,7 +111,7 @@ def drain(client: Any, address: str, seconds: float) -> None:
 
 
 def alive(client: Any, address: str) -> list[str]:
-    """Return the ids of the nodes at an address, or EVERY one, that are alive, but for a head.
+    """Return the ids of the living nodes at an address, or at EVERY one, except a head's.
 
     Raises:
         TimeoutError: the head does not answer in time.

@@ -21,25 +21,25 @@ HEAD = "ray-head"  # name of the head's service
 TEMP = Volume(name="ray")
 GROUP_LABEL = "group"  # of nodes, with the name of their group
 # A node that is asked to end waits half a minute for running jobs, and a minute for a head that
-# ended first. Killed, it loses nothing that lasts: runs go on from their checkpoints.
+# ended first. A kill loses nothing of value: runs continue from their checkpoints.
 STOP_SECONDS = 0
-# Of a node's memory: what data loaders and collective communication share, beside Ray's objects.
+# Share of a node's memory for data loaders and collective communication, on top of Ray's objects.
 SHARED_MEMORY_SHARE = 0.25
-# What a node's own programs use beside what it offers to jobs: on a node, and for each CPU, for
-# which Ray keeps a worker ready.
+# Memory of a node's own programs, on top of the memory that it offers to jobs: for each node, and
+# for each CPU, for which Ray keeps a worker ready.
 NODE_MEMORY_MIB = 2048
 CPU_MEMORY_MIB = 128
-# Drivers of jobs run on the head, and Ray counts their memory nowhere.
+# Drivers of jobs run on the head, and Ray does not count their memory.
 DRIVERS_MEMORY_MIB = 8192
 TOKEN_FILE = "ray-token"  # noqa: S105 (a file's name)
 SERVE_TOKEN_FILE = "serve-token"  # noqa: S105 (a file's name)
 CREDENTIALS_FILE = "aws-credentials"
 # How long a node waits for a head that is gone before it ends, to join the next one. By Ray's own
-# default a minute, for which a head of the same machine does not start: it takes what still runs
-# for its own cluster. The head gives a silent node up as late (ray_head.py).
+# default a minute, during which a head of the same machine does not start: it takes the remaining
+# processes for its own cluster. The head gives up a silent node after as long (ray_head.py).
 HEAD_LOST_SECONDS = 20
-# The raylet ends a worker's process group with the worker, also with one that was killed, and Ray's
-# watch over a job ends the group of its entrypoint. By default each worker ends what it started
+# The raylet ends a worker's process group with the worker, even if the worker was killed, and Ray's
+# watch over a job ends the group of its entrypoint. By default each worker ends its children
 # instead: a killed worker ends nothing, and the watch itself ends before it has done its work
 # (Ray 2.60). A process with a session or group of its own stays.
 PROCESS_GROUPS = {
@@ -50,7 +50,7 @@ PROCESS_GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """How a group of nodes grows and shrinks; its most is what is declared of it.
+    """How a group of nodes grows and shrinks, up to its declared nodes.
 
     Attributes:
         least: nodes that are kept.
@@ -74,8 +74,8 @@ class NodeResources:
         threads: of PyTorch in one process, where the node offers more CPUs than it has; None leaves
             them to Ray, which takes the CPUs that the process asked for.
         group: name of the node's group, "" for none.
-        growth: of its group, where Ray's autoscaler starts and ends its nodes; else None.
-        hourly_cost: $ for each hour that its machine is there, 0 where it costs nothing more.
+        growth: of its group, if Ray's autoscaler starts and ends its nodes; otherwise None.
+        hourly_cost: $ for each hour that its machine exists, 0 if it costs nothing more.
     """
 
     cpus: float
@@ -133,7 +133,7 @@ class NodeAddition:
         environment: variables, by the runtime and the name of a node's service.
         secrets: content of secret files by name.
         volumes: folders.
-        head_only: whether workers do without.
+        head_only: whether workers do not get it.
     """
 
     environment: Callable[[Runtime, str], Mapping[str, pulumi.Input[str]]]
@@ -151,7 +151,7 @@ def common_flags(
 ) -> list[pulumi.Input[str]]:
     """Return the flags of `ray start` that head (index 0) and workers (from 1) share."""
     flags = machine_flags(service, index, runtime, resources, ports)
-    # Of another machine, what it offers is known once the machine is.
+    # The resources of another machine are known once the machine is.
     if not isinstance(resources, NodeResources) or resources.group:
         flags.append(lift(_labels, resources))
     address = runtime.node_address(index)
@@ -171,7 +171,7 @@ def machine_flags(
     resources: pulumi.Input[NodeResources],
     ports: RayPorts,
 ) -> list[pulumi.Input[str]]:
-    """Return those of them that have nothing to do with how a node is reached and supervised."""
+    """Return the shared flags, except those for reaching and supervising a node."""
     return [
         "--disable-usage-stats",
         *(lift(flag, resources) for flag in RESOURCE_FLAGS),
@@ -199,12 +199,12 @@ def agent_port(ports: RayPorts, index: int) -> int:
 
 
 def shared_memory_mib(resources: NodeResources) -> int:
-    """Return the shared memory of a node in MiB; what nobody uses costs nothing."""
+    """Return the shared memory of a node in MiB; unused memory costs nothing."""
     return resources.object_store_mib + int(resources.memory_mib * SHARED_MEMORY_SHARE)
 
 
 def memory_limit_mib(resources: NodeResources) -> int:
-    """Return the memory that a node may use in MiB: what it offers, and what it needs itself."""
+    """Return the memory that a node may use in MiB: the offered memory, and its own."""
     own = NODE_MEMORY_MIB + int(resources.cpus * CPU_MEMORY_MIB)
     return resources.memory_mib + resources.object_store_mib + own
 
@@ -228,7 +228,7 @@ def environment(
 ) -> dict[str, pulumi.Input[str]]:
     """Return the environment of a Ray node; jobs inherit it, so they need no secret of their own.
 
-    What serves is started by a job, on whichever node, and listens on the head.
+    A served model is started by a job, on any node, and listens on the head.
 
     RAY_JOB_START_TIMEOUT_SECONDS is left at Ray's 900 s: a job that no node can ever run fails
     then, and one that waits for a busy node does not fail too early.
@@ -251,7 +251,7 @@ def environment(
 
 
 def threads(resources: pulumi.Input[NodeResources]) -> dict[str, pulumi.Input[str]]:
-    """Return what limits PyTorch's threads on a node that offers more CPUs than it has.
+    """Return the variable that limits PyTorch's threads, if a node offers more CPUs than it has.
 
     Threads that share a core wait for each other in every operation: on two busy cores an epoch
     with 4 threads took 3.5 times the processor time of one with a single thread. Other machines
@@ -269,7 +269,7 @@ def secret_files(
     *,
     serve_token: pulumi.Input[str],
 ) -> dict[str, pulumi.Input[str]]:
-    """Return the secret files of a Ray node: its tokens, and the keys to what else there is."""
+    """Return the secret files of a Ray node: its tokens, and the keys to other services."""
     files: dict[str, pulumi.Input[str]] = {
         TOKEN_FILE: pulumi.Output.secret(token),
         SERVE_TOKEN_FILE: pulumi.Output.secret(serve_token),

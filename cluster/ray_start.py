@@ -1,19 +1,20 @@
-"""What a Ray node does inside `ray start`: before its processes start, and while they run.
+"""Code of a Ray node inside `ray start`: before its processes start, and while they run.
 
-It ends with its raylet, however that ended. `ray start --block` ends, and whatever supervises it
-starts the node anew, when a process of the node crashes. A raylet that ended in order is left at
-that, for `ray stop` ends it so. But it does so by itself as well: when one of its agents is gone,
-and when the head took it for dead. Ray has no setting for that; such a node would never come back.
+A node ends with its raylet, however that ended. When a process of the node crashes,
+`ray start --block` ends, and its supervisor restarts the node. It ignores a raylet that ended in
+order, because `ray stop` ends it like that. But a raylet also ends like that when one of its agents
+is gone, and when the head took it for dead. Ray has no setting for that; such a node would never
+come back.
 
-Its processes run in a virtual environment that is empty but for the path of the real one's
-packages. For a job with a `pip` list Ray copies the environment that the node runs in: with PyTorch
-6 GB. A copy of the empty one has some KB, and pip finds there what the real one has.
+Its processes run in a virtual environment that contains only the path of the real one's packages.
+For a job with a `pip` list Ray copies the environment that the node runs in: with PyTorch 6 GB. A
+copy of the empty one has some KB, and pip finds the real one's packages there.
 
 A node whose machine comes and goes joins a head once. When it ends, drained or crashed, Ray's
-autoscaler wishes for its machine no more, and that takes a while to end: until then the node must
-not come back, or jobs would go to it. Only another head takes it in again.
+autoscaler stops requesting its machine, which takes a while to end: until then the node must not
+come back, or jobs would go to it. Only another head accepts it again.
 
-This module is a file of every node, wherever that runs, and needs nothing beside it but Ray.
+This module is a file of every node, wherever that runs, and needs only Ray.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ import psutil  # Ray brings its own
 HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a node
 FILE = "ray_start.py"
 MODULES = "PYTHONPATH"
-NODE_PROVIDER = "node_provider.py"  # beside this file
+NODE_PROVIDER = "node_provider.py"  # next to this file
 JOINS_ONCE = {"TRAINYARD_JOINS_ONCE": "1"}  # of a node whose machine comes and goes
 JOINED = "joined"  # file in the node's --temp-dir, with the session of the head that it joined
 LATEST = "session_latest"  # link there that Ray makes
@@ -42,12 +43,12 @@ RAYLET = "raylet"
 POLL_SECONDS = 1.0
 AGAIN_SECONDS = 30.0
 CONNECT_SECONDS = 3.0
-# For Ray, which says more of a crash, and then ends by itself.
+# For Ray, which reports more about a crash, and then ends.
 GRACE_SECONDS = 3.0
 
 
 def environment(path: str) -> dict[str, str]:
-    """Return what has `ray start` do it.
+    """Return the variables that make `ray start` call `begin`.
 
     Args:
         path: of this module's text on the node.
@@ -56,16 +57,16 @@ def environment(path: str) -> dict[str, str]:
 
 
 def text() -> str:
-    """Return what this module's file holds."""
+    """Return the content of this module's file."""
     return Path(__file__).read_text()
 
 
 def begin(parameters: Any, _head: bool) -> None:
-    """Begin; for Ray's hook."""
-    # Not for what the node starts.
+    """Prepare the node and watch its raylet; Ray's hook calls it."""
+    # Not for the node's children.
     for name in (HOOK, MODULES):
         os.environ.pop(name, None)
-    if sys.prefix != sys.base_prefix:  # else Ray makes a job's environment on top of the system's
+    if sys.prefix != sys.base_prefix:  # otherwise jobs' environments use the system's
         _use_empty_environment(Path(parameters.temp_dir) / ENVIRONMENT)
     joined = None
     if all(os.environ.pop(name, "") == value for name, value in JOINS_ONCE.items()):
@@ -77,16 +78,16 @@ def begin(parameters: Any, _head: bool) -> None:
 
 
 def _use_empty_environment(folder: Path) -> None:
-    """Make it, and have all that this process starts use it, jobs' drivers too."""
+    """Make the environment, and let all children use it, jobs' drivers too."""
     venv.create(folder, symlinks=True)
     own = sysconfig.get_path("purelib", vars={"base": str(folder)})
     packages = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
     Path(own, "packages.pth").write_text("\n".join([*packages, ""]))
-    # Of a head with an autoscaler, which imports it.
+    # On a head with an autoscaler, which imports it.
     if (provider := Path(__file__).with_name(NODE_PROVIDER)).exists():
         shutil.copy(provider, own)
     programs = folder / "bin"
-    sys.executable = str(programs / "python")  # by which Ray starts its processes
+    sys.executable = str(programs / "python")  # with which Ray starts its processes
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
@@ -97,12 +98,12 @@ def _session(words: list[str]) -> str:
     try:
         # Ray's client would wait 40 s for a head that is gone.
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-        # Not at the top: a head does without.
+        # Not at the top: a head does not need it.
         from ray import _raylet  # noqa: PLC0415
 
         client: Any = getattr(_raylet, "GcsClient")  # noqa: B009 (types do not know it)
         name = client(address=address).internal_kv_get(b"session_name", b"session")
-    except Exception:  # whatever Ray raises: `ray start` says it better
+    except Exception:  # any error of Ray's: `ray start` reports it better
         return ""
     return (name or b"").decode()
 
@@ -116,10 +117,10 @@ def _follow(joined: Path | None) -> None:
         time.sleep(POLL_SECONDS)
     time.sleep(GRACE_SECONDS)
     sys.stderr.write(
-        f"The raylet (process {raylet.pid}) has ended, so this node ends, to be started anew.\n"
+        f"The raylet (process {raylet.pid}) has ended, so this node ends, to be restarted.\n"
     )
     sys.stderr.flush()
-    # As Ray does after a crash: its reaper kills what is left.
+    # As Ray does after a crash: its reaper kills the remaining processes.
     os._exit(1)
 
 

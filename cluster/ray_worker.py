@@ -26,8 +26,8 @@ class RayWorkerArgs:
         storage: where jobs keep their results.
         additions: what other services add to it.
         gpus: indexes of the host's accelerators that it may use.
-        autoscaled: whether the head has an autoscaler, which is to know this node.
-        comes_and_goes: whether its machine does too, when the autoscaler wishes so.
+        autoscaled: whether the head has an autoscaler, which must know this node.
+        comes_and_goes: whether the autoscaler starts and ends its machine.
     """
 
     runtime: Runtime

@@ -39,9 +39,9 @@ class ReplicaArgs:
     """Arguments of the replica.
 
     Attributes:
-        runtime: where what copies runs.
+        runtime: where the service runs.
         port: TCP port of its health.
-        storage: what is copied.
+        storage: the results to copy.
         settings: texts of the stack's settings that the descriptor names.
     """
 
@@ -86,7 +86,7 @@ class Replica(pulumi.ComponentResource):
 
 
 def source_of(storage: Storage) -> dict[str, pulumi.Input[str]]:
-    """Return where the results are, as replicate.py's `place` takes it."""
+    """Return the place of the results, as replicate.py's `place` takes it."""
     if not storage.bucket:
         return {"url": storage.url}
     return {

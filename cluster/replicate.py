@@ -1,11 +1,11 @@
 """Copies results to a second place while they are made: `python replicate.py SETTINGS`.
 
-A pass copies what is new, and a checkpoint's manifest after its files. Older checkpoints that the
-run removed are removed there too, after a newer one has arrived whole. What may be of another stack
-is neither removed nor overwritten. If a run is gone here, its copy stays: it is all that is left
-once a machine has ended.
+A pass copies new files, and a checkpoint's manifest after its files. Older checkpoints that the run
+removed are removed there too, after a newer one has arrived whole. Files that may be of another
+stack are neither removed nor overwritten. If a run is gone here, its copy stays: once a machine has
+ended, nothing else is left of the run.
 
-This module is a file of the service, wherever that runs, and needs nothing beside it but boto3.
+This module is a file of the service, wherever that runs, and needs only boto3.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ STARTS, METRICS, MANIFEST, CHECKPOINT = (
     "checkpoint_",
 )
 CHECKPOINT_NAME = re.compile(CHECKPOINT + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
-MARK = "replicated.json"  # what of a run is there; `make down` looks at it (client/pull/marks.py)
+MARK = "replicated.json"  # a run's copied results; `make down` looks at it (client/pull/marks.py)
 PART = re.compile(r"\..*\.part")  # a file while it is written, here and by training/objects.py
-OWN = ".trainyard"  # folder of what is no result
+OWN = ".trainyard"  # folder of files that are not results
 LEFT_OUT = (MARK, "pulled.json")
 MANIFEST_BYTES = 16 * 1024 * 1024  # at most
 LONGEST_NAME, LONGEST_PART = 768, 255  # bytes, as of training/archive.py
@@ -62,7 +62,7 @@ OTHER = (
 
 
 class Stamp(NamedTuple):
-    """What of a file changes with its content."""
+    """Properties of a file that change with its content."""
 
     size: int  # bytes
     tag: str
@@ -72,7 +72,7 @@ class Place(Protocol):
     """A folder or bucket with results. Names are relative to it and may have slashes."""
 
     def listed(self) -> dict[str, Stamp]:
-        """All files."""
+        """Return all files."""
 
     def opened(self, name: str) -> IO[bytes]:
         """Open a file for reading."""
@@ -85,17 +85,17 @@ class Place(Protocol):
 
 
 class Folder:
-    """A folder of this machine. The one above it has to be there: it may be another disk."""
+    """A folder of this machine. Its parent has to exist: it may be another disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def listed(self) -> dict[str, Stamp]:
-        """All files, by name behind the folder's."""
+        """Return all files, by their names within the folder."""
         found = {}
         for folder, _, names in os.walk(self._path):
             for path in (Path(folder, name) for name in names if not PART.fullmatch(name)):
-                with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     status = path.stat()
                     if stat.S_ISREG(status.st_mode):
                         name = path.relative_to(self._path).as_posix()
@@ -107,12 +107,12 @@ class Folder:
         return (self._path / name).open("rb")
 
     def write(self, name: str, source: IO[bytes]) -> None:
-        """Write beside it first."""
+        """Write a draft next to it first."""
         path = self._path / name
         if not self._path.parent.is_dir():
             raise NotADirectoryError(f"{self._path.parent} is not there: attach its disk")
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Short, for a name may be as long as the file system allows.
+        # Short: the file's name may be as long as the file system allows.
         part = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()}.part")
         try:
             with part.open("wb") as target:
@@ -148,7 +148,7 @@ class Bucket:
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=READ_SECONDS,
                 retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-                # What all services of this kind know, AWS's and others'.
+                # All services of this kind know these, AWS's and others'.
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
@@ -156,7 +156,7 @@ class Bucket:
         )
 
     def listed(self) -> dict[str, Stamp]:
-        """All objects, by name behind the prefix."""
+        """Return all objects, by their names after the prefix."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix
         )
@@ -171,7 +171,7 @@ class Bucket:
         """Open an object.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         try:
             found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
@@ -191,7 +191,7 @@ class Bucket:
 
 
 def place(settings: dict[str, str]) -> Place:
-    """Return a place from its URL and, of a bucket, how it is reached."""
+    """Return a place from its URL and, for a bucket, its endpoint, region and keys."""
     scheme, _, rest = settings["url"].partition("://")
     if scheme == "file":
         return Folder(Path(rest))
@@ -201,7 +201,7 @@ def place(settings: dict[str, str]) -> Place:
 
 
 class Replica:
-    """What is copied from one place to another."""
+    """Copies results from one place to another."""
 
     def __init__(self, source: Place, target: Place) -> None:
         self._source, self._target = source, target
@@ -212,10 +212,10 @@ class Replica:
         self._proof = f"{OWN}/replica-{uuid.uuid4().hex}"
 
     def prove(self) -> None:
-        """Write at the target, and look whether that is the source.
+        """Write to the target, and look whether that is the source.
 
         Raises:
-            SystemExit: it is.
+            SystemExit: it is the source.
         """
         name = self._proof
         self._target.write(name, io.BytesIO(b""))
@@ -227,7 +227,7 @@ class Replica:
             sys.exit("replicateTo is where the results are already: name another place")
 
     def copy(self) -> list[str]:
-        """Copy all that is new; what could not be, and why."""
+        """Copy all new files; return the runs that failed, and why."""
         here, there = _by_run(self._source.listed()), _by_run(self._target.listed())
         faults = []
         for run in sorted(here.keys() - {OWN}):
@@ -242,7 +242,7 @@ class Replica:
     def _copy_run(self, run: str, here: dict[str, Stamp], there: dict[str, Stamp]) -> None:
         here = {name: stamp for name, stamp in here.items() if _base(name) not in LEFT_OUT}
         starts = f"{run}/{STARTS}"
-        # Which run a folder is of, its first start tells.
+        # A folder's first start tells which run it is of.
         strange = any(_checkpoint(name) for name in there.keys() - self._copied.keys())
         if starts in there.keys() - here.keys() or (
             starts in here.keys() - there.keys() and strange
@@ -265,7 +265,7 @@ class Replica:
             self._mark(run, newest(run, whole), inner(here)[run])
 
     def _is_whole(self, name: str, here: dict[str, Stamp]) -> bool:
-        """`is_whole`, by a manifest that is not read again until it changes."""
+        """See `is_whole`; a manifest is read again only after it has changed."""
         stamp, folder = here[name], _checkpoint(name)
         if folder not in self._whole or self._whole[folder][0] != stamp:
             content = b""
@@ -278,13 +278,13 @@ class Replica:
     def _prune(
         self, present: set[str], whole: set[str], there: dict[str, Stamp], own: set[str]
     ) -> None:
-        """Remove older checkpoints that the run removed; all that is present has arrived.
+        """Remove older checkpoints that the run removed; all present ones have arrived.
 
         Args:
             present: checkpoints of the source.
-            whole: those of them that can be restored.
+            whole: checkpoints of the source that can be restored.
             there: files of the target.
-            own: those of them that are certainly of this run.
+            own: files of the target that are certainly of this run.
         """
         stored = {folder for name in there if (folder := _checkpoint(name))}
         others = {_checkpoint(name) for name in there.keys() - own}
@@ -294,7 +294,7 @@ class Replica:
             beside = [each for each in known if _parent(each) == _parent(gone)]
             if any(_age(gone) < _age(each) for each in beside):
                 names = [name for name in there if name.startswith(f"{gone}/")]
-                # Without its manifest it is no checkpoint.
+                # Without its manifest it does not count as a checkpoint.
                 for name in sorted(names, key=lambda name: _base(name) != MANIFEST):
                     self._target.delete(name)
                     del there[name]
@@ -313,10 +313,10 @@ class Replica:
                 self._target.write(name, file)
 
     def _refuse_other(self, name: str, content: bytes) -> None:
-        """Keep what another run of this name has left there.
+        """Keep the files of another run of this name there.
 
         Raises:
-            FileExistsError: there is one, which began differently.
+            FileExistsError: the run there began differently.
         """
         try:
             with self._target.opened(name) as file:
@@ -335,7 +335,7 @@ class Replica:
 
 
 def inner(names: Iterable[str]) -> Counter[str]:
-    """Count each run's files in folders of it, but checkpoints, as client/pull/marks.py does."""
+    """Count the files in each run's folders except checkpoints, as client/pull/marks.py does."""
     return Counter(
         run
         for run, *parts in (name.split("/") for name in names)
@@ -344,7 +344,7 @@ def inner(names: Iterable[str]) -> Counter[str]:
 
 
 def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:
-    """Files by the first part of their names, as far as they can be files of a folder."""
+    """Return files by the first part of their names, if they can be files of a folder."""
     found: dict[str, dict[str, Stamp]] = {}
     for name, stamp in listed.items():
         parents = itertools.accumulate(name.split("/")[:-1], "{}/{}".format)
@@ -354,7 +354,7 @@ def _by_run(listed: dict[str, Stamp]) -> dict[str, dict[str, Stamp]]:
 
 
 def _is_file_name(name: str) -> bool:
-    """Tell whether a name stays inside its folder: any writer of a bucket names its objects."""
+    """Tell whether a name stays inside its folder: anyone who writes to a bucket names objects."""
     parts = name.encode(errors="surrogateescape").split(b"/")
     return (
         not {b"", b".", b".."} & set(parts)
@@ -374,7 +374,7 @@ def named(content: bytes) -> dict[str, int]:
 
 
 def is_whole(folder: str, files: Mapping[str, int], listed: Mapping[str, Stamp]) -> bool:
-    """Tell whether a checkpoint's manifest names files, and all are there in their sizes."""
+    """Tell whether a checkpoint's manifest names files, and all exist in their sizes."""
     return bool(files) and all(
         f"{folder}/{file}" in listed and listed[f"{folder}/{file}"].size == size
         for file, size in files.items()
@@ -393,7 +393,7 @@ def newest(run: str, whole: Iterable[str]) -> str:
 
 
 def described(name: str) -> str:
-    """Return the checkpoint's folder whose manifest it is, "" for none."""
+    """Return the folder of the checkpoint whose manifest it is, "" for none."""
     folder = _checkpoint(name) if _base(name) == MANIFEST else ""
     return folder if folder == _parent(name) else ""
 
@@ -407,7 +407,7 @@ def _parent(name: str) -> str:
 
 
 def _checkpoint(name: str) -> str:
-    """The checkpoint's folder that a file is in, "" for none."""
+    """Return the folder of the checkpoint that has a file, "" for none."""
     parts = name.split("/")
     for index, part in enumerate(parts[:-1]):
         if CHECKPOINT_NAME.fullmatch(part):
@@ -416,7 +416,7 @@ def _checkpoint(name: str) -> str:
 
 
 def _age(folder: str) -> tuple[int, str]:
-    """Sorts checkpoints, the oldest first."""
+    """Return a key that sorts checkpoints, the oldest first."""
     found = CHECKPOINT_NAME.fullmatch(_base(folder))
     return (int(found[1]) if found else -1, folder)
 
@@ -429,7 +429,7 @@ def _order(name: str) -> tuple[int, str, bool, str]:
 
 
 def records(content: bytes) -> int:
-    """How many lines are JSON objects, up to the first that is not (training/run_folder.py)."""
+    """Count the lines that are JSON objects, up to the first other (training/run_folder.py)."""
     return sum(1 for _ in itertools.takewhile(_is_record, content.splitlines()))
 
 
@@ -472,7 +472,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def _refuse(error: Exception, url: str) -> None:
-    """End where asking again is no use.
+    """End if another attempt cannot help.
 
     Raises:
         SystemExit: keys, bucket or region are wrong.
@@ -484,7 +484,7 @@ def _refuse(error: Exception, url: str) -> None:
 
 
 def _serve(address: tuple[str, int], ready: threading.Event) -> None:
-    """Answer /health, with 200 from the first write at the target on."""
+    """Answer /health, with 200 from the first write to the target on."""
 
     class Health(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -492,7 +492,7 @@ def _serve(address: tuple[str, int], ready: threading.Event) -> None:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing: who asks is the supervisor."""
+            """Log nothing: only the supervisor asks."""
 
     server = ThreadingHTTPServer(address, Health)
     threading.Thread(target=server.serve_forever, daemon=True).start()

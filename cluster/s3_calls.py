@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def ensure_bucket(props: dict[str, Any]) -> None:
-    """Make the bucket, or keep the one that exists, in a store that lets in only whom it should.
+    """Make the bucket, or keep the one that exists, in a store that refuses forged requests.
 
     Raises:
         store_proof.UnsafeStoreError: it serves requests whose signature is forged.
@@ -56,9 +56,9 @@ def has_bucket(props: dict[str, Any]) -> bool:
 
 
 def asked(props: dict[str, Any], look: Callable[[dict[str, Any]], T]) -> T | None:
-    """Return what a look at a store finds; None if the store does not answer.
+    """Return the result of a look at a store; None if the store does not answer.
 
-    It is asked twice: one answer that is lost on the way does not make a store that is gone.
+    It is asked twice: one lost answer does not mean that the store is gone.
 
     Args:
         props: how the store is reached.
@@ -92,7 +92,7 @@ def reached(props: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def pool(retries: int) -> urllib3.PoolManager:
-    """Return what sends requests, with a bound for each."""
+    """Return a pool that sends requests, with a time limit for each."""
     return urllib3.PoolManager(timeout=urllib3.Timeout(total=REQUEST_SECONDS), retries=retries)
 
 

@@ -9,7 +9,7 @@ from pulumi import dynamic
 
 from cluster.provider import Provider
 
-# What `make rotate` takes. The owner of a stack's objects on Kubernetes is drawn too; it is an id
+# Names for `make rotate`. The owner of a stack's objects on Kubernetes is drawn too; it is an id
 # that everybody may see, and opens nothing.
 ROTATABLE = (
     "gateway-password",
@@ -25,7 +25,7 @@ ROTATABLE = (
     "tracking-admin",
     "tracking-session",
 )
-KEY = "-key"  # of an object store's user: rotated with the secret key, whose name has no such end
+KEY = "-key"  # of an object store's user: rotated with the secret key, whose name lacks this
 # How often each was rotated. The program sets it from the settings before it declares a secret.
 rotated: Mapping[str, int] = {}
 

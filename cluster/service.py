@@ -1,4 +1,4 @@
-"""A service and where it runs, said without naming a container, a process or a cloud.
+"""A service and where it runs, described without naming a container, a process or a cloud.
 
 Deliberately absent: anything about how a service is started. A component asks its Runtime for
 paths and addresses and hands it a Service; it never asks which runtime it has.
@@ -23,7 +23,7 @@ class Port:
     Attributes:
         number: TCP port, 1024 to 65535.
         setting: configuration key that changes it, for error messages.
-        published: whether users of this machine reach it, beside the services of the stack.
+        published: whether users of this machine reach it, next to the services of the stack.
         public: whether others reach it too.
     """
 
@@ -71,14 +71,14 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class Leave:
-    """What is asked and done before a service that runs is started anew for a change.
+    """Steps before a running service is restarted for a change.
 
     Attributes:
-        file: a Python script among the service's files. With `users` behind the arguments it prints
-            a JSON list of those who would lose something; with `drain SECONDS` it has them leave,
+        file: a Python script among the service's files. With `users` after the arguments it prints
+            a JSON list of users who would lose something; with `drain SECONDS` it makes them leave,
             and waits for it.
         arguments: of the script.
-        drains: whether users can leave; else the service is not started anew while it has any.
+        drains: whether users can leave; otherwise the service is not restarted while it has any.
     """
 
     file: str
@@ -87,7 +87,7 @@ class Leave:
 
 
 class Probe(Enum):
-    """What an image has to send an HTTP request with."""
+    """The program with which an image sends an HTTP request."""
 
     CURL = auto()
     WGET = auto()  # as BusyBox has it
@@ -109,16 +109,16 @@ class Service:
         volumes: its folders.
         ports: every fixed port that it listens on.
         health: it is up when all of these answer; none for one that runs once.
-        probe: what its image has to ask them with.
-        once: whether it runs to its end, which has to be a good one, instead of staying.
+        probe: the program with which its image asks them.
+        once: whether it runs to a successful end instead of staying.
         gpus: indexes of the host's accelerators that it may use; it sees no other.
         shared_memory_mib: shared memory that it needs, in MiB; 0 for the runtime's own default.
         memory_mib: memory that it may use, in MiB, where the runtime bounds it; 0 for the runtime's
             own bound.
-        stop_seconds: how long it may take to end by itself before it is killed; 0 kills it at
-            once, for what needs no graceful shutdown.
+        stop_seconds: how long it may take to end before it is killed; 0 kills it at once, for
+            services that need no graceful shutdown.
         on_demand: whether it is declared only, and another service starts and stops it.
-        leave: what is done before it is started anew; None for what nobody would miss.
+        leave: the steps before it is restarted; None if nobody would miss it.
     """
 
     name: str
@@ -155,15 +155,15 @@ class Runtime(Protocol):
 
     @property
     def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
-        """How this Pulumi program reaches published ports; None directly.
+        """How this Pulumi program reaches published ports; None means directly.
 
-        Else by a machine, of which it is what `access.ssh.Connection.of` takes, or in a cluster,
-        of which `access.kubectl.Cluster.of` takes it.
+        Otherwise it is through a machine, as `access.ssh.Connection.of` takes it, or in a cluster,
+        as `access.kubectl.Cluster.of` takes it.
         """
         ...
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
-        """Return the address that a service listens on to be reached by those it is meant for."""
+        """Return the address that a service listens on to be reached by its intended clients."""
         ...
 
     def node_address(self, index: int) -> pulumi.Input[str]:
@@ -183,7 +183,7 @@ class Runtime(Protocol):
         ...
 
     def public(self, service: str, port: int) -> pulumi.Input[str]:
-        """Return host:port at which users reach a published port, those of other machines too."""
+        """Return host:port at which users reach a published port, also from other machines."""
         ...
 
     def file(self, service: str, name: str) -> str:

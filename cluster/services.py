@@ -27,7 +27,7 @@ ALL = (
     tracking.DESCRIPTOR,
     replica.DESCRIPTOR,
     idle_end.DESCRIPTOR,
-    RAY,  # what others add to its nodes is known by now
+    RAY,  # others' additions to its nodes are known by now
     notebook.DESCRIPTOR,
     gateway.DESCRIPTOR,
 )

@@ -1,6 +1,6 @@
-"""Files of this project that are no Python modules: Pulumi.yaml, requirements/, docker/.
+"""Files of this project that are not Python modules: Pulumi.yaml, requirements/, docker/.
 
-In a checkout they are beside the packages. `pip install` puts them into share/trainyard of its
+In a checkout they are next to the packages. `pip install` puts them into share/trainyard of its
 environment (`data-files` of pyproject.toml).
 """
 

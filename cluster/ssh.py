@@ -1,7 +1,7 @@
 """Another machine, reached by SSH: run a command there, copy a file to it, reach a port of it.
 
-Each call makes a connection of its own, so that nothing is left open when a provider's process
-ends. What imports asyncssh is imported late: a stack of this machine alone does without.
+Each call makes its own connection, so that nothing stays open when a provider's process ends.
+Modules that import asyncssh are imported late: a stack of this machine alone does not need it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ CONNECT_SECONDS = 15.0
 # ten have not logged in yet (MaxStartups 10:30:100), and other users log in there too.
 LOGINS_AT_ONCE = 8
 LAST_LINES = 20
-MOST_CHARACTERS = 16 * 1024 * 1024  # of what a command prints
+MOST_CHARACTERS = 16 * 1024 * 1024  # of a command's output
 PIECE = 64 * 1024
 KEY_SETTING = "sshKeyFile"
 KEY_ADVICE = "name the file of a private key"
@@ -32,14 +32,14 @@ _logins_lock = threading.Lock()
 
 
 class CommandError(SshError):
-    """A command ended badly there; the message ends with its last lines."""
+    """A command failed there; the message ends with its last lines."""
 
 
 def read_key(path: Path) -> str:
     """Return the text of a private key's file; "" for one with a passphrase, which the agent has.
 
     Raises:
-        NoKeyError: there is no such file, it is no key, or others could read it.
+        NoKeyError: the file is missing, is not a key, or can be read by others.
     """
     from access import ssh_client  # noqa: PLC0415
 
@@ -79,7 +79,7 @@ def run(
         connection: the machine.
         command: for the shell; never holds a secret, which others there could see.
         stdin: what it reads; may be a secret.
-        seconds: it may take.
+        seconds: that it may take.
         most: characters that it may print.
 
     Raises:
@@ -109,7 +109,7 @@ def run(
 
     async def call() -> str:
         async with _connected(connection) as client:
-            # What it prints may be cut anywhere, or no text at all.
+            # Its output may be cut anywhere, or not be text at all.
             process = await client.create_process(command, input=stdin, errors="replace")
             try:
                 printed, complained = await asyncio.gather(
@@ -183,7 +183,7 @@ def with_files(connection: Connection, work: Callable[[Any], Coroutine[Any, Any,
         work: gets asyncssh's SFTP client.
 
     Raises:
-        SshError: the machine cannot be reached, or does not do what is asked.
+        SshError: the machine cannot be reached, or refuses a request.
     """
     import asyncssh  # noqa: PLC0415
 
@@ -237,7 +237,7 @@ def forwarded(connection: Connection, host: str, port: int) -> Iterator[str]:
 async def _connected(connection: Connection) -> AsyncIterator[Any]:
     from access import ssh_client  # noqa: PLC0415
 
-    # Each call has a thread and an event loop of its own, so waiting here holds nobody else up.
+    # Each call has its own thread and event loop, so waiting here does not block others.
     with _turn(connection):
         async with ssh_client.login_keys(connection, KEY_SETTING) as keys:
             client = await ssh_client.connect(connection, keys, seconds=CONNECT_SECONDS)
@@ -246,14 +246,14 @@ async def _connected(connection: Connection) -> AsyncIterator[Any]:
 
 
 def _turn(connection: Connection) -> threading.BoundedSemaphore:
-    """Return what a login at a machine waits for."""
+    """Return the semaphore that logins at a machine wait for."""
     place = connection.host, connection.port
     with _logins_lock:
         return _logins.setdefault(place, threading.BoundedSemaphore(LOGINS_AT_ONCE))
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, in a thread of its own: the caller's may have an event loop."""
+    """Run to the end, in a separate thread: the caller's may have an event loop."""
     result: list[Callable[[], T]] = []
 
     def target() -> None:

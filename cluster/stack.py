@@ -1,4 +1,4 @@
-"""A stack while it is declared: what its services read, and what they give one another."""
+"""A stack while it is declared: the values that its services read, and pass to one another."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -20,19 +20,19 @@ class Stack:
     Attributes:
         runtime: where services run.
         settings: of the stack.
-        services: what runs.
+        services: the services that run.
         head: what the head offers to jobs.
         workers: what each worker offers to jobs.
         gpus: indexes of the host's accelerators that each worker may use.
         token: bearer token of every Ray endpoint.
         serve_token: bearer token of every served model.
-        node_provider: what starts and stops workers of groups that grow; None where none does.
-        on_demand: how many workers are there only when they are needed.
+        node_provider: starts and stops workers of groups that grow; None if none does.
+        on_demand: how many workers run only when they are needed.
         coming: indexes of workers whose machines come and go.
-        absent: indexes of those among them that are not there now.
+        absent: indexes of these workers whose machines are missing now.
         storage: where jobs keep their results.
         expires_at: when rented machines end themselves, in ISO 8601; "" for never.
-        idle_token: bearer token of those who ask whether the cluster is idle, "" without a watch.
+        idle_token: bearer token for asking whether the cluster is idle, "" without a watch.
         prometheus: URL of Prometheus for other services; None without one.
         additions: what services add to Ray nodes.
         outputs: what the services export, by name.
@@ -59,7 +59,7 @@ class Stack:
 
     @property
     def nodes(self) -> int:
-        """How many Ray nodes the stack has always; one that is missing is an alert."""
+        """How many Ray nodes the stack always has; a missing one is an alert."""
         ray = [each for each in self.services if each.program == "ray"]
         declared = sum(len(each.services(len(self.workers))) for each in ray)
         return declared - self.on_demand

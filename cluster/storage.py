@@ -23,7 +23,7 @@ class Storage:
         secret_key: its secret, "" for a folder.
         metrics: path of the store's figures for Prometheus, by the name of its job; may be empty.
         metrics_token: bearer token that these ask for; a secret.
-        needs: what has to be there before it can be used.
+        needs: resources that have to exist before it can be used.
     """
 
     url: str
@@ -38,7 +38,7 @@ class Storage:
 
 
 def environment(storage: Storage, credentials_file: str) -> dict[str, pulumi.Input[str]]:
-    """Return what S3 clients of a service find the bucket by; nothing for a folder.
+    """Return the variables by which S3 clients of a service find the bucket; none for a folder.
 
     Args:
         storage: the bucket.

@@ -1,4 +1,4 @@
-"""What one object store has that another has not: each has a module of its own that says it."""
+"""The differences between object stores: each kind is described in a module of its own."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ OBJECT_ACTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """What a user of a store signs requests with; both are random and secret.
+    """The keys with which a user of a store signs requests; both are random and secret.
 
     Attributes:
         access: access key.
@@ -39,8 +39,8 @@ class StoreKind:
     """One program that speaks S3.
 
     Attributes:
-        name: of the program and of its service, and what the setting objectStore calls it.
-        title: what people call it.
+        name: of the program and of its service, and its value of the setting objectStore.
+        title: its name for users.
         service: returns the service, from the runtime, both ports and the keys of its root.
         bucket: resource of a bucket.
         training: declares the user that may touch only the bucket, from the name of the store's

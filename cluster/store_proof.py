@@ -1,7 +1,7 @@
-"""Proof that a running object store refuses what published advisories say some stores accept.
+"""Proof that a running object store refuses requests that some stores accept, as advisories say.
 
-Each request is sent once, as somebody who knows root's access key and no secret key. What a store
-writes for it is removed.
+Each request is sent once, as by an attacker who knows root's access key and no secret key. Objects
+that a store writes for it are removed.
 """
 
 import base64
@@ -31,7 +31,7 @@ def prove(endpoint: str, bucket: str, access_key: str, remove: Callable[[str, st
 
     Args:
         endpoint: host:port of the store.
-        bucket: that is there.
+        bucket: an existing one.
         access_key: of a user that may write to the bucket.
         remove: removes an object, from bucket and name.
 
@@ -50,9 +50,9 @@ def prove(endpoint: str, bucket: str, access_key: str, remove: Callable[[str, st
     if served:
         raise UnsafeStoreError(
             f"the object store at {endpoint} served a request with a forged signature: "
-            f"{' and '.join(served)}. Whoever reaches its port could write to every bucket. Its "
+            f"{' and '.join(served)}. Anyone who reaches its port could write to every bucket. Its "
             "program is not the one that this project builds: remove the image that the setting "
-            f"images names for it, or name one where these are mended ({DOCUMENT}), or set "
+            f"images names for it, or name one where these are fixed ({DOCUMENT}), or set "
             "objectStore to versitygw; then run `up` again"
         )
 

@@ -1,7 +1,7 @@
-"""MLflow's tracking server: what runs log, in a database and the object store.
+"""MLflow's tracking server: keeps the logs of runs, in a database and the object store.
 
-Its users lie in a database of their own that goes with the server: MLflow takes the configured
-password only where it has no such user yet, and so the generated one is always the one that counts.
+Its users are in a separate database that is removed with the server: MLflow takes the configured
+password only for a user that does not exist yet, so the generated one always applies.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SESSION_KEY_BYTES = 32
 DATA = Volume(name="data", keep=True)
 USERS = Volume(name="users")
 AUTH_FILE = "basic_auth.ini"
-# MLflow knows no file for this one: it reads a file of variables.
+# MLflow cannot read this one from a file of its own, only from a file of variables.
 ENVIRONMENT_FILE = "server.env"
 CREDENTIALS_FILE = "aws-credentials"
 NODE_FILE = "mlflow-credentials"  # of Ray nodes
@@ -56,7 +56,7 @@ class Tracking(pulumi.ComponentResource):
     Attributes:
         url: its URL, for users.
         password: of the user `admin`; a secret.
-        for_nodes: what Ray nodes are told of it.
+        for_nodes: its additions to Ray nodes.
     """
 
     url: pulumi.Output[str]
@@ -107,7 +107,7 @@ class Tracking(pulumi.ComponentResource):
                 ],
                 environment={
                     "MLFLOW_AUTH_CONFIG_PATH": runtime.file(SERVICE, AUTH_FILE),
-                    # Processes that run code which users send.
+                    # Otherwise it starts processes that run users' code.
                     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
                     "MLFLOW_DISABLE_TELEMETRY": "true",
                     "DO_NOT_TRACK": "true",
@@ -126,7 +126,7 @@ class Tracking(pulumi.ComponentResource):
 
 
 def auth_config(users: str, password: str) -> str:
-    """Return the file that MLflow knows its first user from.
+    """Return the file from which MLflow creates its first user.
 
     Args:
         users: folder of the users' database.
@@ -145,14 +145,14 @@ def auth_config(users: str, password: str) -> str:
 def allowed_hosts(inside: str, outside: str) -> str:
     """Return the flag that names the hosts which requests may be meant for.
 
-    A page of somebody else's that has its own name point here is then refused. A tunnel has a port
-    of its own on the user's machine.
+    It refuses a foreign page whose own name points here. A tunnel has a port of its own on the
+    user's machine.
     """
     return f"--allowed-hosts={','.join(['127.0.0.1:*', 'localhost:*', inside, outside])}"
 
 
 def for_nodes(url: pulumi.Input[str], password: pulumi.Input[str]) -> NodeAddition:
-    """Return what Ray nodes are told, so that jobs log.
+    """Return the additions to Ray nodes that let jobs log.
 
     Args:
         url: of the server, for other services.

@@ -14,7 +14,7 @@ class StoreUserProvider(minio_admin.StoreUserProvider):
     title = "versitygw"
 
     def calls(self) -> ModuleType:
-        """Return what does it."""
+        """Return the module with the calls."""
         return late.module("cluster.versitygw_calls")
 
 

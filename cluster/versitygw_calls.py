@@ -30,7 +30,7 @@ class AdminError(Exception):
 
 
 def write_user(props: dict[str, Any]) -> None:
-    """Write the user and the bucket's policy; both overwrite what an earlier attempt left."""
+    """Write user and bucket's policy; both overwrite the leftovers of an earlier attempt."""
     access, secret = props["accessKey"], props["secretKey"]
     account = (
         f"<Account><Access>{escape(access)}</Access><Secret>{escape(secret)}</Secret>"
@@ -78,7 +78,7 @@ def has_user(props: dict[str, Any]) -> bool:
 
 
 def remove_user(props: dict[str, Any], key: str) -> bool:
-    """Remove the user; the policy that names it has then nobody left to mean.
+    """Remove the user; the policy that names it then applies to nobody.
 
     Args:
         props: how the root of versitygw is reached.
@@ -98,7 +98,7 @@ def remove_user(props: dict[str, Any], key: str) -> bool:
 
 
 def _is_named(there: dict[str, Any], access: str, retries: int = 3) -> bool:
-    """Return whether the list of users has one of this key."""
+    """Return whether the list of users has one with this key."""
     users = _call(there, "list-users", retries=retries)
     if users.status >= 300:
         raise AdminError(f"versitygw does not list its users: {_said(users)}")

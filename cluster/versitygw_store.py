@@ -32,7 +32,7 @@ def service(runtime: Runtime, port: int, console_port: int, root: Keys) -> Servi
             join(listen, f":{port}"),
             "--webui",
             join(listen, f":{console_port}"),
-            # What the console's pages, which work in the browser, call and are called from.
+            # The address that the console's pages call, from the browser, and their own.
             "--webui-gateways",
             join("http://", runtime.public(NAME, port)),
             "--cors-allow-origin",
@@ -83,7 +83,7 @@ def declare_training(
 
 
 def statements(bucket: str) -> list[dict[str, Any]]:
-    """Return what the bucket's policy allows the user, who owns nothing; its name is filled in."""
+    """Return the policy's statements for the user, who owns nothing; its name is filled in."""
     return [
         {
             "Effect": "Allow",

@@ -1,6 +1,6 @@
 """File assets: inputs that stand for the content of a file, with its hash as Pulumi's.
 
-Either engine compares them by hash alone, so the same content under another path is no change.
+Both engines compare them by hash alone, so the same content under another path is not a change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_asset(value: Any) -> bool:
 
 
 def with_hash(value: dict[str, Any]) -> dict[str, Any]:
-    """The asset with its hash. One that has it comes from the CLI, which may leave out the path.
+    """The asset with its hash. One that has a hash comes from the CLI, which may omit the path.
 
     Raises:
         EngineError: the file cannot be read.
@@ -41,5 +41,5 @@ def with_hash(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_hash(value: Any) -> Any:
-    """The value as it is compared: of an asset the hash alone."""
+    """The value as it is compared: an asset by its hash alone."""
     return value.get("hash") if is_asset(value) else value

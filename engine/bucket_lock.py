@@ -1,10 +1,10 @@
 """The lock of a stack whose state is in a bucket: an object that one process at a time can make.
 
-The pulumi CLI writes an object of its own and looks for others; what it finds here is one. Between
-engines the store decides: of several that create the same object one succeeds (If-None-Match).
-A store that takes the second one as well would have two write, so each is asked, also about writes
-in place of what was read (If-Match), as states are written. No flock reaches
-another machine, so only a process of this one can be told to be dead.
+The pulumi CLI writes an object of its own and looks for others, so it finds this one. Between
+engines the store decides: if several create the same object, one succeeds (If-None-Match).
+A store that accepts the second one too would let two write, so each store is tested, also for the
+conditional replacement (If-Match) that states are written with. No flock reaches another machine,
+so only a process of this one can be known to be dead.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
                     raise lock.refused(verdict, who, folder.name)
         yield Hold(notes=notes, lost=lambda: None if _holds(mine, content) else in_use_by(folder))
     finally:
-        # One that was cancelled meanwhile may be another's by now. One that a store that is gone
-        # keeps is taken over by the next operation from here.
+        # A lock that was cancelled meanwhile may be another's by now. If the store is gone, the
+        # next operation from here takes the lock over.
         with suppress(OSError):
             with suppress(FileNotFoundError, FileExistsError):
                 found, tag = mine.read_tagged()
@@ -57,7 +57,7 @@ def held(folder: BucketPath, timestamp: str) -> Iterator[Hold]:
 
 
 def _acquire(path: BucketPath, content: bytes) -> list[str]:
-    """Put the lock there, also in place of a dead process's; the notes that say so."""
+    """Write the lock, also in place of a dead process's; the notes that say so."""
     try:
         path.create(content)
     except FileExistsError:
@@ -68,10 +68,10 @@ def _acquire(path: BucketPath, content: bytes) -> list[str]:
 
 
 def _check_store(path: BucketPath, content: bytes) -> None:
-    """Look whether the store refuses to create what is there, and to replace what is not there.
+    """Check that the store refuses to create an existing object, and to replace a missing one.
 
     Raises:
-        EngineError: it does not.
+        EngineError: it does not refuse.
     """
     for header, write in (
         ("If-None-Match", path.create),
@@ -117,9 +117,7 @@ def cancel(folder: BucketPath) -> list[str]:
             try:
                 _remove(path, tag)
             except FileExistsError:
-                raise EngineError(
-                    f"the lock of {who} is not there any more: look at the stack again"
-                ) from None
+                raise EngineError(f"the lock of {who} is gone: look at the stack again") from None
             lock.remove_own(holder)
             removed.append(who)
     return removed
@@ -128,10 +126,10 @@ def cancel(folder: BucketPath) -> list[str]:
 def _remove(path: BucketPath, tag: str) -> None:
     """Remove the lock with a tag, and no other.
 
-    Stores need not know conditional deletes. So it is replaced first: then nobody else takes it.
+    Stores may lack conditional deletes. So it is replaced first: then nobody else takes it.
 
     Raises:
-        FileExistsError: there is another by now, or none.
+        FileExistsError: it was replaced or removed meanwhile.
     """
     path.replace(b"{}", tag)
     path.unlink(missing_ok=True)

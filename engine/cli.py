@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs a Pulumi program where the pulumi CLI is not installed. The state is "
         "Pulumi's own: either tool can take over the other's stack.",
     )
-    parser.add_argument("-C", "--cwd", type=Path, default=Path(), help="folder of the project")
+    parser.add_argument(
+        "-C", "--cwd", type=Path, default=Path(), help="folder of the project (default: this one)"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
@@ -68,13 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     ) -> Any:
         command = to.add_parser(name, help=text, description=text)
         command.set_defaults(command=run, name=name)
-        command.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+        command.add_argument("-s", "--stack", default="dev", help="stack's name (default: dev)")
         return command
 
     for name, text in (
         ("up", "create or update the resources of a stack"),
         ("preview", "show what up would do"),
-        ("refresh", "bring the state to what is really there"),
+        ("refresh", "update the state to match the real resources"),
         ("destroy", "delete all resources of a stack"),
     ):
         command = add(name, _operate, text)
@@ -84,10 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         if name == "preview":
             command.add_argument("--save-plan", type=Path, help="write what up may do to a file")
         if name == "up":
-            command.add_argument("--plan", type=Path, help="do what a plan holds, and nothing else")
+            command.add_argument("--plan", type=Path, help="do only what a plan contains")
         if name in ("up", "preview"):
             command.add_argument("--policy-pack", type=Path, help="folder of rules to apply first")
-            command.add_argument("--policy-pack-config", type=Path, help="JSON: levels of rules")
+            command.add_argument("--policy-pack-config", type=Path, help="JSON file: rules' levels")
         if name != "preview":
             command.add_argument("-y", "--yes", action="store_true", help="do not ask")
             command.add_argument(
@@ -95,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
                 type=_seconds,
                 default=0.0,
                 metavar="5m",
-                help="how long to wait for another operation on the stack (not at all)",
+                help="how long to wait for another operation on the stack (default: 0s)",
             )
         if name != "refresh":
             command.add_argument("-r", "--refresh", action="store_true", help="refresh first")
@@ -103,24 +105,24 @@ def _parser() -> argparse.ArgumentParser:
             "--expect-no-changes", action="store_true", help="fail when anything changes"
         )
     output = add("output", _output, "print the outputs of a stack")
-    output.add_argument("property", nargs="?", help="only this one")
+    output.add_argument("property", nargs="?", help="print only this output")
     output.add_argument("-j", "--json", action="store_true", help="print JSON")
     output.add_argument("--show-secrets", action="store_true", help="print secrets in the clear")
     add("cancel", _cancel, "remove the lock that a dead process left on a stack")
-    stack = add("stack", _stack, "list the stacks that have a state; or remove one")
+    stack = add("stack", _stack, "list the stacks that have a state, or remove one")
     stack.add_argument(
-        "action", choices=["ls", "rm", "history"], help="list, remove, or show what was done to one"
+        "action", choices=["ls", "rm", "history"], help="list stacks, remove one, show its history"
     )
     stack.add_argument("-j", "--json", action="store_true", help="history: print JSON")
     stack.add_argument("-y", "--yes", action="store_true", help="rm: do not ask")
     _add_config(commands, add)
     keys = add("secrets", _secrets, "encrypt a stack's secrets with a new key")
-    keys.add_argument("action", choices=["rotate"], help="with a new key")
+    keys.add_argument("action", choices=["rotate"], help="use a new key")
     keys.add_argument(
         "--new-passphrase-file",
         type=Path,
         metavar="FILE",
-        help="of the passphrase from now on (the same one as before)",
+        help="file with the new passphrase (default: keep the passphrase)",
     )
     return parser
 
@@ -138,7 +140,7 @@ def _add_config(commands: Any, add: Callable[..., Any]) -> None:
     ):
         command = add(name, run, text, actions)
         if name == "ls":
-            command.add_argument("--show-secrets", action="store_true", help="in the clear")
+            command.add_argument("--show-secrets", action="store_true", help="print secrets too")
             continue
         command.add_argument("--path", action="store_true", help="KEY is a path: 'head.cpus'")
         if name == "set":
@@ -219,7 +221,7 @@ def _cancel(options: argparse.Namespace) -> int:
     for who in (removed := backend.unlock(project.name, stack)):
         terminal.say(f"removed the lock of {who}")
     if not removed:
-        terminal.say(f"there is no lock on {stack}")
+        terminal.say(f"no lock on {stack}")
     return 0
 
 
@@ -320,9 +322,9 @@ def _secrets(options: argparse.Namespace) -> int:
     file = options.new_passphrase_file
     done = rotate.rotate(project, stack, backend, old, read(file) if file else old)
     terminal.say(
-        f"{stack}: {done.resources} resources and {done.settings} settings are encrypted anew. "
+        f"{stack}: {done.resources} resources and {done.settings} settings are encrypted again. "
         f"{done.backups} copies of earlier states, and earlier commits of Pulumi.{stack}.yaml, "
-        "still open with the former key: change what must not be read"
+        "still open with the former key: change secrets that must not be read"
     )
     if file:
         terminal.say(f"from now on: PULUMI_CONFIG_PASSPHRASE_FILE={file}")

@@ -44,7 +44,7 @@ class SettingsFile:
 
     Args:
         project: the project.
-        stack: the stack's name; a file that does not exist is an empty one.
+        stack: the stack's name; a missing file counts as empty.
 
     Raises:
         EngineError: the file cannot be read or is not valid.
@@ -333,7 +333,7 @@ def _take_comment(container: Any, step: str | int) -> str:
 
 
 def _below(comment: str) -> str:
-    """Without the comment in the entry's own line."""
+    """The comment without the part in the entry's own line."""
     return "".join(comment.partition("\n")[1:])
 
 

@@ -1,4 +1,4 @@
-"""What all parts of one operation share: journal, display, providers, failures."""
+"""The context that all parts of one operation share: journal, display, providers, failures."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Context:
     Attributes:
         stopping: set when no further step may begin.
         failures: labels of what failed.
-        unsettled: URNs whose creation was interrupted, and of which nothing was found.
+        unsettled: URNs whose creation was interrupted, and whose resource was not found.
         planned: what may be done, None for anything.
-        steps: what was begun so far; in a preview, planned.
+        steps: begun so far; in a preview, planned.
         policies: rules for registrations, None for none.
-        recorded: providers of dynamic resources that are believed.
+        recorded: trusted providers of dynamic resources.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Context:
         """Take note of a failure; steps under way end, no new one begins."""
         self.failures.append(label)
         self.stopping.set()
-        # One fault, as a daemon that does not answer, meets many resources at a time.
-        text = str(error) or repr(error)  # some have no text, as a timeout of a socket
+        # One fault, such as a daemon that does not answer, hits many resources at once.
+        text = str(error) or repr(error)  # some have no text, such as a socket's timeout
         with self._lock:
             told = text in self._told
             self._told.add(text)
@@ -90,10 +90,10 @@ class Context:
         self.display.trace(error)
 
     def registered(self, urn: str, type_: str, inputs: Properties) -> None:
-        """Apply the policies to a registration, before anything is made of it.
+        """Apply the policies to a registration, before anything is created.
 
         Raises:
-            EngineError: one refuses it; a preview tells of all at its end.
+            EngineError: one refuses it; a preview reports all at its end.
         """
         if self.policies is not None:
             self.policies.check(urn, type_, inputs)
@@ -104,13 +104,13 @@ class Context:
     def step(
         self, operation: str, urn: str, olds: Properties | None, inputs: Properties
     ) -> Iterator[None]:
-        """Show one step from its begin to its end.
+        """Show one step from its start to its end.
 
         Raises:
             EngineError: the plan does not hold it.
         """
         step = (operation, urn, inputs)
-        if self.planned is not None and not self.dry_run:  # a preview tells all at its end
+        if self.planned is not None and not self.dry_run:  # a preview reports all at its end
             plan.refuse(self.planned, [step])
         self.steps.append(step)
         with self.display.step(operation, urn, olds, inputs):

@@ -23,7 +23,7 @@ SALT_BYTES = 8
 KEY_BYTES = 32
 NONCE_BYTES = 12
 SEAL = b"trainyard: seal of a state"  # the key of seals is derived for this use alone
-CANARY = "pulumi"  # encrypted beside the salt: tells a wrong passphrase from a right one
+CANARY = "pulumi"  # encrypted next to the salt: tells a wrong passphrase from a right one
 
 
 @functools.cache
@@ -35,7 +35,7 @@ class Crypter:
     """Encrypts and decrypts with the key of one passphrase and salt.
 
     Args:
-        passphrase: what the user keeps.
+        passphrase: the user's.
         salt: Pulumi's salt string, from the stack's settings or its state.
 
     Raises:
@@ -73,7 +73,7 @@ class Crypter:
         return cls(passphrase, f"v1:{base64.b64encode(raw).decode()}:{_seal(aead, CANARY)}")
 
     def seal(self, digest: str) -> str:
-        """A code that only this passphrase makes of a checksum (HMAC-SHA256, hexadecimal)."""
+        """A code of a checksum that only this passphrase makes (HMAC-SHA256, hexadecimal)."""
         return hmac.digest(self._seal_key, digest.encode(), "sha256").hex()
 
     def encrypt(self, plaintext: str) -> str:

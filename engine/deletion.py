@@ -16,7 +16,7 @@ from engine.values import reveal
 
 
 def delete_rest(context: Context) -> None:
-    """Delete what no step has dealt with, and the old halves of replacements."""
+    """Delete entries that no step has handled, and the old halves of replacements."""
     delete(context, context.journal.olds)
 
 
@@ -69,7 +69,7 @@ def _delete_one(context: Context, entry: Entry, going: set[str], keep_place: boo
     operation = "delete-replaced" if entry.get("delete") or keep_place else "delete"
     with context.step(operation, entry["urn"], None, {}):
         if context.dry_run or nothing_to_call:
-            # Should this not be written, the next run finds it and forgets it again.
+            # If this write fails, the next run finds it and forgets it again.
             _forget(context, entry, keep_place, changed=False)
             return
         with context.journal.step("deleting", entry), working(entry, "delete"):
@@ -87,7 +87,7 @@ def _forget(context: Context, entry: Entry, keep_place: bool, *, changed: bool =
 
 
 def _leaves(waiting: list[Entry], running: Iterable[Entry]) -> list[Entry]:
-    """The waiting entries that nothing else that waits or runs depends on."""
+    """The waiting entries that no other waiting or running entry depends on."""
     needed: set[str] = set()
     others = [*waiting, *running]
     for entry in others:

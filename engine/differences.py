@@ -1,6 +1,6 @@
-"""What differs between two forms of a resource, told by paths of its properties.
+"""Differences between two forms of a resource, by paths of its properties.
 
-A manifest of Kubernetes is one property: as a whole it would hide what differs in it.
+A manifest of Kubernetes is one property: shown whole, it would hide its differences.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CONTEXT = 30  # characters before a difference that are shown with it
 
 
 def differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The path, the old and the new value of each difference; None for what is not there.
+    """The path, the old and the new value of each difference; None for a missing value.
 
     Args:
         path: of the values, such as `manifest.spec.groups[1].maxReplicas`.
@@ -34,7 +34,7 @@ def differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]
 
 
 def _of_lists(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """The same for lists: what is the same at their ends is paired, so one more item is told."""
+    """The same for lists: equal items at their ends are paired, so one more item shows as one."""
     shorter = min(len(old), len(new))
     before = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     rest = shorter - before if len(old) != len(new) else 0

@@ -1,4 +1,4 @@
-"""What the user sees of an operation: a line when a step begins, and one when it ends.
+"""The user's view of an operation: a line when a step begins, and one when it ends.
 
 Secrets are shown as `[secret]`; messages are searched for the secrets that the engine knows.
 """
@@ -67,7 +67,7 @@ class Display:
         olds: Properties | None = None,
         inputs: Properties | None = None,
     ) -> Iterator[None]:
-        """Show one step from its begin to its end."""
+        """Show one step from its start to its end."""
         begun = time.monotonic()
         if not self._dry_run:
             self._line(operation, urn, "...")
@@ -81,7 +81,7 @@ class Display:
         self.done(operation, urn, begun)
 
     def done(self, operation: str, urn: str, begun: float | None = None) -> None:
-        """Show the end of a step; without its beginning, of one that took no time."""
+        """Show the end of a step; without `begun`, of a step that took no time."""
         with self._lock:
             self.counts[operation] += 1
         if operation != "same":

@@ -9,11 +9,11 @@ def parse_duration(text: str) -> int:
     """Nanoseconds of a duration as Go writes it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a duration.
     """
     sizes = {"ms": SECOND // 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
     if not re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h))+", text):
-        raise ValueError(f"{text!r} is no duration such as 500ms, 30s or 1m30s")
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 30s or 1m30s")
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     return round(sum(float(number) * sizes[unit] for number, unit in parts))
 

@@ -1,4 +1,4 @@
-"""What the engine tells its user instead of a traceback."""
+"""Errors that the engine shows its user instead of a traceback."""
 
 
 class EngineError(Exception):
@@ -10,7 +10,7 @@ class LockedError(EngineError):
 
 
 class SupersededError(EngineError):
-    """Another operation has the stack by now: this one must stop, and write no state."""
+    """Another operation has taken the stack: this one must stop, and write no state."""
 
 
 class UnsupportedError(EngineError):

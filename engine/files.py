@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# A name that is there already, be it a link, is never written through.
+# Never write through an existing name, not even a link.
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 PRIVATE = 0o600
-NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP)  # what some network file systems answer
+NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP)  # answers of some network file systems
 
 
 def replace(path: Path, content: bytes, temporary: Path) -> None:
@@ -21,8 +21,8 @@ def replace(path: Path, content: bytes, temporary: Path) -> None:
     Args:
         path: the file.
         content: what it will hold.
-        temporary: a name on the same file system that nobody else uses meanwhile; what a kill left
-            there is removed.
+        temporary: a name on the same file system that nobody else uses meanwhile; the leftover of
+            a kill is removed.
 
     Raises:
         OSError: it could not be written; the former file is untouched.
@@ -57,7 +57,7 @@ def begin(path: Path, content: bytes, temporary: Path, *, locked: bool = False) 
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and those above it, durably; one that is there is left as it is."""
+    """Make a folder and its parents, durably; an existing one stays as it is."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -66,7 +66,7 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: without it a power cut takes a rename back."""
+    """Make the names in a folder durable: without it a power cut undoes a rename."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -79,7 +79,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Let one process at a time work on what is in a folder; others wait."""
+    """Let one process at a time work on a folder's content; others wait."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What a program asks for when it registers a resource, and what of it the engine refuses."""
+"""A program's registration of a resource, and the options that the engine refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STACK_TYPE = "pulumi:pulumi:Stack"
 PROVIDER_TYPE = "pulumi:providers:"
 
 PROTECTED = "it is protected in the state; to end that: pulumi state unprotect"
-# What the CLI records and the program does not say: a person who protects a resource, for example.
+# Recorded by the CLI, not set by the program: for example, when a person protects a resource.
 KEPT = ("created", "protect", "aliases", "sourcePosition", "stackTrace")
 # Request fields that change what happens to a resource and that the engine does not act on.
 REFUSED = {
@@ -48,7 +48,7 @@ class Goal:
         version: of the package's plugin, as its SDK asks for it.
         inputs: as the program gives them.
         delete_before_replace: as Pulumi's option, None where it is not given.
-        fields: what the state records of it, inputs and provider aside.
+        fields: recorded in the state, except inputs and provider.
     """
 
     urn: str
@@ -65,7 +65,7 @@ class Goal:
         Args:
             inputs: checked.
             provider: reference of its provider.
-            old: its entry so far, of which all is kept that the program does not say.
+            old: its entry so far; everything that the program does not set is kept.
         """
         kept = {key: old[key] for key in KEPT if key in old} if old is not None else {}
         time = now()
@@ -85,14 +85,14 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
     Raises:
         UnsupportedError: the request needs the pulumi CLI.
     """
-    # An option may be given as False, which is what it is without it.
+    # An option may be given as False, which is its default.
     present = {field.name for field, value in request.ListFields() if value is not False}
     for name, what in REFUSED.items():
         if name in present and (name != "hooks" or request.hooks.ListFields()):
             raise UnsupportedError(f"{what} (of {request.name})")
     for path in (*request.ignoreChanges, *map(whole, request.replaceOnChanges)):
         if not path.isidentifier():
-            raise UnsupportedError(f"{path!r}, which is no whole property (of {request.name})")
+            raise UnsupportedError(f"{path!r}, which is not a whole property (of {request.name})")
     if request.type.startswith(PROVIDER_TYPE):
         raise UnsupportedError(f"explicit providers ({request.name})")
     inputs = {key: v for key, v in from_struct(request.object).items() if v is not None}
@@ -107,7 +107,7 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
         "additionalSecretOutputs": sorted(request.additionalSecretOutputs),
         "retainOnDelete": request.retainOnDelete,
         "deletedWith": request.deletedWith,
-        # Of this engine's providers that of commands keeps them; the CLI keeps them for all.
+        # Of this engine's providers only that of commands keeps them; the CLI keeps them for all.
         "customTimeouts": {
             field.name: parse_duration(text) / SECOND
             for field, text in request.customTimeouts.ListFields()
@@ -130,7 +130,7 @@ def goal_of(request: resource_pb2.RegisterResourceRequest, *, project: str, stac
 def urn_of(project: str, stack: str, parent: str, type_: str, name: str) -> str:
     """The URN of a resource of a type and name below a parent."""
     parent_type = parent.split("::")[2] if parent else ""
-    # The stack itself is no part of its children's qualified type.
+    # The stack itself is not part of its children's qualified type.
     qualified = type_ if parent_type in ("", STACK_TYPE) else f"{parent_type}${type_}"
     return f"urn:pulumi:{stack}::{project}::{qualified}::{name}"
 
@@ -141,7 +141,7 @@ def whole(path: str) -> str:
 
 
 def keep_ignored(inputs: Properties, olds: Properties, names: list[str]) -> Properties:
-    """The inputs with what `ignore_changes` names as it was."""
+    """The inputs, with the old values of the properties that `ignore_changes` names."""
     rest = {key: value for key, value in inputs.items() if key not in names}
     return rest | {key: olds[key] for key in names if key in olds}
 

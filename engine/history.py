@@ -1,8 +1,8 @@
-"""What was done to a stack, when, from which commit and by whom: files as the pulumi CLI's.
+"""The history of a stack: what was done, when, from which commit and by whom, in the CLI's form.
 
-They are beside the states, `history/<project>/<stack>/<stack>-<ns>.history.json`, so both
-tools show each other's operations. Left out are copies of the state, since there are backups, and
-the values of settings, since the commit has them and one may be a secret that nobody declared.
+Its files are next to the states, `history/<project>/<stack>/<stack>-<ns>.history.json`, so both
+tools show each other's operations. Copies of the state are left out, since backups exist, and the
+values of settings, since the commit has them and one may be an undeclared secret.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Update:
         kind: up, refresh or destroy.
         started: when it began, in seconds since 1970.
         ended: when it ended.
-        succeeded: whether all of it was done.
+        succeeded: whether everything was done.
         changes: number of steps by kind.
     """
 
@@ -47,12 +47,12 @@ class Update:
 
 
 def folder(base: Place, project: str, stack: str) -> Place:
-    """Where the operations on a stack are noted, below the states of a backend."""
+    """The folder of a stack's operations, below the states of a backend."""
     return base / "history" / project / stack
 
 
 def document(update: Update, root: Path) -> bytes:
-    """What the file of an operation holds.
+    """The content of an operation's file.
 
     Args:
         update: the operation.
@@ -105,7 +105,7 @@ def line(update: Mapping[str, Any]) -> str:
     """One operation, as a line for people."""
     of = update.get("environment") or {}
     changes = ", ".join(f"{n} {kind}" for kind, n in (update.get("resourceChanges") or {}).items())
-    dirty = "+" if of.get(DIRTY) == "true" else ""  # with changes that were in no commit
+    dirty = "+" if of.get(DIRTY) == "true" else ""  # with uncommitted changes
     told = [
         update["startTime"],
         f"{update['kind']:8}",
@@ -122,7 +122,7 @@ def _time(seconds: Any) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What git says of the project, "" where there is none."""
+    """Git's answer about the project, "" without git or a repository."""
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],

@@ -1,6 +1,6 @@
 """The state while an operation runs: every step is recorded before it begins and after it ended.
 
-So a kill at any moment leaves a valid state, in which what was under way is a pending operation.
+So a kill at any moment leaves a valid state, in which unfinished steps are pending operations.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from engine.state import Entry, State
 
 
 class Journal:
-    """Old entries that are still to be dealt with, and new ones in the order of their steps.
+    """Old entries that are not handled yet, and new ones in the order of their steps.
 
     Args:
-        state: what was loaded; its pending operations stay in it until they are settled.
+        state: the loaded one; its pending operations stay in it until they are settled.
         save: writes a state durably; None in a preview.
     """
 
@@ -34,13 +34,13 @@ class Journal:
 
     @property
     def olds(self) -> list[Entry]:
-        """Entries that no step has dealt with yet."""
+        """Entries that no step has handled yet."""
         with self.lock:
             return list(self._olds)
 
     @property
     def entries(self) -> list[Entry]:
-        """All entries, each after what it depends on."""
+        """All entries, each after its dependencies."""
         with self.lock:
             return [*self._news, *self._olds]
 
@@ -59,7 +59,7 @@ class Journal:
             return next(same, None)
 
     def given_again(self, entry: Entry) -> bool:
-        """Whether a living resource has the id of an old half, which then is gone already."""
+        """Whether a living resource has the id of an old half, which is gone in that case."""
         if not entry.get("delete"):
             return False
         return any(
@@ -77,7 +77,7 @@ class Journal:
     def step(self, kind: str, entry: Entry) -> Iterator[None]:
         """Hold a pending operation (creating, updating, deleting) while the body runs.
 
-        The body records its result before it ends: at no moment is a change in neither place.
+        The body records its result before it ends: a change is always in one of the two places.
         """
         operation = {"resource": dict(entry), "type": kind}
         with self.lock:
@@ -158,7 +158,7 @@ class Journal:
                     return
 
     def _with_live_references(self, entry: Entry, urns: set[str]) -> Entry:
-        """The entry without URNs of what is gone."""
+        """The entry without URNs of removed resources."""
         if not self._vanished:
             return entry
         tidy = dict(entry)
@@ -172,6 +172,6 @@ class Journal:
         if tidy.get("deletedWith") in self._vanished:
             del tidy["deletedWith"]
         if tidy.get("parent") in self._vanished:
-            # Any parent will do until the program registers it again: the stack is always there.
+            # Any parent will do until the program registers it again: the stack always exists.
             tidy["parent"] = next(urn for urn in urns if f"::{STACK_TYPE}::" in urn)
         return tidy

@@ -1,7 +1,7 @@
-"""What the Makefile's `up` and `down` call: the pulumi CLI where it is on PATH, else this engine.
+"""Run the pulumi CLI if it is on PATH, else this engine, for the Makefile's `up` and `down`.
 
 Both get the same passphrase and the same state, so a stack can be begun with one and ended with the
-other. What the user has set (PULUMI_CONFIG_PASSPHRASE, PULUMI_BACKEND_URL, a login) is left alone.
+other. The user's own settings (PULUMI_CONFIG_PASSPHRASE, PULUMI_BACKEND_URL, a login) are kept.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from engine.passphrase import FILE, PHRASE, default_file, make, read
 from engine.project import Project
 from engine.state import Backend
 
-# Where the settings have lost the salt of their secrets, the CLI takes that of the state.
+# If the settings have lost the salt of their secrets, the CLI takes the state's.
 SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
 PLANS = {"PULUMI_EXPERIMENTAL": "true"}  # without it the CLI does not list its flags for plans
 
 
 def main() -> None:
-    """Become the better of the two engines, with one command."""
+    """Replace this process with the better of the two engines, with one command."""
     parser = argparse.ArgumentParser(prog="python -m engine.launch", description=__doc__)
     parser.add_argument("command", choices=["up", "preview", "refresh", "destroy"])
     parser.add_argument("-s", "--stack", default="dev")
-    parser.add_argument("--plan", default="", help="a file: preview writes it, up does no more")
+    parser.add_argument("--plan", default="", help="a file: preview writes it, up does only that")
     parser.add_argument("--policy-pack", default="", help="folder of rules that up must keep")
     parser.add_argument("--policy-pack-config", default="", help="JSON file: levels of the rules")
     options = parser.parse_args()
@@ -75,14 +75,14 @@ def main() -> None:
 
 
 def _passphrase() -> dict[str, str]:
-    """A passphrase file of this user's own where none is set; made on first use.
+    """This user's own passphrase file if none is set; made on first use.
 
     Raises:
-        EngineError: the file cannot be made, or is not one to trust.
+        EngineError: the file cannot be made or trusted.
     """
     if PHRASE in os.environ:
         return {}
-    # The CLI would take an empty file for the passphrase "": it is looked at here for both.
+    # The CLI would take an empty file for the passphrase "": check it here for both.
     named = Path(os.environ.get(FILE) or default_file()).expanduser()
     if named == default_file():
         make()
@@ -92,7 +92,7 @@ def _passphrase() -> dict[str, str]:
 
 
 def _backend(*, cli: bool) -> dict[str, str]:
-    """The login, where neither the environment nor the project names a place of states.
+    """The login, if neither the environment nor the project names a backend.
 
     Raises:
         EngineError: this engine cannot read the login.
@@ -108,7 +108,7 @@ def _backend(*, cli: bool) -> dict[str, str]:
 
 
 def _refuse_used(stack: str) -> None:
-    """Refuse to end a stack that others use, if the states are where this engine can read them.
+    """Refuse to end a stack that others use, if this engine can read the states.
 
     Raises:
         EngineError: it names them.
@@ -117,13 +117,13 @@ def _refuse_used(stack: str) -> None:
     with suppress(BucketError):  # the CLI tells why
         try:
             backend = Backend.of(project)
-        except EngineError:  # a place that only the CLI reads
+        except EngineError:  # a backend that only the CLI reads
             return
         users.refuse_used(backend, project.name, stack)
 
 
 def _check_pack(folder: Path, config: str) -> None:
-    """Look at what the CLI would hang on, or pass over.
+    """Check for faults that the CLI would hang on, or ignore.
 
     Raises:
         EngineError: the pack has no environment yet, or the levels name a rule that it lacks.
@@ -131,7 +131,9 @@ def _check_pack(folder: Path, config: str) -> None:
     try:
         runtime = yaml.safe_load((folder / "PulumiPolicy.yaml").read_text())["runtime"]
     except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
-        raise EngineError(f"{folder} is no policy pack: its PulumiPolicy.yaml: {error}") from None
+        raise EngineError(
+            f"{folder} is not a policy pack: its PulumiPolicy.yaml: {error}"
+        ) from None
     options = runtime.get("options") or {} if isinstance(runtime, dict) else {}
     if named := options.get("virtualenv"):
         python = folder / named / "bin" / "python"

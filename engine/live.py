@@ -1,4 +1,4 @@
-"""What is really there: drift, and what an interrupted operation left."""
+"""The real resources: drift, and the leftovers of an interrupted operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.values import Properties, mark_like, reveal, secret_keys
 
 
 def refresh(context: Context) -> None:
-    """Bring the state to what providers say is there."""
+    """Update the state to match what providers report."""
     chosen = [
         entry
         for entry in context.journal.olds
@@ -27,10 +27,10 @@ def refresh(context: Context) -> None:
 
 
 def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
-    """Settle what an operation that was killed left under way.
+    """Settle the unfinished steps of a killed operation.
 
-    A create may or may not have happened: the provider is asked to find it. What was being changed
-    or deleted is read again.
+    A create may or may not have happened: the provider is asked to find it. A resource that was
+    being changed or deleted is read again.
 
     Args:
         context: the operation.
@@ -38,7 +38,7 @@ def recover(context: Context, interrupted: list[dict[str, Any]]) -> None:
     """
     for operation in interrupted:
         entry = operation["resource"]
-        text = f"{operation['type']} was interrupted; looking what is there"
+        text = f"{operation['type']} was interrupted; checking the resource"
         context.display.message("warning", text, entry["urn"])
         try:
             if operation["type"] == "creating":
@@ -63,7 +63,7 @@ class Found:
 
 
 def compare(context: Context, entry: Entry) -> Found | None:
-    """Ask the provider what is there of an entry; None when it is gone."""
+    """Read an entry's resource from its provider; None when it is gone."""
     live = context.provider(entry["type"]).read(entry["id"], reveal(entry.get("outputs", {})))
     if live is None:
         return None
@@ -98,8 +98,8 @@ def _recover_create(context: Context, entry: Entry) -> None:
     if live is None:
         context.unsettled.add(entry["urn"])
         return
-    # What an entry pending replacement stood for was deleted before; what was made since may have
-    # been given its name again.
+    # The resource of an entry pending replacement was deleted before; one made since may have been
+    # given its name again.
     living = None if held is not None and held.get("pendingReplacement") else held
     if living is not None and living["id"] == live.id:
         return

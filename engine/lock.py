@@ -1,9 +1,9 @@
 """The lock of a stack: a file as the pulumi CLI writes it, and proof that its process lives.
 
-A clock that steps, a pid that was given away, a container with the same host name: none of them
-makes a live lock look dead. The engine keeps an flock on its lock file for as long as it runs, and
-notes which kernel and which process hold it. The CLI does neither. In doubt a lock is respected,
-and the message tells how to cancel it.
+A clock that steps, a reused pid, a container with the same host name: none of them makes a live
+lock look dead. The engine keeps an flock on its lock file for as long as it runs, and notes which
+kernel and which process hold it. The CLI does neither. If in doubt, a lock is respected, and the
+message tells how to cancel it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FIRST_NAMESPACE = "pid:[4026531836]"
 CLI_NAME = "pulumi"
 ENDED = "ZX"  # states of a process that only its parent still knows
 RUN = "run"
-# Where services that run pipelines tell the address of a run; parts that are joined.
+# Variables in which pipeline services give the address of a run; parts are joined.
 RUNS: tuple[tuple[str, ...], ...] = (
     ("GITHUB_SERVER_URL", "/", "GITHUB_REPOSITORY", "/actions/runs/", "GITHUB_RUN_ID"),
     ("CI_JOB_URL",),  # GitLab
     ("BUILD_URL",),  # Jenkins
 )
 
-Holder = dict[str, Any]  # what a lock file says
+Holder = dict[str, Any]  # the content of a lock file
 
 
 class Verdict(Enum):
@@ -78,7 +78,7 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
     """Hold a stack for one operation.
 
     Args:
-        folder: of the stack's locks, named after the stack. To the CLI every file in it is one.
+        folder: of the stack's locks, named after the stack. The CLI takes any file in it for one.
         temporary: a name outside of it, on the same file system.
         timestamp: the time, as Go writes it.
 
@@ -106,7 +106,7 @@ def cancel(folder: Path) -> list[str]:
     """Remove a stack's locks, and tell whose they were.
 
     Raises:
-        EngineError: the process of one is known to be alive; that one is left.
+        EngineError: the process of one is known to be alive; that lock stays.
     """
     removed = []
     for path in sorted(folder.glob("*.json")):
@@ -116,7 +116,7 @@ def cancel(folder: Path) -> list[str]:
                 f"{who} is alive and works on the stack: its lock {path} stays; wait for that "
                 "process to end, or end it"
             )
-        _remove(path)  # no two locks have one name
+        _remove(path)  # no two locks have the same name
         removed += [] if verdict is Verdict.GONE else [who]
     return removed
 
@@ -132,7 +132,7 @@ def first_at_work(judged: Iterable[tuple[Verdict, str]]) -> str:
 
 
 def myself(timestamp: str) -> Holder:
-    """What a lock of this process says."""
+    """The content of a lock of this process."""
     pid = os.getpid()
     return {
         "pid": pid,
@@ -150,7 +150,7 @@ def myself(timestamp: str) -> Holder:
 def own_file() -> Holder:
     """Make a file that exists on this machine only, and return its entry in the lock.
 
-    If the disk is full there is none. Then nobody takes the lock over, and a user has to cancel it.
+    On a full disk it is missing. Then nobody takes the lock over, and a user has to cancel it.
     """
     try:
         descriptor, path = tempfile.mkstemp(prefix=f"{OWN_PREFIX}{time.time_ns()}-")
@@ -163,7 +163,7 @@ def own_file() -> Holder:
 def remove_own(holder: Holder) -> None:
     """Remove the file that a lock names.
 
-    Anyone may have written that lock, so it removes an empty file of such a name and nothing else.
+    Anyone may have written that lock, so only an empty file of such a name is removed.
     """
     path = Path(str(holder.get(OWN_FILE, "")))
     if path.name.startswith(OWN_PREFIX):
@@ -185,7 +185,7 @@ def told(holder: Holder) -> str:
     """Who holds a lock, from which run, since when.
 
     Raises:
-        LookupError, TypeError: it does not say so.
+        LookupError, TypeError: the lock lacks this.
     """
     who = f"{holder['username']}@{holder['hostname']} (pid {holder['pid']})"
     who += f" since {holder['timestamp']}"
@@ -193,7 +193,7 @@ def told(holder: Holder) -> str:
 
 
 def refused(verdict: Verdict, who: str, stack: str) -> LockedError:
-    """What to tell whoever wants a stack that another process holds, or may."""
+    """The error for a stack that another process holds, or may hold."""
     if verdict is Verdict.ALIVE:
         return LockedError(f"the stack is locked by {who}; wait for that process to end")
     return LockedError(
@@ -206,7 +206,7 @@ def _clear(folder: Path, but: Path | None = None) -> list[str]:
     """Remove locks of dead processes.
 
     Raises:
-        EngineError: there is one of a process that is alive, or may be.
+        EngineError: the process of one is alive, or may be.
     """
     notes = []
     for path in sorted(folder.glob("*.json")):
@@ -258,7 +258,7 @@ def _judge(path: Path) -> tuple[Verdict, str]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return Verdict.ALIVE, who
-        if not path.exists():  # its process removes it, and then lets go of it
+        if not path.exists():  # its process removes it, and then releases it
             return Verdict.GONE, who
     local = _is_local(path)
     if marked:
@@ -269,19 +269,19 @@ def _judge(path: Path) -> tuple[Verdict, str]:
 
 
 def is_here(holder: Holder) -> bool:
-    """True when the process of an engine would be seen here."""
+    """True when an engine's process would be visible here."""
     here = (_boot(), _namespace(), socket.gethostname(), _machine())
     if tuple(holder.get(key) for key in HERE) != here:
         return False
     own = Path(str(holder.get(OWN_FILE, "")))
     try:
         return own.is_file() and _is_local(own)
-    except OSError:  # another user's folder, into which this one may not look
+    except OSError:  # another user's folder, which this one may not read
         return False
 
 
 def has_ended(holder: Holder, pid: int) -> bool:
-    """True when a process of an engine that would be seen here is not there."""
+    """True when an engine's process that would be visible here is gone."""
     if not is_here(holder):
         return False
     import psutil  # noqa: PLC0415 (not at the top: reading a state needs none)
@@ -295,9 +295,9 @@ def has_ended(holder: Holder, pid: int) -> bool:
 
 
 def _no_cli_has(pid: int) -> bool:
-    """True when no pulumi CLI on this machine has that pid, be it in a container."""
+    """True when no pulumi CLI on this machine has that pid, not even in a container."""
     if _namespace() != FIRST_NAMESPACE:
-        return False  # other containers are not seen from this one
+        return False  # other containers are not visible from this one
     try:
         Path("/proc/1/status").read_bytes()
     except OSError:
@@ -327,7 +327,7 @@ def _boot() -> str:
 
 
 def _machine() -> str:
-    """The id that an installation draws once, "" where there is none."""
+    """The id that an installation generates once, "" if it has none."""
     try:
         return Path("/etc/machine-id").read_text().strip()
     except OSError:

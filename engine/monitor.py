@@ -1,6 +1,6 @@
 """The resource monitor and engine that the SDK talks to.
 
-The SDK takes any object as its monitor, so there is no server and no second protocol: the program
+The SDK takes any object as its monitor, so this needs no server or second protocol: the program
 runs in this process, and its registrations arrive here on threads of the SDK's executor.
 """
 
@@ -54,7 +54,7 @@ class Monitor:
         """Bring one resource to what the program asks for.
 
         A failure is answered, not raised: the SDK then resolves the outputs as unknown, and the
-        program comes to its end without a traceback.
+        program ends without a traceback.
         """
         try:
             if self._context.stopping.is_set():

@@ -29,7 +29,7 @@ UNSEALED = (
     "the state has no seal of this engine. If the pulumi CLI wrote it last, all is well; otherwise "
     "somebody changed it: end this and restore a copy (docs/engine.md)"
 )
-LOOK_SECONDS = 1.0  # between looks at a lock that is waited for
+LOOK_SECONDS = 1.0  # between checks of an awaited lock
 
 
 class Operation:
@@ -64,10 +64,10 @@ class Operation:
         self._stopped = False
 
     def run(self) -> bool:
-        """Do it.
+        """Run the operation.
 
         Returns:
-            True when all of it was done and, where that was asked for, nothing changed.
+            True when everything was done and, if that was asked for, nothing changed.
 
         Raises:
             EngineError: it could not begin; nothing was changed.
@@ -87,7 +87,7 @@ class Operation:
             self._context.cancel()
 
     def _lock(self, held: ExitStack) -> list[str]:
-        """Hold the stack, once whoever holds it has ended; notes on what was found."""
+        """Hold the stack, once its current holder has ended; notes on what was found."""
         until, waits = time.monotonic() + self._options.wait, False
         while True:
             try:
@@ -104,7 +104,7 @@ class Operation:
     def _load(self, phrase: str) -> State:
         state = self._backend.load(self._project.name, self._stack, phrase)
         self._display.hide(secret_strings(state))
-        # An operation that asks first has told it in its preview.
+        # An operation that asks first has reported it in its preview.
         if not state.sealed and (self._dry_run or self._options.yes):
             self._display.message("warning", UNSEALED, "")
         return state
@@ -117,12 +117,12 @@ class Operation:
 
         @functools.cache
         def crypter() -> Crypter:
-            # As the CLI has it: the salt of the settings file, else that of the state.
+            # As in the CLI: the salt of the settings file, else that of the state.
             salt = settings.salt or state.salt
             return Crypter(phrase, salt) if salt else Crypter.fresh(phrase)
 
         if settings.salt and settings.salt != state.salt:
-            crypter()  # a passphrase that is not the settings file's is a fault before any step
+            crypter()  # fails before any step if the passphrase is not the settings file's
 
         def save(changed: State) -> None:
             self._backend.save(self._project.name, self._stack, changed, crypter())
@@ -139,7 +139,7 @@ class Operation:
         here: plan.Place = {}
         if options.plan or options.save_plan:
             if state.pending:
-                raise EngineError("a plan cannot hold what was interrupted: run refresh first")
+                raise EngineError("a plan cannot contain interrupted steps: run refresh first")
             here = plan.place(self._project, self._stack, settings, self._backend)
         if options.plan:
             context.planned = plan.read(options.plan, here, functools.partial(Crypter, phrase))
@@ -178,7 +178,7 @@ class Operation:
         document = history.document(update, self._project.root)
         try:
             self._backend.note(self._project.name, self._stack, document)
-        except EngineError as error:  # what was done is done
+        except EngineError as error:  # finished steps stay
             self._display.message("warning", str(error), "")
 
     def _steps(
@@ -192,7 +192,7 @@ class Operation:
                 refresh(context)
         if options.name in ("up", "preview") and not context.stopping.is_set():
             run_program(context, settings)
-        # What the program did not register is to go; in a destroy it registers nothing.
+        # Delete what the program did not register; in a destroy it registers nothing.
         if options.name != "refresh" and not context.stopping.is_set():
             with program_folder(self._project):
                 delete_rest(context)
@@ -213,7 +213,7 @@ class Operation:
 
 
 def secret_strings(state: State) -> Iterator[str]:
-    """The texts in a state that nobody is to see."""
+    """The texts in a state that must stay hidden."""
     for entry in state.resources:
         for name in ("inputs", "outputs"):
             yield from hidden(entry["type"], entry.get(name, {}))

@@ -1,4 +1,4 @@
-"""The passphrase that the secrets of stacks are encrypted with: where it is, and making one."""
+"""The passphrase that the secrets of stacks are encrypted with: finding and making it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from engine.errors import EngineError
 PHRASE = "PULUMI_CONFIG_PASSPHRASE"
 FILE = "PULUMI_CONFIG_PASSPHRASE_FILE"
 RANDOM_BYTES = 32
-LIMIT = 65536  # bytes; a passphrase is no longer
+LIMIT = 65536  # bytes, at most, of a passphrase
 OTHERS = 0o077
 ROOT = 0
 
 
 def passphrase() -> str:
-    """What Pulumi's own variables say, else this user's file for Trainyard.
+    """The passphrase of Pulumi's own variables, else of this user's file for Trainyard.
 
-    An empty PULUMI_CONFIG_PASSPHRASE is a passphrase, as it is for the CLI; an empty file is none.
+    An empty PULUMI_CONFIG_PASSPHRASE is a passphrase, as it is for the CLI; an empty file is not.
 
     Raises:
-        EngineError: none of them is set, or the file is not one to trust.
+        EngineError: none of them is set, or the file cannot be trusted.
     """
     if (phrase := os.environ.get(PHRASE)) is not None:
         return phrase
@@ -40,7 +40,7 @@ def is_set() -> bool:
 
 
 def default_file() -> Path:
-    """Where `make up` keeps the passphrase of a user who has set none."""
+    """The file in which `make up` keeps the passphrase of a user who has set none."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "trainyard" / "passphrase"
 
@@ -63,7 +63,7 @@ def read(path: Path) -> str:
     except UnicodeDecodeError:
         raise EngineError(f"the passphrase file {path} is not text; restore your copy") from None
     if not text:
-        # Taken as it is, it would encrypt with a key that everybody knows.
+        # Used as it is, it would encrypt with a key that everybody knows.
         raise EngineError(
             f"the passphrase file {path} is empty; restore your copy of it, or if no stack was "
             "made with it, remove it and run `make up`"
@@ -72,15 +72,15 @@ def read(path: Path) -> str:
 
 
 def make() -> Path:
-    """This user's file, with a new random passphrase where there is none yet.
+    """This user's file, with a new random passphrase if the file is missing.
 
     Raises:
-        EngineError: it cannot be written; there is no file then.
+        EngineError: it cannot be written; no file is left.
     """
     path = default_file()
     try:
         files.make_folder(path.parent, mode=0o700)
-        # Two at a time: both have to go on with the same passphrase.
+        # Two processes at a time have to go on with the same passphrase.
         with files.exclusive(path.parent):
             if not os.path.lexists(path):
                 text = f"{secrets.token_urlsafe(RANDOM_BYTES)}\n"

@@ -1,7 +1,7 @@
-"""Plans: what a preview announced, in a file, so that an `up` does that and nothing else.
+"""Plans: a preview's steps, in a file, so that an `up` does only them.
 
 A plan holds for the files of one commit, one set of settings and one state. Secrets in it are
-encrypted as in the state, and a seal that needs the passphrase tells a torn or changed file.
+encrypted as in the state, and a seal that needs the passphrase reveals a torn or changed file.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Step = tuple[str, str, Properties]  # operation, URN and inputs
 Place = dict[str, Any]  # what a plan is bound to
 
 VERSION = 1
-# An operation may turn out to be less than was planned, where a value was not known yet.
+# An operation may turn out smaller than planned, if a value was not known yet.
 LESS = {"replace": ("replace", "update"), "update": ("update",)}
-# What has to be the same, and what of a place names it.
+# Parts of a place that have to be the same, and the part that names each in messages.
 BOUND = {"stack": "stack", "tree": "commit", "settings": "", "state": ""}
 AGAIN = "look at a new one: preview --save-plan"
 
 
 def place(project: Project, stack: str, settings: Settings, backend: Backend) -> Place:
-    """What an operation works on now."""
+    """The stack, files, settings and state that an operation works on now."""
     state = backend.stack_file(project.name, stack)
     config = json.dumps([settings.config, settings.secret_keys], sort_keys=True)
     return {
         "stack": f"{project.name}/{stack}",
         **_sources(project.root),
-        "settings": secret(_digest(config.encode())),  # of few words, a digest could be guessed
+        "settings": secret(_digest(config.encode())),  # a digest of few words could be guessed
         "state": _digest(state.read_bytes()) if state.exists() else "",
     }
 
@@ -64,7 +64,7 @@ def read(path: Path, here: Place, crypter: Callable[[str], Crypter]) -> list[Ste
 
     Args:
         path: its file.
-        here: what is worked on now.
+        here: the current `place`.
         crypter: of a salt.
 
     Raises:
@@ -80,8 +80,8 @@ def read(path: Path, here: Place, crypter: Callable[[str], Crypter]) -> list[Ste
         raise EngineError(f"the plan {path} cannot be read ({error.strerror})") from None
     except (ValueError, LookupError, TypeError, AttributeError, EngineError):
         raise EngineError(
-            f"{path} is no whole plan of this engine and passphrase: it was cut off, changed, or "
-            f"made by the pulumi CLI; {AGAIN}"
+            f"{path} is not a whole plan of this engine and passphrase: it was cut off, changed, "
+            f"or made by the pulumi CLI; {AGAIN}"
         ) from None
     plan = decrypt(body, cipher.decrypt)
     for what, shown in BOUND.items():
@@ -107,7 +107,7 @@ def refuse(planned: Iterable[Step], steps: Iterable[Step]) -> None:
 
 
 def _fault(planned: list[Step], step: Step) -> str:
-    """What of a step is not planned, "" for nothing."""
+    """The unplanned part of a step, "" for none."""
     operation, urn, inputs = step
     what = f"{operation} of {urn.rpartition('::')[2]}"
     for as_planned, _, expected in planned:
@@ -136,7 +136,7 @@ def _is_as_planned(expected: Any, value: Any) -> bool:
 def _sources(folder: Path) -> dict[str, str]:
     """The commit of a checkout and its tree, with a digest of what differs; "" outside of one.
 
-    A plan is bound to the tree: a merge makes another commit of the files that were looked at.
+    A plan is bound to the tree: a merge makes another commit of the reviewed files.
 
     Raises:
         EngineError: git does not tell it.
@@ -153,7 +153,7 @@ def _sources(folder: Path) -> dict[str, str]:
     try:
         commit, tree = git("rev-parse", "HEAD", "HEAD^{tree}").decode().split()
         changes = git("diff", "HEAD")
-        # Modules that are not added yet run as well as others.
+        # Modules that are not added to git yet run, too.
         new = git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
         for name in new.split(b"\0"):
             if name:

@@ -1,4 +1,4 @@
-"""Rules of a policy pack, applied to each registration before anything is made of it.
+"""Rules of a policy pack, applied to each registration before anything is created.
 
 Of a pack's folder the file rules.py is used: its RULES have a name, a level and a check, which gets
 type and inputs of a resource and yields a sentence for each violation.
@@ -51,7 +51,7 @@ class Policies:
                 continue
             try:
                 messages = list(rule.check(type_, inputs))
-            except Exception as error:  # a rule that cannot tell lets nothing pass
+            except Exception as error:  # a rule that fails lets nothing pass
                 messages, level = [f"the rule raised {error!r}: mend it"], MANDATORY
             for message in messages:
                 self._display.message(LEVELS[level], f"{rule.name} ({level}): {message}", urn)
@@ -59,7 +59,7 @@ class Policies:
                     self.refused.append(f"{rule.name} of {urn.rpartition('::')[2]}")
 
     def enforce(self) -> None:
-        """Raise for what was refused so far.
+        """Raise if anything was refused so far.
 
         Raises:
             EngineError: names the rules and resources.
@@ -78,7 +78,7 @@ def rules(folder: Path) -> Iterable[Any]:
     name = "policy_pack_rules"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise EngineError(f"{path} is no Python file")
+        raise EngineError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     try:
@@ -96,7 +96,7 @@ def levels(path: Path, names: set[str]) -> dict[str, str]:
         names: of the rules.
 
     Raises:
-        EngineError: it cannot be read, or names a rule or a level that there is not.
+        EngineError: it cannot be read, or names an unknown rule or level.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -108,7 +108,7 @@ def levels(path: Path, names: set[str]) -> dict[str, str]:
     except OSError as error:
         raise EngineError(f"the levels {path} cannot be read ({error.strerror})") from None
     except (ValueError, LookupError, AttributeError) as error:
-        raise EngineError(f"{path} is no JSON of levels by rule ({error!r})") from None
+        raise EngineError(f"{path} is not JSON of levels by rule ({error!r})") from None
     for name, level in found.items():
         if name not in names | {ALL}:
             raise EngineError(f"{path}: no rule is named {name!r}; there are {sorted(names)}")

@@ -35,7 +35,7 @@ def program_folder(project: Project) -> Iterator[str]:
     before = Path.cwd()
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    # The importer of "." would still be that of the folder before.
+    # The importer of "." would still be that of the previous folder.
     sys.path_importer_cache.pop(".", None)
     try:
         yield "." if main.is_dir() else main.name

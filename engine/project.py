@@ -23,7 +23,7 @@ from engine.passphrase import passphrase
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 NAME_RULE = "use 1 to 100 letters, digits, '-', '_' and '.', but not '.' or '..'"
-NOT_NAMES = (".", "..")  # the CLI takes them, and writes beside the stack's own folders
+NOT_NAMES = (".", "..")  # the CLI takes them, and writes next to the stack's own folders
 OWN_PROVIDERS = ("", "default", "passphrase")
 DECLARED = {"type", "default", "description", "secret", "items"}  # known keys of a declaration
 CONFIG_TYPES: dict[str, type | tuple[type, ...]] = {
@@ -58,7 +58,7 @@ class Project:
         """The project of a folder or of the nearest one above it.
 
         Raises:
-            EngineError: there is none, or it cannot be run.
+            EngineError: none was found, or it cannot be run.
         """
         for folder in (start, *start.parents):
             path = folder / "Pulumi.yaml"
@@ -109,10 +109,10 @@ class Settings:
 
 
 def check_stack_name(stack: str) -> str:
-    """The name, if it is one that a stack can have.
+    """The name, if a stack can have it.
 
     Raises:
-        EngineError: it is not.
+        EngineError: a stack cannot.
     """
     if not _is_name(stack):
         raise EngineError(f"stack name {stack!r} is not valid; {NAME_RULE}")
@@ -138,7 +138,7 @@ def read_settings(
         hidden: text in place of each secret, which needs no passphrase then.
 
     Raises:
-        EngineError: the file is no YAML, a value has the wrong type, or a secret cannot be read.
+        EngineError: the file is not YAML, a value has the wrong type, or a secret cannot be read.
     """
     path = project.root / f"Pulumi.{stack}.yaml"
     document = _read_yaml(path) if path.is_file() else {}
@@ -157,7 +157,7 @@ def read_settings(
         if not (salt or state_salt):
             raise EngineError(
                 f"{path.name}: {key} is encrypted but encryptionsalt is missing, here and in the "
-                f"state; restore that line, or set {key} anew"
+                f"state; restore that line, or set {key} again"
             )
         cipher = crypter()
         try:
@@ -165,7 +165,7 @@ def read_settings(
         except EngineError:
             raise EngineError(
                 f"{path.name}: {key} cannot be decrypted: it was changed, or made with another "
-                "encryptionsalt or passphrase; restore the one it was made with, or set it anew"
+                "encryptionsalt or passphrase; restore the one it was made with, or set it again"
             ) from None
 
     config: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Providers: what really creates, reads, changes and deletes a resource.
 
-Here that of dynamic resources: the class that the program itself defines (`engine/recorded.py`). It
-gets properties in the clear and with Pulumi's sentinel for what a preview does not know.
+This one is for dynamic resources: the class that the program itself defines (`engine/recorded.py`).
+It gets properties in the clear and with Pulumi's sentinel for values that a preview does not know.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Live:
         id: its id.
         outputs: its outputs.
         inputs: its inputs, None when they are as recorded.
-        drifted: False when only such outputs are new as nobody declares, as an IP address.
+        drifted: False when only undeclared outputs are new, such as an IP address.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Live:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a provider is at, which its methods are not told.
+    """A provider's current step, which its methods are not told.
 
     Attributes:
         urn: of the resource.
@@ -73,7 +73,7 @@ WORK: ContextVar[Work] = ContextVar("WORK")
 
 @contextmanager
 def working(entry: Entry, kind: str) -> Iterator[None]:
-    """Tell a provider what it is at while the body runs.
+    """Tell a provider its current step while the body runs.
 
     Args:
         entry: of the resource.
@@ -94,9 +94,9 @@ class Actions(Protocol):
         """Make the resource, whole or not at all."""
 
     def find(self, news: Properties) -> Live | None:
-        """What a create of these inputs made before it was cut off.
+        """The resource that a create of these inputs made before it was cut off.
 
-        What it left half done is removed, and None returned: it has to be created anew.
+        A half-made one is removed, and None returned: it has to be created again.
         """
 
     def read(self, id_: str, olds: Properties) -> Live | None:
@@ -110,13 +110,13 @@ class Actions(Protocol):
 
 
 class Provider(Actions, Protocol):
-    """All that is to know of resources of one type. Unknowns are Pulumi's sentinel."""
+    """All operations on resources of one type. Unknowns are Pulumi's sentinel."""
 
     def check(self, olds: Properties, news: Properties) -> tuple[Properties, list[str]]:
         """Checked inputs, and a line for each fault."""
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> Diff:
-        """Old outputs against new inputs."""
+        """Compare old outputs with new inputs."""
 
 
 class DynamicProvider:
@@ -125,7 +125,7 @@ class DynamicProvider:
     Args:
         project: name of the project, for the keys of the config that a provider asks for.
         config: the stack's config, secrets in the clear, as `configure` gets it.
-        recorded: the classes that are believed.
+        recorded: the trusted classes.
     """
 
     def __init__(self, project: str, config: dict[str, str], recorded: Recorded) -> None:
@@ -158,8 +158,8 @@ class DynamicProvider:
     def find(self, news: Properties) -> Live | None:
         """See Provider.
 
-        `find` is an addition of ours, which Pulumi never asks for. A class without it has nothing
-        that could be left behind, or takes over what is there when it creates again.
+        `find` is an addition of ours, which Pulumi never calls. A class without it leaves nothing
+        behind, or takes over an existing resource when it creates again.
         """
         find = getattr(self._load(news), "find", None)
         found = find(dict(news)) if find is not None else None

@@ -1,9 +1,9 @@
-"""Providers of dynamic resources as states record them, and which of them are believed.
+"""Providers of dynamic resources as states record them, and which of them are trusted.
 
-The SDK pickles a provider into the property `__provider`, and unpickling runs what is in it. Others
-may be able to write where a state lies. So nothing is unpickled that a state has in the clear:
-there only the name of a class is read, and the class taken from the program's own modules. What was
-pickled by value comes from the program itself or from a ciphertext of the stack's passphrase.
+The SDK pickles a provider into the property `__provider`, and unpickling runs its content. Others
+may be able to write to the state. So nothing that a state has in the clear is unpickled: only the
+name of a class is read there, and the class taken from the program's own modules. A provider that
+was pickled by value comes from the program itself or from a ciphertext of the stack's passphrase.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAMED = re.compile(
     rb"\x80[\x04\x05]\x95.{8}\x8c.([A-Za-z_][\w.]*)\x94\x8c.(\w+)\x94\x93\x94\)\x81\x94\.",
     re.DOTALL,
 )
-# Packages of Trainyard, wherever it is installed; a program's other modules lie next to it.
+# Packages of Trainyard, wherever it is installed; a program's other modules are next to it.
 PACKAGES = ("cluster", "infra")
 INSTALLED = Path(__file__).parents[1]
 ACTION = "restore a copy of the state (docs/engine.md)"
 
 
 def named(pickled: Any) -> tuple[str, str] | None:
-    """Module and class of a recorded provider, None where more than these two is recorded."""
+    """Module and class of a recorded provider, None if more than these two is recorded."""
     try:
         found = NAMED.fullmatch(base64.b64decode(pickled, validate=True))
     except (binascii.Error, TypeError, ValueError):
@@ -43,7 +43,7 @@ def named(pickled: Any) -> tuple[str, str] | None:
 
 
 def is_believable(properties: Any) -> bool:
-    """Whether a provider among properties of a state is one that may be taken, if there is one."""
+    """Whether a provider among properties of a state, if any, may be used."""
     if PROVIDER_KEY not in (properties or {}):
         return True
     pickled = properties[PROVIDER_KEY]
@@ -51,7 +51,7 @@ def is_believable(properties: Any) -> bool:
 
 
 class Recorded:
-    """Providers that are believed.
+    """Trusted providers.
 
     Args:
         main: folder of the program.
@@ -64,7 +64,7 @@ class Recorded:
         self._trusted: set[str] = set()
 
     def trust(self, properties: Properties) -> None:
-        """Believe the provider among properties, if it is a secret.
+        """Trust the provider among properties, if it is a secret.
 
         Args:
             properties: from the program, or from a state whose ciphertexts were decrypted.
@@ -73,7 +73,7 @@ class Recorded:
             self._trusted.add(reveal(pickled))
 
     def registered(self, properties: Properties) -> None:
-        """Believe the provider that the program gives, if the next operation would, too.
+        """Trust the provider that the program gives, if the next operation would, too.
 
         Raises:
             EngineError: it is not a secret, and not just the name of a class of the program.
@@ -87,10 +87,10 @@ class Recorded:
             )
 
     def load(self, pickled: str) -> ResourceProvider:
-        """The provider that is recorded so.
+        """The provider that was recorded in this form.
 
         Raises:
-            EngineError: it is not believed, or the program no longer has it.
+            EngineError: it is not trusted, or the program no longer has it.
         """
         import dill  # noqa: PLC0415 (slow, and reading a state needs neither)
         from pulumi.dynamic import ResourceProvider  # noqa: PLC0415

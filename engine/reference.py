@@ -19,11 +19,11 @@ from engine.values import Properties, holds_secret
 def read(
     context: Context, request: resource_pb2.ReadResourceRequest
 ) -> resource_pb2.ReadResourceResponse:
-    """Answer what a program reads.
+    """Answer a program's read of another stack.
 
     Raises:
-        UnsupportedError: it is no reference to a stack.
-        EngineError: the stack is not there, or cannot be read.
+        UnsupportedError: it is not a reference to a stack.
+        EngineError: the stack is missing, or cannot be read.
     """
     if request.type != REFERENCE_TYPE:
         raise UnsupportedError(f"the lookup of {request.type} {request.name}")
@@ -41,9 +41,9 @@ def read(
         "inputs": {"name": inputs["name"]},
         "outputs": seen,
         "parent": request.parent,
-        "external": True,  # nobody's to delete
+        "external": True,  # never deleted
         "provider": context.provider_reference(request.type, ""),
-        # The CLI records no times of what it reads.
+        # The CLI records no times for reads.
         "created": (old or {}).get("created", now()),
         "modified": (old or {}).get("modified", now()),
     }

@@ -1,8 +1,8 @@
-"""The table of docs/engine.md, made of what the schema modules say of each resource.
+"""The table of docs/engine.md, made from the schema modules.
 
     python -m engine.resources_page
 
-replaces what is between two marks of the page and keeps everything else.
+replaces the text between two marks of the page and keeps everything else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`secrets rotate`: a stack's state and settings encrypted anew.
+"""`secrets rotate`: a stack's state and settings encrypted again, with a new key.
 
-The two are two files, and a kill may come between them. So each is opened with whichever of the two
-passphrases opens it, and the same command again ends what was begun.
+These are two files, and a kill may come between them. So each is opened with the one of the two
+passphrases that fits, and running the same command again completes the rotation.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SECURE = re.compile(r"(\bsecure:\s*)(v1:[\w+/=]+:[\w+/=]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Rotated:
-    """What was encrypted anew.
+    """The result of a rotation.
 
     Attributes:
         settings: number of secrets in the settings file.
         resources: number of resources in the state.
-        backups: copies of earlier states, which are as they were.
+        backups: copies of earlier states, which stay as they were.
     """
 
     settings: int
@@ -50,11 +50,11 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         stack: the stack's name.
         backend: where its state is.
         old: passphrase that the stack was made with.
-        new: passphrase from now on; the same one gives another key too.
+        new: passphrase from now on; the same one also gives another key.
 
     Raises:
-        EngineError: it could not begin, or a file could not be written; each is old or new as a
-            whole, and the same call goes on.
+        EngineError: it could not begin, or a file could not be written; each is wholly old or
+            wholly new, and the same call completes the rotation.
     """
     with backend.lock(project.name, stack), files.exclusive(project.root):
         latest = backend.read_raw(project.name, stack)
@@ -67,7 +67,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
         _check_form(path, text, found is not None)
         own = found[2] if found else salt
         if own:
-            # Said of each value that cannot be read, before anything is written.
+            # Reports a value that cannot be read, before anything is written.
             phrase = _opening(own, old, new)
             read_settings(project, stack, own, phrase=phrase)
             former = Crypter(phrase, own)
@@ -91,7 +91,7 @@ def rotate(project: Project, stack: str, backend: Backend, old: str, new: str) -
 
 
 def _check_form(path: Path, text: str, has_salt: bool) -> None:
-    """Refuse settings of which a part would stay as it is, and nobody could read any more.
+    """Refuse settings of which a part would stay as it is and become unreadable.
 
     Raises:
         EngineError: a secret or the salt is written in another way than Pulumi does.
@@ -99,7 +99,7 @@ def _check_form(path: Path, text: str, has_salt: bool) -> None:
     try:
         whole = settings_file.load(text)
     except (ValueError, RecursionError, yaml.YAMLError):
-        return  # who reads the settings says so
+        return  # read_settings reports it
     if not isinstance(whole, dict):
         return
     if len(SECURE.findall(text)) != _secured(whole) or has_salt != ("encryptionsalt" in whole):
@@ -111,7 +111,7 @@ def _check_form(path: Path, text: str, has_salt: bool) -> None:
 
 
 def _secured(value: Any) -> int:
-    """How many secrets a part of the settings has."""
+    """The number of secrets in a part of the settings."""
     if isinstance(value, Mapping):
         own = isinstance(value.get("secure"), str) and len(value) == 1
         return own + sum(map(_secured, value.values()))

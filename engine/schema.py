@@ -1,4 +1,4 @@
-"""What the resources are made of: their properties, and what a value of each may be.
+"""The schema of resources: their properties, and the allowed values of each.
 
 Only the properties that this project's program gives are known; any other is refused by its name.
 """
@@ -40,11 +40,11 @@ Table = dict[str, Property]
 
 
 def faults_of(values: Properties, table: Table, where: str) -> list[str]:
-    """A line for each fault; what a preview does not know has none.
+    """A line for each fault; values that a preview does not know have none.
 
     Args:
         values: what the program gives.
-        table: what there is.
+        table: the known properties.
         where: the type, and the path to an object inside.
 
     Raises:

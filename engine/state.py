@@ -46,10 +46,10 @@ class State:
     """The records of a stack's resources.
 
     Attributes:
-        resources: in an order in which each follows what it depends on.
+        resources: ordered; each follows its dependencies.
         pending: operations that were begun and not ended: {"resource", "type"}.
         salt: encryption salt that the ciphertexts were made with, "" for a new stack.
-        sealed: False when somebody wrote it who need not know the passphrase, such as the CLI.
+        sealed: False when its writer may not know the passphrase, such as the CLI.
     """
 
     resources: list[Entry] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Backend:
     def exists(self, project: str, stack: str) -> bool:
         """True when the stack has a state.
 
-        A stack that was removed has none, though the CLI keeps copies of its last, empty state.
+        A removed stack has none, although the CLI keeps copies of its last, empty state.
 
         Raises:
             EngineError: the state is gone, and the newest copy of it has resources.
@@ -246,7 +246,7 @@ class Backend:
         """Write a state in place of the one that was seen last; its tag.
 
         Raises:
-            FileExistsError: there is another by now.
+            FileExistsError: another state was written meanwhile.
         """
         seen = self._seen.get((project, stack))
         if isinstance(path, Path):
@@ -269,7 +269,7 @@ class Backend:
     def _superseded(
         self, project: str, stack: str, state: State, content: bytes, why: str
     ) -> SupersededError:
-        """Keep a state that is not written, and say where, and what only that one has."""
+        """Keep a copy of a state that is not written; say where, and what only that one has."""
         path = self.stack_file(project, stack)
         copy = self.folder / "refused" / project / stack / f"{stack}.{self._began}.json"
         known: set[tuple[str, str]] = set()
@@ -299,7 +299,7 @@ class Backend:
         )
 
     def back_up(self, project: str, stack: str) -> None:
-        """Keep a copy of the state beside it, before an operation changes it."""
+        """Keep a copy of the state next to it, before an operation changes it."""
         path = self.stack_file(project, stack)
         if path.exists():
             self._write(project, stack, path.with_suffix(".json.bak"), path.read_bytes())
@@ -308,7 +308,7 @@ class Backend:
         """Keep a copy of the state among the backups, after an operation that changed it."""
         path = self.stack_file(project, stack)
         if not path.exists():
-            return  # nothing came to be
+            return  # nothing was created
         content = path.read_bytes()
         kept = state_folder.archived(self.folder, project, stack)
         if kept and kept[0].read_bytes() == content:
@@ -332,7 +332,7 @@ class Backend:
         return history.listed(history.folder(self.folder, project, stack))
 
     def remove(self, project: str, stack: str) -> None:
-        """Forget the stack: its state, backups and history, also those that the CLI made."""
+        """Forget the stack: its state, backups and history, including the CLI's."""
         path = self.stack_file(project, stack)
         backups = self.folder / "backups" / project / stack
         refused = self.folder / "refused" / project / stack
@@ -362,7 +362,7 @@ class Backend:
                     beside = temporary(self.folder, project, stack, "lock")
                     hold = held.enter_context(lock.held(folder, beside, now()))
             except BucketError:
-                raise  # there is no room to be made
+                raise  # making room does not help
             except OSError as error:
                 raise EngineError(
                     f"the lock folder {folder} cannot be written ({error.strerror}); make room "
@@ -404,7 +404,7 @@ class Backend:
             self._put(project, stack, meta, b"version: 1\n")
 
     def _put(self, project: str, stack: str, path: Place, content: bytes) -> None:
-        # Secrets inside are encrypted; the rest is nobody else's business either.
+        # Secrets inside are encrypted; the rest is private, too.
         if isinstance(path, Path):
             files.make_folder(path.parent)
             files.replace(path, content, temporary(self.folder, project, stack, "state"))
@@ -414,14 +414,12 @@ class Backend:
     def _damaged(self, project: str, stack: str, what: str) -> EngineError:
         path = self.stack_file(project, stack)
         backups = self.backups(project, stack)
-        action = (
-            f"restore it: {copying(backups[0], path)}" if backups else "there is no backup of it"
-        )
+        action = f"restore it: {copying(backups[0], path)}" if backups else "it has no backup"
         return EngineError(f"the state {path} {what}; nothing was changed; {action}")
 
 
 def _tagged(place: Place) -> tuple[bytes, str]:
-    """What a file or an object holds, and a tag of just this content."""
+    """The content of a file or an object, and a tag of just this content."""
     if not isinstance(place, Path):
         return place.read_tagged()
     content = place.read_bytes()
@@ -460,14 +458,14 @@ def copying(source: Place, target: Place) -> str:
 def temporary(folder: Place, project: str, stack: str, use: str) -> Path:
     """A name for a file that is being written for a stack in a folder of states.
 
-    It is in the top folder, so that a list of stacks never has half a file. There is one for a
-    stack, whose lock is held: the next write takes over the leftover of a kill.
+    It is in the top folder, so that a list of stacks never has half a file. Each stack has one, and
+    its lock is held: the next write takes over the leftover of a kill.
     """
     return Path(str(folder)) / f".tmp-{use}-{project}~{stack}"  # no name of a stack holds a ~
 
 
 def _check_resources(resources: list[Entry], stack: str, project: str) -> None:
-    """Raise ValueError for what would make an operation act on the wrong thing."""
+    """Raise ValueError for entries that would make an operation act on the wrong thing."""
     seen: set[str] = set()
     for entry in resources:
         urn = entry["urn"]

@@ -1,4 +1,4 @@
-"""Steps: from what a program asks for and what the state holds to what a provider has to do.
+"""Steps: from a program's request and the recorded state to the provider's work.
 
 The order is Pulumi's: check, diff, then same, create, update or replace.
 """
@@ -34,7 +34,7 @@ def reconcile(context: Context, goal: Goal) -> tuple[Entry, Properties]:
     Raises:
         EngineError: the inputs are at fault.
         StoppedError: something failed on the way.
-        Exception: whatever the provider raises.
+        Exception: any error of the provider's.
     """
     old = context.journal.old(goal.urn)
     if not goal.custom:
@@ -84,14 +84,14 @@ def _component(context: Context, goal: Goal, old: Entry | None) -> tuple[Entry, 
 
 def _diff(provider: Provider, goal: Goal, old: Entry, inputs: Properties) -> Diff:
     news = reveal(inputs)
-    # What is ignored is as the inputs, which hold what it was, even where it really differs.
+    # Ignored properties are as in the inputs, which hold the old values, even if the real differ.
     ignored = goal.fields["ignoreChanges"]
     olds = {k: v for k, v in reveal(old.get("outputs", {})).items() if k not in ignored}
     olds |= {key: news[key] for key in ignored if key in news}
     diff = provider.diff(old["id"], olds, news)
     changed = changed_keys(reveal(old.get("inputs", {})), news)
     changes = bool(changed) if diff.changes is None else diff.changes
-    # The CLI keeps what was made but did not come up, and has the next update settle it.
+    # The CLI keeps a resource that was made but did not come up; the next update settles it.
     changes = changes or bool(old.get("initErrors"))
     forced = changed & {whole(path) for path in goal.fields["replaceOnChanges"]}
     return Diff(
@@ -109,7 +109,7 @@ def _create(
     old: Entry | None,
     operation: str = "create",
 ) -> tuple[Entry, Properties]:
-    """Create; `old` is an entry that the new one takes the place of."""
+    """Create; `old` is an entry that the new one replaces."""
     with context.step(operation, goal.urn, None, entry["inputs"]):
         if context.dry_run:
             context.journal.record(entry, old)
@@ -127,7 +127,7 @@ def _made(context: Context, provider: Provider, entry: Entry) -> Live:
     try:
         return provider.create(inputs)
     except Exception:
-        # The request of a run that was killed may still have been under way when this one looked.
+        # A killed run's request may still have been under way when this run looked.
         late = provider.find(inputs) if entry["urn"] in context.unsettled else None
         if late is None:
             raise
@@ -174,8 +174,8 @@ def _replace(
 def _replaced_with(context: Context, root: Entry) -> list[Entry]:
     """Dependents that have to go before a resource is deleted to be replaced.
 
-    As Pulumi has it: those for which an unknown value in place of what they took from the resource
-    would mean a replacement.
+    As in Pulumi: dependents that would be replaced if the values they took from the resource were
+    unknown.
     """
     urns = {root["urn"]}
     found = []

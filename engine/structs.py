@@ -1,4 +1,4 @@
-"""Property values as protobuf has them: a module of its own, for reading a state needs none."""
+"""Property values in protobuf's form, apart because reading a state does not need protobuf."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def from_struct(struct: struct_pb2.Struct) -> Properties:
     Assets get their hashes, which the SDK leaves to the engine.
 
     Raises:
-        EngineError: an asset cannot be read, or there is a resource reference.
+        EngineError: an asset cannot be read, or a value is a resource reference.
     """
     values: Properties = _hashed(whole_numbers(json_format.MessageToDict(struct)))
     return values

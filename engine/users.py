@@ -37,7 +37,7 @@ def _references(backend: Backend, project: str, stack: str) -> list[str]:
         resources = backend.read_raw(project, stack).get("resources") or []
     except BucketError:  # nothing is known of any
         raise
-    except (EngineError, OSError):  # its own commands tell that; others' machines must end
+    except (EngineError, OSError):  # its own commands report it; others' machines must end
         return []
     references = [each for each in resources if each["type"] == REFERENCE_TYPE]
     return [str((each.get("inputs") or {}).get("name")) for each in references]

@@ -45,7 +45,7 @@ def whole_numbers(value: Any) -> Any:
         return int(value)
     if isinstance(value, dict) and value.get(SIGNATURE) not in (None, SECRET, ASSET, ARCHIVE):
         raise EngineError(
-            "the embedded engine knows no resource references: export a resource's fields "
+            "the embedded engine does not know resource references: export a resource's fields "
             "instead, or use the pulumi CLI"
         )
     return each(value, whole_numbers)
@@ -118,7 +118,7 @@ def secret_keys(values: Properties, keys: Iterable[str]) -> Properties:
 def encrypt(value: Any, seal: Callable[[str], str]) -> Any:
     """The value as the state file keeps it: every secret a ciphertext of its JSON."""
     if is_secret(value):
-        # A secret in a secret is marked, but not encrypted once more.
+        # A secret in a secret is marked, but not encrypted again.
         plaintext = json.dumps(encrypt(value["value"], str), separators=(",", ":"))
         return {SIGNATURE: SECRET, "ciphertext": seal(plaintext)}
     return each(value, lambda item: encrypt(item, seal))

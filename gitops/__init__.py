@@ -1,4 +1,4 @@
-"""What the workflows in .github do beside `make`: which stacks, one comment, one issue, which plan.
+"""The steps of the workflows in .github besides `make`: stacks, comments, issues and plans.
 
-It needs nothing but Python and git, so that a job can start with it.
+It needs only Python and git, so a job can start with it.
 """

@@ -1,12 +1,12 @@
-"""`python3 -m gitops COMMAND`: what the workflows in .github do beside `make`.
+"""`python3 -m gitops COMMAND`: the steps of the workflows in .github besides `make`.
 
     changed --base REF STACK...     the stacks that a change concerns, as JSON; with --pull NUMBER
                                     earlier comments on the others are taken back
-    apart                           refuses stacks on standard input that are not of pull requests
+    apart                           refuses stacks on standard input that no pull request has
     closed [--expired STACK...]     of stacks on standard input, the numbers of pull requests that
                                     are closed, or whose stack is among those that are expired
     comment NUMBER PAGE             writes or updates one comment of a pull request
-    issue TITLE COMMAND...          runs a command; while it fails, an issue has what it says
+    issue TITLE COMMAND...          runs a command; while it fails, an issue has its output
     stack NUMBER                    the name of a pull request's stack
     plan STACK COMMIT               the run and the artifact with a merged pull request's plan
 
@@ -43,7 +43,7 @@ REVIEWS = re.compile(rf"pr-[1-9][0-9]*(-[0-9a-f]{{{DIGITS}}})?")  # of every rep
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     try:
         if options.command == "apart":
@@ -85,19 +85,19 @@ def _stack(number: int | str) -> str:
 
 
 def _apart(stacks: Sequence[str]) -> int:
-    """Return 1, with a message, where others share a state backend with those of pull requests."""
+    """Return 1, with a message, if other stacks share the state backend of pull requests."""
     others = [stack for stack in stacks if not REVIEWS.fullmatch(stack)]
     if others:
         terminal.warn(
-            f"error: the state backend also has {', '.join(others)}, whose states code of a pull "
-            "request could write: give stacks of pull requests a bucket or prefix and a role of "
+            f"error: the state backend also has {', '.join(others)}, whose states a pull request's "
+            "code could write: give stacks of pull requests a bucket or prefix and a role of "
             "their own, with the variables REVIEW_BACKEND_URL and REVIEW_AWS_ROLE (docs/gitops.md)"
         )
     return int(bool(others))
 
 
 def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
-    """Print the pull requests of this repository whose stacks are to end; 1 if one is not known."""
+    """Print the pull requests of this repository whose stacks must end; 1 if one is unknown."""
     github = GitHub()
     pattern = re.compile(re.escape(_stack("NUMBER")).replace("NUMBER", "([1-9][0-9]*)"))
     numbers, failed = [], False
@@ -115,8 +115,8 @@ def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
 
 
 def _watched(title: str, command: Sequence[str]) -> str:
-    """Run a command that exits with 0 when all is well; an issue has what it says otherwise."""
-    github = GitHub()  # what lacks for the issue is said before the work
+    """Run a command that exits with 0 when all is well; else an issue has its output."""
+    github = GitHub()  # fails before the work if a variable is missing
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -135,22 +135,24 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     each = commands.add_parser("changed", help="the stacks that a change concerns, as JSON")
     each.add_argument("--base", required=True, help="what the change is compared with")
-    each.add_argument("--pull", type=int, metavar="NUMBER", help="the pull request it is of")
-    each.add_argument("stacks", nargs="*", metavar="STACK", help="all that there are")
-    commands.add_parser("apart", help="refuse a state backend that other stacks are in")
+    each.add_argument("--pull", type=int, metavar="NUMBER", help="number of its pull request")
+    each.add_argument("stacks", nargs="*", metavar="STACK", help="all stacks")
+    commands.add_parser("apart", help="refuse a state backend that has other stacks too")
     each = commands.add_parser("closed", help="the pull requests whose stacks are to end")
-    each.add_argument("--expired", nargs="*", default=[], metavar="STACK", help="past their time")
+    each.add_argument(
+        "--expired", nargs="*", default=[], metavar="STACK", help="stacks past their time"
+    )
     each = commands.add_parser("stack", help="name of a pull request's stack")
-    each.add_argument("number", type=int, help="of the pull request")
+    each.add_argument("number", type=int, help="number of the pull request")
     each = commands.add_parser("comment", help="write or update one comment")
-    each.add_argument("number", type=int, help="of the pull request")
+    each.add_argument("number", type=int, help="number of the pull request")
     each.add_argument("page", type=Path, help="Markdown; its first line marks the comment")
     each = commands.add_parser("issue", help="keep an issue open while a command fails")
-    each.add_argument("title", help="of the issue")
-    each.add_argument("run", nargs=argparse.REMAINDER, metavar="COMMAND", help="what looks")
-    each = commands.add_parser("plan", help="where the plan of a pull request is")
+    each.add_argument("title", help="title of the issue")
+    each.add_argument("run", nargs=argparse.REMAINDER, metavar="COMMAND", help="command to run")
+    each = commands.add_parser("plan", help="run and artifact of a pull request's plan")
     each.add_argument("stack", help="name of the stack")
-    each.add_argument("commit", help="that the pull request was merged as")
+    each.add_argument("commit", help="commit of the merged pull request")
     return parser
 
 

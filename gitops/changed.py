@@ -1,4 +1,4 @@
-"""Which stacks a change of the files concerns."""
+"""Finds the stacks that a change of files concerns."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 SETTINGS = re.compile(r"Pulumi\.(?P<stack>[^/]+)\.yaml")
-# What no stack consists of. All else is of every stack.
+# Files of no stack. All others are of every stack.
 BESIDE = ("docs/", "tests/", "bench/", ".github/", ".ci/", "gitops/")
 PAGES = (".md", ".svg")
 
 
 class GitError(Exception):
-    """Git does not tell what changed; the message says what to do."""
+    """Git cannot list the changes; the message says what to do."""
 
 
 def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
-    """Return those of the stacks that the commits since a base concern, in their order.
+    """Return the stacks that the commits since a base concern, in their order.
 
     Args:
-        base: a commit or branch; what was done there meanwhile does not count.
-        stacks: names of all stacks that there are.
+        base: a commit or branch; later commits there do not count.
+        stacks: names of all stacks.
         folder: a checkout with the history of both.
 
     Raises:
         GitError: git does not know the base.
     """
     done = subprocess.run(
-        # Of what is moved both names count.
+        # Both names of a moved file count.
         ["git", "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD"],
         cwd=folder,
         capture_output=True,
@@ -45,7 +45,7 @@ def since(base: str, stacks: Sequence[str], folder: Path) -> list[str]:
 
 
 def concerned(files: Iterable[str], stacks: Sequence[str]) -> list[str]:
-    """Return those of the stacks that changed files concern."""
+    """Return the stacks that changed files concern."""
     found: set[str] = set()
     for name in files:
         if settings := SETTINGS.fullmatch(name):

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 API, TOKEN, REPOSITORY = "GITHUB_API_URL", "GITHUB_TOKEN", "GITHUB_REPOSITORY"
-AUTHOR = "GITHUB_LOGIN"  # who writes with the token, where that is not
-WORKFLOW = "github-actions[bot]"  # a workflow with its own
-PAGE_ITEMS = 100  # GitHub's most
+AUTHOR = "GITHUB_LOGIN"  # the token's user, if it is not WORKFLOW
+WORKFLOW = "github-actions[bot]"  # the user of a workflow's own token
+PAGE_ITEMS = 100  # GitHub's maximum
 TIMEOUT_SECONDS = 30
 LONGEST = 65_000  # characters of a comment or an issue; GitHub takes 65,536
 MARK = "<!--"
@@ -22,14 +22,14 @@ CUT = "\n\n(cut here: the whole page is in the run's summary and in its artifact
 
 
 class GithubError(Exception):
-    """GitHub did not do what was asked; the message says what to do."""
+    """GitHub did not fulfil a request; the message says what to do."""
 
 
 class GitHub:
     """A repository, as the token of a workflow reaches it."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Take address, repository and token from what GitHub sets in each job.
+        """Take address, repository and token from the variables that GitHub sets in each job.
 
         Raises:
             GithubError: one of them is not set.
@@ -45,24 +45,24 @@ class GitHub:
         )
 
     def comment(self, number: int, page: str, *, new: bool = True) -> str:
-        """Write a page below a pull request, in place of an earlier one of the same first line.
+        """Write a page below a pull request, in place of an earlier one with the same first line.
 
         Args:
             number: of the pull request.
             page: Markdown; its first line is a mark that readers do not see.
-            new: whether to write it also where there is no earlier one.
+            new: whether to write it even without an earlier one.
 
         Returns:
             "created", "updated" or "none".
 
         Raises:
-            GithubError: also where a page has no mark: every comment would be like it.
+            GithubError: also for a page without a mark, which any comment could match.
         """
         mark = page.partition("\n")[0].strip()
         if not mark.startswith(MARK):
             raise GithubError(f"the page begins with {mark!r}, not with a mark ({MARK} … -->)")
         for each in self._all(f"issues/{number}/comments"):
-            # Anybody can begin a comment so: only our own is overwritten.
+            # Anybody can begin a comment like that: only our own is overwritten.
             first = each["body"].partition("\n")[0].strip()
             if each["user"]["login"] == self._author and first == mark:
                 self._call("PATCH", f"issues/comments/{each['id']}", {"body": _fitting(page)})
@@ -113,15 +113,13 @@ class GitHub:
             The run's id, and the artifact's whole name.
 
         Raises:
-            GithubError: the commit is of no pull request, or there is no such artifact.
+            GithubError: the commit has no pull request, or that has no such artifact.
         """
         remedy = "run the workflow deploy by hand: it makes a plan and applies that"
         pulls: list[dict[str, Any]] = self._call("GET", f"commits/{commit}/pulls")
         merged = [each["number"] for each in pulls if each["merged_at"]]
         if not merged:
-            raise GithubError(
-                f"commit {commit} is of no pull request, so no plan is known: {remedy}"
-            )
+            raise GithubError(f"commit {commit} has no pull request, so no plan is known: {remedy}")
         name = f"{artifact}-{merged[0]}"
         query = urllib.parse.urlencode({"name": name})
         made: list[dict[str, Any]] = self._call("GET", f"actions/artifacts?{query}")["artifacts"]

@@ -27,7 +27,7 @@ stack = Stack(
     workers=here.workers,
     gpus=here.gpus,
     token=Secret("ray-token", TOKEN_BYTES).value,
-    # Of its own: who may ask a model must not be able to run code on the cluster.
+    # Its own: users who may ask a model must not be able to run code on the cluster.
     serve_token=Secret("serve-token", TOKEN_BYTES).value,
     node_provider=here.node_provider,
     on_demand=here.on_demand,

@@ -1,7 +1,7 @@
-"""Which state backend the stacks are in, and its id: whose things in an account are told by it.
+"""The state backend of the stacks, and its id, which marks their things in an account.
 
-Two backends may be used by one person with one account. What bears another backend's id is in a
-state that cannot be looked at from here.
+One person may use two backends with one account. Things with another backend's id are in a state
+that cannot be read from here.
 """
 
 import fcntl
@@ -25,14 +25,14 @@ from access.state_bucket import BucketError, BucketPath, BucketUrlError
 from access.state_folder import ORGANIZATION, Place
 
 ID_BYTES = 4
-ID_FILE = "trainyard.json"  # beside meta.yaml
+ID_FILE = "trainyard.json"  # next to meta.yaml
 DRAWS = 5  # tries, while others draw at the same time
-# Where the CLI takes the account of a container of Azure's from.
+# Where the CLI finds the account of an Azure container.
 AZURE, AZURE_ACCOUNT, AZURE_VARIABLE = "azblob", "storage_account", "AZURE_STORAGE_ACCOUNT"
 
 
 class BackendError(pulumi.RunError):
-    """It is not known which backend this is; the message says what to do."""
+    """The backend or its id is unknown; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Backend:
             raise _unreadable(path, error) from None
 
     def draw_id(self, organization: str = ORGANIZATION) -> str:
-        """Return the id; draw it if there is none.
+        """Return the id; draw one if it is missing.
 
         Raises:
             BackendError: it cannot be read or kept.
@@ -122,7 +122,7 @@ def project_folder() -> Path:
 
 
 def project(folder: Path) -> dict[str, Any]:
-    """Return what a project's Pulumi.yaml says; it has a name.
+    """Return the content of a project's Pulumi.yaml, which has a name.
 
     Raises:
         BackendError: it cannot be read.
@@ -143,11 +143,11 @@ def _named(folder: Path) -> str:
 
 
 def _of_address(url: str, organization: str) -> str:
-    """Return the id of a backend that keeps no id of its own: that of its address."""
+    """Return the id of a backend that stores none: it follows from the address."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    # What follows a ? is how it is reached, which may be another way for each of us. Azure's
-    # containers alone have names that others have too, in accounts that are named there.
+    # The query says how to reach it, which may differ between users. Only Azure's containers can
+    # share a name, in different accounts, which are named there.
     account = dict(parse_qsl(parts.query)).get(AZURE_ACCOUNT, os.environ.get(AZURE_VARIABLE, ""))
     owner = f"{account}@" if parts.scheme == AZURE else ""
     text = f"{parts.scheme}://{owner}{host}{parts.path.rstrip('/')}#{organization}"
@@ -157,7 +157,7 @@ def _of_address(url: str, organization: str) -> str:
 def _drawn_in_bucket(place: BucketPath) -> tuple[str, dict[str, str], str]:
     """Return the id of a bucket as it is reached, all ids in it by address, and their tag.
 
-    Two stores may have buckets of one name, and a bucket may be copied with all that is in it: an
+    Two stores may have buckets of one name, and a bucket may be copied with all its content: an
     id counts at the address for which it was drawn.
     """
     path = place / ID_FILE
@@ -199,14 +199,14 @@ def _draw_in_bucket(place: BucketPath) -> str:
 
 def _unreadable(path: Place, error: Exception) -> BackendError:
     return BackendError(
-        f"{path} cannot be read ({error}); restore it, or remove it for a new id: what bears the "
-        "old one is then no longer known as this backend's"
+        f"{path} cannot be read ({error}); restore it, or remove it for a new id: things with "
+        "the old one are then no longer known as this backend's"
     )
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against others who would draw its id too."""
+    """Lock a folder against others that draw its id."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -217,13 +217,13 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Put a file there at once and durably."""
+    """Write a file atomically and durably."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tmp-id-", delete=False) as file:
         try:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)  # no secret, and others of a shared backend read it
+            Path(file.name).chmod(0o644)  # not a secret, and others of a shared backend read it
             Path(file.name).replace(path)
         except OSError:
             Path(file.name).unlink(missing_ok=True)

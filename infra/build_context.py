@@ -1,4 +1,4 @@
-"""The folder that an image is built from: docker/<program>, and what else the image holds."""
+"""The folder that an image is built from: docker/<program>, and other files of the image."""
 
 import hashlib
 import shutil
@@ -17,10 +17,10 @@ CACHES = "__pycache__"
 
 
 def folder(program: str, contexts: Path) -> Path:
-    """Return the folder; where it takes more than docker/<program>, a copy with all of it.
+    """Return the folder; if it takes more than docker/<program>, a copy with all of it.
 
     An engine does not follow links out of the folder, so a copy has files in their place. It is
-    named by its content: two runs at a time do not take it from each other. Earlier ones stay.
+    named by its content, so simultaneous runs do not disturb each other. Earlier ones stay.
 
     Args:
         program: that the image is for.
@@ -40,13 +40,13 @@ def folder(program: str, contexts: Path) -> Path:
         shutil.copytree(shipped.FOLDER / TRAIN, copy / TRAIN, ignore=jobs)
         shutil.copytree(shipped.CHECKOUT / TRAINING, copy / TRAIN / TRAINING, ignore=ignore)
         target = staged / f"{program}-{digest(copy, {})[:NAME_LENGTH]}"
-        with suppress(OSError):  # it is there
+        with suppress(OSError):  # it exists
             copy.rename(target)
     return target
 
 
 def staging_folder() -> Path:
-    """Return where copies are: in the checkout, else in this user's cache."""
+    """Return the folder of the copies: in the checkout, else in this user's cache."""
     if shipped.IN_CHECKOUT:
         return shipped.FOLDER / "build" / "images"
     return local.cache_folder() / "images"

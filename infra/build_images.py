@@ -2,8 +2,8 @@
 
     python -m infra.build_images registry.example/trainyard ray versitygw --push
 
-The tag of each follows from what it is built of, so a changed image has a new one. The last lines
-are the setting `images` that names them.
+The tag of each follows from its files and build arguments, so a changed image has a new one. The
+last lines are the setting `images` that names them.
 """
 
 import argparse
@@ -22,7 +22,7 @@ ARGUMENTS = ("BASE_IMAGE", "GO_IMAGE", "TORCH_BACKEND")
 
 
 class BuildError(Exception):
-    """An image is not there; the message says what to do."""
+    """An image is missing; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Build:
     Attributes:
         context: folder with its Dockerfile.
         arguments: its build arguments.
-        tag: that follows from both.
+        tag: it follows from both.
     """
 
     context: Path
@@ -62,7 +62,7 @@ def build(program: str, build_args: Mapping[str, str]) -> Build:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, and push where that is asked for; the exit status."""
+    """Build, and push if asked to; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m infra.build_images",
         description="Builds images of docker/ for a registry, and prints the setting for them.",
@@ -111,7 +111,7 @@ def _made(registry: str, program: str, build_args: Mapping[str, str], *, push: b
 
 
 def _docker(*arguments: str) -> None:
-    """Run it; what it says goes to standard error, so the setting is all there is on the other."""
+    """Run docker with its output on standard error; standard output has the setting only."""
     try:
         done = subprocess.run(["docker", *arguments], stdout=sys.stderr, check=False)
     except FileNotFoundError:

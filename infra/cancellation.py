@@ -41,5 +41,6 @@ class Cancellation:
         """
         if self._event.wait(seconds):
             raise CanceledError(
-                "canceled; what was made is in the state: run up again to go on, or destroy"
+                "canceled; the resources made so far are in the state: run up again to go on, or "
+                "destroy"
             )

@@ -2,10 +2,10 @@
 
 The CLI stores the salt of the local passphrase in Pulumi.<stack>.yaml, even for a preview. A clean
 filter (.gitattributes, configured by `make setup`) keeps the line out of git for as long as nothing
-in the file was encrypted with it: then the line is of no use to anybody else, and the state has it
-as well. Together with a secret it stays, so that neither a commit nor a stash can part the two.
+in the file was encrypted with it: then nobody else needs the line, and the state has it as well.
+Together with a secret it stays, so that neither a commit nor a stash can part the two.
 
-Git takes a file of another size for a changed one without looking, until it is added again.
+Git takes a file with a new size as changed, without a look inside, until it is added again.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ from access.repository import environment
 ROOT = Path(__file__).resolve().parents[1]
 
 FILTER = "local-salt"  # as .gitattributes has it
-# No sed, which would have to hold the file, and no `$`, which git's shell would take for its own.
+# Not sed, which would have to hold the file; and no `$`, which git's shell would expand.
 CLEAN = r"""
 awk 'BEGIN {
   while ((getline line) > 0) {
@@ -30,7 +30,7 @@ awk 'BEGIN {
 
 
 def configure(root: Path = ROOT) -> None:
-    """Have git run the filter; nothing happens where there is no checkout, or no git."""
+    """Have git run the filter; nothing happens without a checkout, or without git."""
     command = " ".join(CLEAN.split())
     git = ["git", "-C", str(root), "config", f"filter.{FILTER}.clean", command]
     try:
@@ -40,11 +40,11 @@ def configure(root: Path = ROOT) -> None:
 
 
 def forget_salt(stack: str, root: Path = ROOT) -> None:
-    """Let git take note of the file's size when nothing but the salt was added to it.
+    """Let git note the new size of the file when only the salt was added to it.
 
     Args:
         stack: name of the stack; nothing happens when its settings have no salt.
-        root: folder of the settings; nothing happens when it is no checkout.
+        root: folder of the settings; nothing happens when it is not a checkout.
     """
     settings = root / f"Pulumi.{stack}.yaml"
     if not settings.is_file() or "encryptionsalt:" not in settings.read_text():
@@ -55,9 +55,9 @@ def forget_salt(stack: str, root: Path = ROOT) -> None:
             [*git, "diff", "--quiet", "--", settings.name],
             env=environment(),
             check=False,
-            capture_output=True,  # outside of a checkout git prints how it is used
+            capture_output=True,  # outside of a checkout git prints its usage
         )
-        # With any other change the diff is not quiet: what the user edits is never staged.
+        # With any other change the diff is not quiet: edits of the user are never staged.
         if same.returncode == 0:
             subprocess.run(
                 [*git, "add", "--", settings.name],

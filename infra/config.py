@@ -1,7 +1,7 @@
 """The stack's settings: the only reader of pulumi.Config.
 
-Defaults are those of Pulumi.yaml's schema, and only there. Every fault is found before anything is
-made, and all of them are told in one message.
+Defaults are in Pulumi.yaml's schema, and only there. All faults are found before anything is made,
+and reported in one message.
 """
 
 import itertools
@@ -49,12 +49,12 @@ OBJECT_STORES = (tools.AUTO, *object_store.STORES, tools.DIRECTORY)
 # Ray's longest sockets leave this many of the 107 bytes that a Unix socket's path may have:
 # /ray-worker-63/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
 STATE_DIR_LIMIT = 25
-STATE_DIR = re.compile(r"/[A-Za-z0-9._/-]+")  # supervisord's file format gives others a meaning
+STATE_DIR = re.compile(r"/[A-Za-z0-9._/-]+")  # other characters mean something to supervisord
 BUCKET = re.compile(r"(?!xn--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 # A container's name is a host name on the stack's network, whose parts end at 63 characters.
 PREFIX_LIMIT = 63 - NAME_LIMIT
 PREFIX = re.compile(rf"(?:[A-Za-z0-9][A-Za-z0-9_.-]{{0,{PREFIX_LIMIT - 1}}})?")
-# Settings that mean something to one runtime only, and the text that says nothing.
+# Settings that mean something to one runtime only, and the text that means unset.
 STORE_FROM = "storeFrom"
 STACK_NAME = re.compile(r"|[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 ONLY_FOR = {
@@ -79,7 +79,7 @@ ONLY_FOR = {
         **{source.setting: source.nothing for source in sources.SOURCES},
     },
 }
-# Those of them that mean something on Kubernetes too.
+# Settings among them that mean something on Kubernetes too.
 ON_KUBERNETES = {"accelerator", "images", "imagePython", "requireDigests", "containerLimits"}
 ON_KUBERNETES.add("grafanaAnonymousViewer")
 # Settings of other machines only, and the value of each that means unset.
@@ -90,7 +90,7 @@ ONLY_FOR_HOSTS = {
     "startRay": "true",
     "owner": "",
 }
-HOST_DATA = Path("~/.local/share/trainyard")  # of what outlives a stack, on hosts
+HOST_DATA = Path("~/.local/share/trainyard")  # of data that outlives a stack, on hosts
 # The results of a stack without an object store are at file://<dataDir>/storage.
 IN_URL = re.compile(r"[A-Za-z0-9/._~@+=,:-]{1,255}", re.ASCII)
 
@@ -100,18 +100,18 @@ class Settings:
     """The settings of a stack, complete and checked; names and units are those of Pulumi.yaml.
 
     Attributes, where they say more than the key does:
-        runtime: "auto" only if both runtimes can do what the other settings ask for.
+        runtime: "auto" only if both runtimes can fulfil the other settings.
         images: reference of each program's image that is not built here.
         container_limits: bounds that are set, by service and field.
         dataset: None without one.
-        kubernetes: where in a cluster the stack is; None where it is in none.
-        allowed_cidrs: IPv4 networks; on this machine publish_address is set with any.
-        workers: of this machine; on hosts there is one on each, known once the host is.
+        kubernetes: place of the stack in a cluster; None without one.
+        allowed_cidrs: IPv4 networks; on this machine publish_address is set if there are any.
+        workers: of this machine; on hosts each host has one, known once the host is.
         worker: fields that are set for workers.
         groups: the same for each group of nodes, by its name.
         growing: the groups among them that grow.
         on_hosts: how many other machines the stack is on at most, 0 for this one.
-        fleet: what gives the stack its machines; None for this one alone.
+        fleet: source of the stack's machines; None for this one alone.
         of_services: values of the settings that services' descriptors name.
         ports: numbers by setting.
         ssh_key_file: None without one.
@@ -173,7 +173,7 @@ def read(host: LocalHost) -> Settings:
     """Read and check the settings of the stack.
 
     Args:
-        host: machine whose size fills in what the settings leave out.
+        host: machine whose size fills in settings that are left out.
 
     Raises:
         pulumi.RunError: the settings have faults; the message lists all of them.
@@ -183,11 +183,11 @@ def read(host: LocalHost) -> Settings:
     given = {**get_config_env(), **CONFIG.get()}
     raw = {key.removeprefix(prefix): str(v) for key, v in given.items() if key.startswith(prefix)}
     for cloud in sources.CLOUDS:
-        # Read by the providers that call the API, and by nothing else.
+        # Only the providers that call the API read it.
         key = cloud.api_key
         if raw.get(key) and not is_config_secret(prefix + key):
             text = (
-                f"{key} is in Pulumi.{stack}.yaml in the clear: whoever has the file "
+                f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file "
                 f"has the account. Make a new key at {cloud.title}, and store it with "
                 f"`python -m engine config set --secret {key}`"
             )
@@ -195,7 +195,7 @@ def read(host: LocalHost) -> Settings:
     for key, kind in _of_services(Text).items():
         if kind.secret and raw.get(key) and not is_config_secret(prefix + key):
             text = (
-                f"{key} is in Pulumi.{stack}.yaml in the clear: whoever has the file "
+                f"{key} is in Pulumi.{stack}.yaml in the clear: anyone who has the file "
                 f"can use it. Store it with `python -m engine config set --secret {key}`"
             )
             pulumi.log.warn(typed.commands(text, stack))
@@ -203,7 +203,7 @@ def read(host: LocalHost) -> Settings:
 
 
 def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
-    """Check raw settings and fill in what they leave to the machine.
+    """Check raw settings and fill in the defaults that depend on the machine.
 
     Args:
         raw: text of each setting, objects as JSON.
@@ -272,7 +272,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     machines = values["on_hosts"] = values["fleet"].most(groups) if values["fleet"] else 0
     data, state = local.data_folder(stack), local.runtime_folder(stack)
     if machines:
-        # The same from whichever machine the stack is brought up: ~ is the host's user's.
+        # The same wherever the stack is brought up: ~ is that of the host's user.
         data, state = HOST_DATA / stack, local.host_folder(stack)
     values["data_dir"] = reader.folder("dataDir", data)
     text, used = str(values["data_dir"]), values["runtime"] in ("auto", "process")
@@ -298,7 +298,7 @@ def parse(raw: Mapping[str, str], host: LocalHost, stack: str) -> Settings:
     _check_hosts(reader, values, machines, groups)
     if values["store_from"]:
         _check_store_from(reader, values["store_from"], stack, machines)
-        values["object_store"] = tools.DIRECTORY  # none of its own
+        values["object_store"] = tools.DIRECTORY  # it has none of its own
     kubernetes_settings.check(
         reader,
         values,
@@ -367,11 +367,11 @@ def _keys() -> set[str]:
 
 
 def _runtime(reader: Reader, *, grows: bool) -> str:
-    """Return the runtime; of "auto" what the other settings leave of it.
+    """Return the runtime; for "auto" the one that other settings need, if any does.
 
     Args:
         reader: of the settings.
-        grows: whether a group of nodes does.
+        grows: whether a group of nodes grows.
     """
     chosen = reader.choice("runtime", RUNTIMES)
     given = {
@@ -389,7 +389,7 @@ def _runtime(reader: Reader, *, grows: bool) -> str:
     if chosen == "auto" and "volume" in reader.fields("dataset"):
         given["docker"].append("dataset.volume")
     if sources.renting(reader) and "allowedCidrs" in given["docker"]:
-        given["docker"].remove("allowedCidrs")  # of the instances' firewall there
+        given["docker"].remove("allowedCidrs")  # there it is a setting of the firewall
     if chosen == "auto" and given["docker"] and given["process"]:
         names = [f"{' and '.join(keys)} for {runtime} only" for runtime, keys in given.items()]
         bound = f"no runtime can do it all: {', '.join(names)}"
@@ -422,7 +422,7 @@ def _rotated(reader: Reader) -> dict[str, int]:
 
 
 def _fleet(reader: Reader) -> FleetSettings | None:
-    """Return what gives the stack its machines, None for this one alone."""
+    """Return the source of the stack's machines, None for this one alone."""
     asked = [(source.setting, source.read(reader)) for source in sources.SOURCES]
     found = [(setting, fleet) for setting, fleet in asked if fleet]
     for (setting, fleet), (other, _) in itertools.pairwise(found):
@@ -434,7 +434,7 @@ def _fleet(reader: Reader) -> FleetSettings | None:
 def _check_hosts(
     reader: Reader, values: Mapping[str, Any], machines: int, groups: Sequence[NodeGroup]
 ) -> None:
-    """Check what goes together with other machines, or only with them."""
+    """Check settings that conflict with other machines, or need them."""
     if not machines:
         for key, text in ONLY_FOR_HOSTS.items():
             if reader.raw.get(key, text).strip() != text:
@@ -451,7 +451,7 @@ def _check_hosts(
         bound = "gives all nodes the same, and nodeGroups is set"
         reader.fault("startRay", "false", bound, "remove nodeGroups, or set startRay to true")
     if reader.raw.get("objectStore") == "directory" and machines > 1:
-        bound = f"a folder of one machine is none of the other {machines - 1}"
+        bound = f"the other {machines - 1} machine(s) cannot read this folder"
         reader.fault("objectStore", "directory", bound, "set objectStore to another")
     if values["dataset"]:
         bound = "fills a folder of this machine, and the nodes are on others"
@@ -475,7 +475,7 @@ def _check_store_from(reader: Reader, name: str, stack: str, machines: int) -> N
 
 
 def _check_idle_end(reader: Reader, fleet: FleetSettings | None) -> None:
-    """Note an end when idle of machines that cannot end themselves."""
+    """Note an end for idleness of machines that cannot end themselves."""
     minutes = reader.raw.get(idle_end.MINUTES, idle_end.NEVER).strip()
     whole = minutes.isdecimal() and minutes != idle_end.NEVER
     if whole and not (fleet and fleet.ends_itself):
@@ -492,11 +492,11 @@ def _check_idle_end(reader: Reader, fleet: FleetSettings | None) -> None:
 
 
 def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) -> None:
-    # Another machine's own folders are looked at there.
+    # Folders of another machine are checked there.
     look = folders.is_reserved if elsewhere else folders.refused
     reserved = False
     for key, folder in (("stateDir", state), ("dataDir", data)):
-        # A path that is a fault already is not looked at: with a zero byte it would raise.
+        # A path that is a fault already is not checked: with a zero byte that would raise.
         whole = ".." not in folder.parts and str(folder).isprintable()
         if whole and (reason := look(folder)):
             bound = f"{reason}, and destroy removes what {key} names"
@@ -509,9 +509,9 @@ def _check_folders(reader: Reader, state: Path, data: Path, *, elsewhere: bool) 
     if len(text.encode()) > STATE_DIR_LIMIT:
         bound = f"must be at most {STATE_DIR_LIMIT} bytes long, or Ray's sockets do not fit"
         reader.fault("stateDir", text, bound, "choose a shorter path, such as /var/tmp/ty")
-    # Of a reserved folder that is said; it holds most others, so a second fault would say nothing.
+    # A reserved folder is a fault already; it holds most others, so a second would say nothing.
     if not reserved and (state == data or state in data.parents or data in state.parents):
-        bound = f"must not be, hold or lie in dataDir ({data}): destroy removes all of it"
+        bound = f"must not be, hold or be in dataDir ({data}): destroy removes all of it"
         reader.fault("stateDir", text, bound, "choose two separate folders")
 
 

@@ -1,7 +1,7 @@
-"""How much of the machine each container may take: memory, and processes with their threads.
+"""Bounds of each container: memory, and processes with their threads.
 
-Without a bound one job that leaks, or forks without end, takes the whole machine along. The bounds
-are far above what a service needs; Ray's nodes have theirs from what they offer to jobs.
+Without a bound one job that leaks, or forks without end, takes the whole machine down. The bounds
+are far above the needs of a service; those of Ray's nodes follow from their resources for jobs.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Settings of containers: images, their build, the data volume, who may connect.
+"""Settings of containers: images, their build, the data volume, allowed networks.
 
-Deliberately absent: any look at the machine. Whether an archive, an address or an image exists is
-found out by what uses it.
+Deliberately absent: any look at the machine. Archives, addresses and images are looked for where
+they are used.
 """
 
 import ipaddress
@@ -41,7 +41,7 @@ MAX_CIDRS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Where the data volume is filled from.
+    """The source of the data volume.
 
     Attributes:
         generate: whether a stand-in is drawn, in place of an archive.
@@ -75,7 +75,7 @@ def images(reader: Reader) -> dict[str, str]:
 
 
 def check_image(reader: Reader, key: str, reference: Any) -> None:
-    """Note what is wrong with the reference of an image."""
+    """Note faults in the reference of an image."""
     found = IMAGE.fullmatch(reference) if isinstance(reference, str) else None
     if found is None or len(found["name"]) > IMAGE_NAME_LIMIT:
         bound = "must be an image reference, [host[:port]/]name:tag or name@sha256:digest"
@@ -89,7 +89,7 @@ def check_image(reader: Reader, key: str, reference: Any) -> None:
 def check_digest(reader: Reader, key: str, reference: str, action: str) -> None:
     """Note an image whose reference may mean another one tomorrow."""
     if "@" not in reference:
-        bound = "must have a digest, for requireDigests = true: a tag may move"
+        bound = "must have a digest with requireDigests = true: a tag may move"
         reader.fault(key, reference, bound, f"{action}@sha256:…")
 
 
@@ -98,9 +98,9 @@ def build_args(reader: Reader) -> dict[str, str]:
     given = reader.object("buildArgs", "write build arguments by name, such as {BASE_IMAGE: …}")
     for name, value in given.items():
         key = f"buildArgs.{name}"
-        why = "whoever has the image reads its build arguments"
+        why = "anyone who has the image can read its build arguments"
         if SECRET_NAME.search(name):
-            reader.fault(key, value, f"must be no secret: {why}", f"remove {key}")
+            reader.fault(key, value, f"must not be a secret: {why}", f"remove {key}")
         elif not BUILD_ARGUMENT.fullmatch(name):
             bound = "must be named in capitals, digits and _ after a capital"
             reader.fault(key, value, bound, "use the name of an ARG in docker/*/Dockerfile")
@@ -124,11 +124,11 @@ def require_digests(
         reader: of the settings.
         named: references of images that are not built here, by program.
         arguments: build arguments of the others.
-        programs: what runs.
+        programs: the ones that run.
     """
     required = reader.boolean("requireDigests")
     if required:
-        # What is no text is a fault already.
+        # Values other than texts are faults already.
         named, arguments = (
             {name: text for name, text in each.items() if isinstance(text, str)}
             for each in (named, arguments)
@@ -140,7 +140,7 @@ def require_digests(
 
 
 def dataset(reader: Reader) -> Dataset | None:
-    """Return where the data volume is filled from; None without one, or with faults."""
+    """Return the source of the data volume; None without one, or with faults."""
     given = reader.object("dataset", f"write its fields: {', '.join(DATASET_FIELDS)}")
     for name, value in given.items():
         _check_dataset_field(reader, f"dataset.{name}", name, value)
@@ -148,7 +148,7 @@ def dataset(reader: Reader) -> Dataset | None:
         bound = f"must have one of {', '.join(DATASET_SOURCES)}"
         reader.fault("dataset", sorted(given), bound, "name one place to fill the volume from")
     elif "url" in given and "sha256" not in given:
-        # What comes over a network is unpacked and read by every job.
+        # Data from a network is unpacked and read by every job.
         bound = "must be set with dataset.url: nothing else tells that it is the archive you mean"
         action = "download it once, and write what sha256sum prints for it"
         reader.fault("dataset.sha256", "", bound, action)
@@ -193,11 +193,11 @@ def _check_url(reader: Reader, key: str, value: str) -> None:
     try:
         parts = urlsplit(value)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in value
-        usable = usable and parts.port != 0  # reading the port raises for one that is no number
+        usable = usable and parts.port != 0  # reading a port that is not a number raises
     except ValueError:
         usable = False
     if CREDENTIALS.search(value):
-        bound = "must hold no user name or password: settings are no place for secrets"
+        bound = "must hold no user name or password: settings must not hold secrets"
         reader.fault(key, value, bound, "download it, and name the file as dataset.archive")
     elif not usable:
         bound = "must be an http or https address"
@@ -221,7 +221,7 @@ def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
         )
         reader.fault("allowedCidrs", given, bound, action)
     for index, value in enumerate(given):
-        # Written out it is meant: SSH there takes keys only, and nothing else is open.
+        # Written out, it is intended: SSH there takes keys only, and nothing else is open.
         if not (rented and value == EVERYBODY):
             _check_cidr(reader, f"allowedCidrs[{index}]", value)
     return tuple(str(value) for value in given)
@@ -229,8 +229,8 @@ def allowed_cidrs(reader: Reader) -> tuple[str, ...]:
 
 def _check_cidr(reader: Reader, key: str, value: Any) -> None:
     if isinstance(value, str) and ":" in value:
-        # A container's network is IPv4: what comes in by IPv6 has lost its sender's address when
-        # it arrives, so that no list could be held against it.
+        # A container's network is IPv4: connections by IPv6 lose their sender's address on the
+        # way, so no list could be checked against it.
         bound = "must be an IPv4 network: Docker hides who connects by IPv6"
         reader.fault(key, value, bound, "use the network's IPv4 addresses")
         return
@@ -242,13 +242,13 @@ def _check_cidr(reader: Reader, key: str, value: Any) -> None:
         return
     if network.prefixlen < MIN_PREFIX_LENGTH:
         bound = f"must be /{MIN_PREFIX_LENGTH} or smaller: the stack is not for everybody"
-        reader.fault(key, value, bound, "name the networks of those who use it")
+        reader.fault(key, value, bound, "name the networks of its users")
     elif str(network) != value:
         reader.fault(key, value, "must be the network's first address", f"write {network}")
 
 
 def publish_address(reader: Reader) -> str:
-    """Return the address that they connect to."""
+    """Return the address that other machines connect to."""
     key = "publishAddress"
     text = reader.text(key)
     cidrs = reader.raw.get("allowedCidrs", "[]").strip() not in ("", "[]")

@@ -1,4 +1,4 @@
-"""What Ray's dashboard of a stack says, asked with the token from the stack's outputs."""
+"""Asks Ray's dashboard of a stack, with the token from the stack's outputs."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from access.ssh import Connection, SshError
 from cluster.ssh import forwarded
 
 SECONDS = 10.0
-HTTP = 80  # its own port
+HTTP = 80  # its default port
 
 
 class AskError(Exception):
@@ -33,11 +33,11 @@ Way = Connection | Service | None
 
 
 def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
-    """Return what the dashboard answers, from JSON.
+    """Return the answer of the dashboard, from JSON.
 
     Args:
         known: outputs of the stack, secrets in the clear.
-        way: to the machine or cluster that its addresses are meant in, None for this machine.
+        way: to the machine or cluster that its addresses refer to, None for this machine.
         path: and query of the request.
 
     Raises:
@@ -71,7 +71,7 @@ def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
 
 
 def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Way:
-    """Return the way to where the outputs' addresses are meant, None for this machine.
+    """Return the way to the place of the outputs' addresses, None for this machine.
 
     Args:
         known: outputs of the stack.

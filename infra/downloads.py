@@ -1,8 +1,8 @@
-"""Sums up what uv tells of its downloads, where there is no terminal for its bars.
+"""Sums up the downloads of uv, which shows its bars on a terminal only.
 
     uv pip install … 2>&1 | python -m infra.downloads
 
-It runs before anything is installed. Other lines of uv's are passed on, but for its list of all
+It runs before anything is installed. Other lines of uv are passed on, except its list of all
 packages at the end.
 """
 
@@ -26,7 +26,7 @@ class Downloads:
         self._done: set[str] = set()
 
     def take(self, line: str) -> bool:
-        """Note a line of uv's; whether it is one of a download or of the list at the end."""
+        """Note a line of uv; return whether it is of a download or of the list at the end."""
         found = DOWNLOAD.match(line)
         if found is None:
             return line.startswith(" + ")
@@ -38,7 +38,7 @@ class Downloads:
         return True
 
     def __str__(self) -> str:
-        """How far it is, in packages and MiB; small packages, which uv does not name, left out."""
+        """Return the progress in packages and MiB, without small ones, which uv does not name."""
         if not self._sizes:
             return ""
         done = sum(self._sizes.get(name, 0) for name in self._done)
@@ -60,7 +60,7 @@ def main() -> None:
                 terminal.say(line)
         ended = bool(ready) and not data
         if ended or time.monotonic() >= due:
-            # As long as a large one goes on nothing changes: the line shows that it is not over.
+            # While a large one goes on nothing changes: the line shows that it is not over.
             if (text := str(downloads)) and not (ended and text == shown):
                 terminal.say(text)
                 shown = text

@@ -1,7 +1,7 @@
-"""`python -m infra.expired`: the stacks of this project that are past their ttlHours, one a line.
+"""`python -m infra.expired`: the stacks of this project that are past their ttlHours, one per line.
 
-It changes nothing, and asks no account: whether their machines have ended, `python -m infra.reap`
-says.
+It changes nothing, and asks no account: `python -m infra.reap` says whether their machines have
+ended.
 """
 
 import sys
@@ -15,7 +15,7 @@ from infra.states import StateError
 
 
 def main() -> int:
-    """Run the command; 1 when a state cannot be read."""
+    """Run the command; return 1 when a state cannot be read."""
     try:
         terminal.print_value("\n".join(stacks(backend.project_folder(), datetime.now(UTC))))
     except (StateError, BackendError) as error:
@@ -29,7 +29,7 @@ def stacks(folder: Path, now: datetime) -> list[str]:
 
     Raises:
         StateError: a state cannot be read.
-        BackendError: it is not known where the states are.
+        BackendError: the place of the states is unknown.
     """
     project = backend.project(folder)["name"]
     found = states.read(folder, backend.find(folder))

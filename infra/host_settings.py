@@ -1,4 +1,4 @@
-"""Settings of a stack on other machines, whoever gives them: keys, commands, environment.
+"""Settings of a stack on other machines of any source: keys, commands, environment.
 
 Deliberately absent: any look at a machine.
 """
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from infra.reader import Reader
 
-# What reaches a command line there is one of these and nothing else.
+# Only such paths reach a command line there.
 PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._-]+)+")
 SHOWN_COMMAND = 80  # characters of a command that a fault shows
 
 
 def ssh_key_file(reader: Reader) -> Path | None:
-    """Return the file of the private key; None for what the SSH agent has."""
+    """Return the file of the private key; None for those of the SSH agent."""
     text = reader.text("sshKeyFile")
     if not text:
         return None
     try:
         path = Path(text).expanduser()
-    except RuntimeError:  # ~somebody, who is no user of this machine
+    except RuntimeError:  # ~somebody, who is not a user of this machine
         path = Path(text)
     reader.check_path("sshKeyFile", str(path))
     return path

@@ -4,7 +4,7 @@
 
 asks the registries of all images that this version, its Dockerfiles and the settings of the stacks
 name for their digests, and writes docker/digests.json. From then on `up` takes these bytes and no
-others, whatever a tag comes to mean.
+others, even if a tag moves.
 """
 
 import argparse
@@ -51,12 +51,12 @@ def bases(program: str, build_args: Mapping[str, str]) -> dict[str, str]:
 def sources(
     named: Mapping[str, str], build_args: Mapping[str, str], programs: Iterable[str]
 ) -> dict[str, str]:
-    """Return what has to be pulled or there already, by the setting that names another one.
+    """Return the images that must be present or pulled, by the setting that names another one.
 
     Args:
         named: references of images that are not built, by program.
         build_args: build arguments of every image that is built.
-        programs: what runs.
+        programs: the ones that run.
     """
     found: dict[str, str] = {}
     for program in sorted(programs):
@@ -91,7 +91,7 @@ def _locked() -> Mapping[str, str]:
 
 
 def lock() -> int:
-    """Ask for the digests of all images and write them down; the exit status."""
+    """Ask for the digests of all images and write them down; return the exit status."""
     # Only here: a stack needs neither.
     import httpx  # noqa: PLC0415
 
@@ -145,11 +145,11 @@ def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
             config.get(f"{PROJECT}:buildArgs") or {}
         )
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
-        raise LockError(f"cannot read {path} ({error}): mend it, then try again") from None
+        raise LockError(f"cannot read {path} ({error}): fix it, then try again") from None
 
 
 def _write(text: str) -> None:
-    # Never half of one: `up` reads it.
+    # Never a partial file: `up` reads it.
     new = LOCK.with_suffix(".new")
     new.write_text(text)
     new.replace(LOCK)

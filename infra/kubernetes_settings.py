@@ -33,7 +33,7 @@ FIELDS = (
     "podTimeoutSeconds",
 )
 ACTION = f"write its fields: {', '.join(FIELDS)}"
-# Names of Kubernetes: of a namespace, and of what may hold dots.
+# Names of Kubernetes: of a namespace, and of objects that may have dots.
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 TEXTS = {
@@ -57,23 +57,23 @@ TOLERATION = {
     "value": "a text",
     "effect": ", ".join(EFFECTS[1:]),
 }
-# The names of all that a stack has begin with its own; KubeRay appends to that of the cluster.
+# The names of a stack's objects begin with its own; KubeRay appends to that of the cluster.
 STACK = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 # Ports of each pod that are not the settings': KubeRay's own, for Ray's agents.
 TAKEN_PORTS = (METRICS_PORT, AGENT_PORT)
 NO_PORTS_OF_PODS = ("agentPort", ray_cluster.NODE_SWITCH_PORT)
-# A worker for which nothing else is set: this machine's size says nothing about a pod's.
+# Defaults of a worker: this machine's size says nothing about a pod's.
 WORKER_CPUS, WORKER_MEMORY_MIB = 2, 8192
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kubernetes:
-    """Where in which cluster a stack is.
+    """The place of a stack in a cluster.
 
     Attributes:
         context: of the kubeconfig.
-        kubeconfig: path of that file, "" for the one that kubectl takes.
-        namespace: where all objects are.
+        kubeconfig: path of that file, "" for the default of kubectl.
+        namespace: of all objects.
         storage_class: of claims, "" for the cluster's default.
         storage_gib: size of each claim.
         claim: name of a claim that all Ray pods share, "" for none.
@@ -81,7 +81,7 @@ class Kubernetes:
         group: group of the files in volumes.
         pull_secrets: names of the Secrets by which images are pulled.
         cpu_share: of the CPUs that Ray nodes offer, the share that is kept for them.
-        pod_seconds: that a pod of a group that grows may take until Ray runs in it.
+        pod_seconds: time that a pod of a group that grows may take until Ray runs in it.
     """
 
     context: str
@@ -98,12 +98,12 @@ class Kubernetes:
 
     @property
     def shared(self) -> bool:
-        """Whether there is a volume that pods share."""
+        """Whether pods share a volume."""
         return bool(self.claim or self.host_path)
 
 
 def read(reader: Reader) -> Kubernetes | None:
-    """Return where the stack is; None without the setting, or with faults in it."""
+    """Return the place of the stack; None without the setting, or with faults in it."""
     given = reader.object(KEY, ACTION)
     before = len(reader.faults)
     if reader.raw.get("runtime", "").strip() == KEY:
@@ -142,13 +142,13 @@ def check(
     nodes: Mapping[str, Mapping[str, Any]],
     ports: Mapping[str, int],
 ) -> None:
-    """Note what does not go together with a cluster.
+    """Note settings that conflict with a cluster.
 
     Args:
         reader: of the settings.
         values: other settings.
         stack: its name.
-        programs: what runs, with all object stores.
+        programs: the ones that run, with all object stores.
         nodes: fields of the head and of each kind of workers, by their settings.
         ports: numbers by setting.
     """
@@ -181,7 +181,7 @@ def check(
         reader.fault("dataset", reader.fields("dataset"), bound, f"set {KEY}.shared")
     for service, limits in values["container_limits"].items():
         if isinstance(limits, Mapping) and "processes" in limits:
-            bound = "is the kubelet's to bound (podPidsLimit)"
+            bound = "is bounded by the kubelet (podPidsLimit)"
             key = f"containerLimits.{service}.processes"
             reader.fault(key, limits["processes"], bound, f"remove {key}")
 
@@ -197,7 +197,7 @@ def _check_no_pods(reader: Reader, runtime: str, nodes: Mapping[str, Mapping[str
 
 
 def _check_pods(reader: Reader, key: str, fields: Mapping[str, Any], *, digests: bool) -> None:
-    """Note what is wrong with where a group's pods run, and with their image."""
+    """Note faults in the choice of nodes for a group's pods, and in their image."""
     if "image" in fields:
         image = fields["image"]
         container_settings.check_image(reader, f"{key}.image", image)
@@ -210,7 +210,7 @@ def _check_pods(reader: Reader, key: str, fields: Mapping[str, Any], *, digests:
     )
     if not usable:
         bound = "must be an object of labels, all of them texts"
-        action = 'write {label: "value"}; kubectl get nodes --show-labels has those that there are'
+        action = 'write {label: "value"}; kubectl get nodes --show-labels lists them'
         reader.fault(f"{key}.nodeSelector", chosen, bound, action)
     taints = fields.get("tolerations", [])
     if not isinstance(taints, list) or not all(_is_toleration(each) for each in taints):
@@ -225,7 +225,7 @@ def _is_toleration(value: Any) -> bool:
         return False
     texts = all(isinstance(each, str) for each in value.values())
     choices = value.get("operator", "Equal") in OPERATORS and value.get("effect", "") in EFFECTS
-    # The API refuses these: what exists has no value, and only what exists may be any key.
+    # The API refuses these: Exists has no value, and only Exists may be for any key.
     exists = value.get("operator") == "Exists"
     return texts and choices and ("value" not in value if exists else bool(value.get("key")))
 
@@ -256,7 +256,7 @@ def store(setting: str) -> str:
 
 
 def workers(groups: Sequence[NodeGroup], devices: int) -> tuple[NodeResources, ...]:
-    """Return what each worker offers, group by group; a pod has the CPUs that it offers."""
+    """Return the resources of each worker by group; a pod has the CPUs that it offers."""
     total = sum(group.count for group in groups)
     size = LocalHost(cpus=WORKER_CPUS * total, memory_mib=WORKER_MEMORY_MIB * total)
     found = node_settings.workers(groups, size, devices)

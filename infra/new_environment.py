@@ -1,7 +1,7 @@
-"""Makes .venv with uv in it, and looks before at what the packages need: `make setup` runs it.
+"""Makes .venv with uv in it, and first checks the needs of the packages: `make setup` runs it.
 
-An environment that works is kept: a stack may run from it, and where no package can be had it is
-what ends one. Nothing here is of a package, for there may be none yet.
+A working environment is kept: a stack may run from it, and without a package index only it can end
+that stack. Nothing here imports a package: none may be installed yet.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ class SetupError(Exception):
 
 
 def main() -> None:
-    """Looks and makes the environment if there is none that works, and installs uv."""
+    """Make the environment, after a check, unless one works; install uv."""
     try:
         if not works(Path.cwd() / ENVIRONMENT / "bin"):
             look(Path.cwd())
@@ -38,11 +38,11 @@ def main() -> None:
 
 
 def look(checkout: Path) -> None:
-    """Looks at what can be known before anything is downloaded.
+    """Check before anything is downloaded.
 
     Raises:
-        SetupError: Python cannot make an environment, a folder cannot be written, or there is too
-            little room.
+        SetupError: Python cannot make an environment, a folder cannot be written, or a disk has
+            too little room.
     """
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupError(
@@ -79,7 +79,7 @@ def look(checkout: Path) -> None:
 
 
 def works(programs: Path) -> bool:
-    """Returns whether there is an environment of this Python, made where it is.
+    """Return whether an environment of this Python is there, and was made there.
 
     Args:
         programs: folder of its programs, which name that folder in their first lines.
@@ -100,14 +100,14 @@ def works(programs: Path) -> bool:
 
 
 def make() -> None:
-    """Makes the environment."""
+    """Make the environment."""
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=False)
     if made.returncode:
         sys.exit(made.returncode)  # it has said why
 
 
 def install() -> None:
-    """Installs uv, which installs the rest.
+    """Install uv, which installs the rest.
 
     Raises:
         SetupError: the package index cannot be reached.
@@ -131,7 +131,7 @@ def install() -> None:
 
 
 def _index(pip: Path) -> str:
-    """Return where pip looks for packages; its help leaves passwords out."""
+    """Return the package index of pip; its help leaves passwords out."""
     said = subprocess.run(
         [pip, "install", "--help"],
         env={**os.environ, "COLUMNS": "1000"},
@@ -149,7 +149,7 @@ def _named(variable: str) -> Path | None:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that is there."""
+    """Return the folder, or the nearest one above it that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 

@@ -1,6 +1,6 @@
 """Settings of Ray nodes: the head's, the workers', and groups of workers that differ.
 
-Deliberately absent: any look at a machine but the size of the one that is given.
+Deliberately absent: any look at a machine, except the size of the given one.
 """
 
 import re
@@ -18,14 +18,14 @@ FIELDS = ("cpus", "gpus", "memoryMib", "objectStoreMib", "resources")
 ACTION = f"write its fields: {', '.join(FIELDS)}"
 GROUPS = "nodeGroups"
 RANGE = ("min", "max")
-# Of pods alone; infra/kubernetes_settings.py looks at them.
+# Of pods only; infra/kubernetes_settings.py checks them.
 POD_FIELDS = ("image", "nodeSelector", "tolerations")
 GROUP_FIELDS = ("name", "count", *RANGE, "idleMinutes", *FIELDS, *POD_FIELDS)
 IDLE_MINUTES = 5.0
 MAX_IDLE_MINUTES = 24 * 60.0
 GROUP_ACTION = f"write each group's fields: {', '.join(GROUP_FIELDS)}"
 GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-# What the settings of one kind of workers say, and the text that says nothing.
+# Settings of workers of one kind, and the text that means unset.
 OF_ONE_KIND = {"workers": "2", "worker": "{}"}
 # Defaults of nodes.
 HEAD_MEMORY_MIB = 1024
@@ -42,8 +42,8 @@ class NodeGroup:
     Attributes:
         name: of the group, "" where all workers are alike.
         count: how many, at most.
-        fields: what is set for each, by field.
-        growth: how many at least, and for how long; None where all are always there.
+        fields: settings of each, by field.
+        growth: the least number, and the idle time; None if all are always there.
     """
 
     name: str
@@ -53,12 +53,12 @@ class NodeGroup:
 
     @property
     def key(self) -> str:
-        """What faults call its fields."""
+        """The name of its fields in faults."""
         return f"{GROUPS}.{self.name}" if self.name else "worker"
 
 
 def head(fields: Mapping[str, Any]) -> NodeResources:
-    """Return what the head offers: what is set, and little else."""
+    """Return the resources of the head: the settings, and little else."""
     return NodeResources(
         cpus=fields.get("cpus", 0),
         gpus=fields.get("gpus", 0),
@@ -71,7 +71,7 @@ def head(fields: Mapping[str, Any]) -> NodeResources:
 def workers(
     groups: Sequence[NodeGroup], host: LocalHost, devices: int
 ) -> tuple[NodeResources, ...]:
-    """Return what each worker of this machine offers, group by group."""
+    """Return the resources of each worker of this machine, group by group."""
     total = sum(group.count for group in groups)
     return tuple(
         replace(_worker(group.name, group.fields, host, total, devices), growth=group.growth)
@@ -83,7 +83,7 @@ def workers(
 def worker_on(
     group: str, fields: Mapping[str, Any], cpus: int, memory_mib: int, gpus: int
 ) -> NodeResources:
-    """Return what the one worker of a host offers: what is set, and else what the host has."""
+    """Return the resources of a host's only worker: the settings, else those of the host."""
     return _worker(group, fields, LocalHost(cpus=cpus, memory_mib=memory_mib), 1, gpus)
 
 
@@ -221,7 +221,7 @@ def _is_count(value: Any, least: int) -> bool:
 def check_accelerator(
     reader: Reader, accelerator: str, head: Mapping[str, Any], groups: Sequence[NodeGroup]
 ) -> None:
-    """Note what does not go with an accelerator's devices."""
+    """Note settings that conflict with an accelerator's devices."""
     with_it = f"with accelerator = {accelerator!r}"
     gpus: Any = head.get("gpus")
     if _is_amount(gpus) and gpus > 0:
@@ -229,12 +229,12 @@ def check_accelerator(
         reader.fault("head.gpus", gpus, bound, "remove head.gpus")
     for group in groups:
         gpus = group.fields.get("gpus")
-        least = 0 if group.name else 1  # a group without devices is beside one that has some
+        least = 0 if group.name else 1  # a group may have no devices if another has
         if _is_amount(gpus) and (gpus < least or gpus % 1):
             bound = f"must be a whole number of devices, {least} or more, {with_it}"
             reader.fault(f"{group.key}.gpus", gpus, bound, "set it so, or set accelerator to none")
         elif _is_amount(gpus) and gpus > 1 and accelerator == "nvidia":
-            # pulumi-docker's `gpus` takes what follows a comma in a list of devices for a count.
+            # pulumi-docker's `gpus` reads the text after a comma in a list of devices as a count.
             bound = f"must be 1 {with_it}: a container gets one of NVIDIA's devices"
             action = "remove it, and have as many workers as devices"
             reader.fault(f"{group.key}.gpus", gpus, bound, action)

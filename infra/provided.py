@@ -1,4 +1,4 @@
-"""What the dynamic resources of this package share."""
+"""Shared code of the dynamic resources of this package."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from pulumi import dynamic
 
 from access import terminal
 
-# A variable of who runs `up`: Ray is started anew though its jobs are lost.
+# A variable of the user of `up`: Ray is restarted although its jobs are lost.
 FORCE = "TRAINYARD_FORCE"
 
 
 def say(message: str) -> None:
-    """Tell the user something from within a provider: both engines show what it prints."""
+    """Tell the user something from within a provider: both engines show its output."""
     terminal.warn(message)
 
 
@@ -22,7 +22,7 @@ def difference(
 
     Args:
         olds: old outputs.
-        news: new inputs; None stands for what only outputs have.
+        news: new inputs; None stands for a value that only outputs have.
         replaces: properties whose change needs a new resource, the old one going first.
     """
     changed = [key for key, value in news.items() if value is not None and olds.get(key) != value]

@@ -22,7 +22,7 @@ from infra.hosts.machine import Machine
 from infra.runtimes import owned_processes
 from infra.runtimes.hosts import HostsRuntime
 
-# The launcher's own processes, and what it copies, go by the user's SSH: it knows no host keys.
+# The launcher's processes and copies go by the user's SSH: it knows no host keys.
 PROVIDER = "local"
 # Ray 2.60's newer autoscaler, which `ray up` turns on, never starts a worker of this provider.
 AUTOSCALER = {"RAY_enable_autoscaler_v2": "0"}
@@ -31,7 +31,7 @@ NODE = "ray-node"  # the launcher starts all workers with the same command, so w
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """Where the launcher is to start Ray.
+    """Where the launcher starts Ray.
 
     Attributes:
         machines: the machines, the head's first.
@@ -46,7 +46,7 @@ class Launched:
 
 @dataclass(frozen=True, kw_only=True)
 class RayLauncherArgs:
-    """Arguments; those that RayClusterArgs has too mean the same."""
+    """Arguments; the names that RayClusterArgs has too mean the same."""
 
     launched: Launched
     workers: Sequence[pulumi.Input[NodeResources]]
@@ -58,13 +58,13 @@ class RayLauncherArgs:
 
 
 class RayLauncher(pulumi.ComponentResource):
-    """What `ray up` needs on the hosts, and its cluster file.
+    """The needs of `ray up` on the hosts, and its cluster file.
 
     Attributes:
         dashboard_url: URL of the dashboard that will be there.
         serve_url: URL of Ray Serve's proxy that will be there.
         nodes: as of a RayCluster.
-        launcher_file: YAML; a secret output, for it says where secrets are and how to get there.
+        launcher_file: YAML; a secret output: it says where secrets are and how to get there.
     """
 
     dashboard_url: pulumi.Output[str]
@@ -119,16 +119,16 @@ def cluster_file(
     host: str,
     user: str,
 ) -> str:
-    """Return a cluster file for machines that are there.
+    """Return a cluster file for existing machines.
 
     Args:
         key_file: private key to log in with, "" for the SSH agent.
         addresses: of the machines, the head's first, by which they reach one another.
         starts: command that starts Ray on each of them.
         host: address of the head's machine from here.
-        user: who to log in as.
+        user: name to log in as.
     """
-    # A Ray of an earlier `ray up`: nothing else of the stack is one.
+    # Stops the Ray of an earlier `ray up`: the stack runs no other.
     stop = starts[0].partition(" start ")[0].rpartition(" ")[2] + " stop"
     auth = {"ssh_user": user}
     if key_file:
@@ -158,9 +158,9 @@ def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
     machine = args.launched.machines[index]
     on_workers = [addition for addition in args.additions if not addition.head_only]
     environment = ray_node.environment(NODE, runtime, ports, args.storage, on_workers)
-    # Workers are all started alike: they get what the first of them has.
+    # Workers are all started alike: they get the environment of the first.
     environment |= runtime.environment(machine)
-    environment |= {owned_processes.STACK: runtime.label}  # what a destroy ends
+    environment |= {owned_processes.STACK: runtime.label}  # a destroy ends processes with it
     flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)
     if index == 0:
         environment |= ray_head.head_environment(NODE, runtime, ports, args.additions) | AUTOSCALER
@@ -190,7 +190,7 @@ def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, 
 
 
 def declare(launched: Launched, stack: Stack) -> None:
-    """Declare, in the place of a stack's Ray cluster, what `ray up` needs for one."""
+    """Declare the needs of `ray up`, in place of a stack's Ray cluster."""
     ray = RayLauncher(
         "ray",
         RayLauncherArgs(

@@ -1,8 +1,8 @@
-"""Takes values out of raw settings and notes what is wrong with them; knows no setting itself.
+"""Reads values from raw settings and notes their faults; knows no setting itself.
 
 A fault is a line that names the key, its value, the bound and what to do. None of them ends the
-reading: a value that cannot be used is replaced by a harmless one, and the reader's owner tells all
-faults together.
+reading: a value that cannot be used is replaced by a harmless one, and the reader's owner reports
+all faults together.
 """
 
 import difflib
@@ -104,21 +104,21 @@ class Reader:
             self.fault(key, text, bound, "write the path from / on")
 
     def object(self, key: str, action: str) -> dict[str, Any]:
-        """Return an object; an empty one where the text is none."""
+        """Return an object; an empty one if the text is not an object."""
         value = self._json(self.text(key))
         if key in self.raw and not isinstance(value, dict):
             self.fault(key, self.raw[key], "must be an object", action)
         return value if isinstance(value, dict) else {}
 
     def array(self, key: str, action: str) -> list[Any]:
-        """Return an array; an empty one where the text is none."""
+        """Return an array; an empty one if the text is not an array."""
         value = self._json(self.text(key))
         if key in self.raw and not isinstance(value, list):
             self.fault(key, self.raw[key], "must be an array", action)
         return value if isinstance(value, list) else []
 
     def fields(self, key: str) -> list[str]:
-        """Return the names of an object's fields; none of what is no object."""
+        """Return the names of an object's fields; none if it is not an object."""
         value = self._json(self.raw.get(key, ""))
         return list(value) if isinstance(value, dict) else []
 

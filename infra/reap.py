@@ -1,9 +1,9 @@
-"""`python -m infra.reap`: what of ours the accounts at clouds hold that no stack knows.
+"""`python -m infra.reap`: finds our things in cloud accounts that no stack knows.
 
 Compares them with the states of all stacks of this state backend. By default it changes
 nothing, and exits with 1 when an instance of this owner and backend is orphaned, or one of a stack
-runs on after its end. What another backend's stacks made may be in their states: it is listed, and
-ended only by its id. Secrets in states are not read: ids and types stand there in the clear.
+runs past its end. Things of another backend's stacks may be in their states: they are listed, and
+ended only by id. Secrets in states are not read: ids and types are there in the clear.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from infra.states import Stack, StateError
 ROOT = Path(__file__).parents[1]
 IN_STATE = "in state"
 PAST_END = "past its end"  # in state, and its timer has not ended it
-LATE = timedelta(minutes=15)  # that an instance may take to end, with tries of its timer
+LATE = timedelta(minutes=15)  # time that an instance may take to end, with tries of its timer
 UNDER_WAY = "under way"  # a killed or running `up` of a stack that is known made it
 WIDE = 200  # characters
 TITLES = ("", "id", "name", "type", "region", "$/h", "owner", "stack", "verdict")
@@ -35,7 +35,7 @@ ORPHAN = "orphan"
 OTHER_OWNER = "other owner"
 OTHER_BACKEND = "of another backend"
 NO_BACKEND = "of no known backend"  # made before instances were marked with it
-# Verdicts on what may be ended by its id, although it is in no state of this backend.
+# Verdicts on things that may be ended by id, although they are in no state of this backend.
 ENDABLE = (ORPHAN, OTHER_BACKEND, NO_BACKEND)
 NOT_OURS = "not ours"
 
@@ -46,13 +46,13 @@ class ReapError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Holding):
-    """A thing in an account, and what is to be thought of it."""
+    """A thing in an account, and the verdict on it."""
 
     verdict: str = ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 1 when there are orphans, or something failed."""
+    """Run the command; return 1 when there are orphans, or something failed."""
     options = _parser().parse_args(argv)
     try:
         return _run(options)
@@ -68,12 +68,12 @@ def judge(
     backends: Collection[str],
     now: datetime,
 ) -> list[Finding]:
-    """Return what is held, with a verdict on each.
+    """Return all holdings, with a verdict on each.
 
     Args:
-        held: what the accounts held before the states were read: what is launched in between is
-            then in a state or under way.
-        stacks: all stacks that there are.
+        held: holdings of the accounts before the states were read: an instance launched in between
+            is in a state or under way.
+        stacks: all stacks.
         owner: whose orphans count.
         backends: ids of the state backend that the stacks are in.
         now: the time.
@@ -89,7 +89,7 @@ def judge(
             return NOT_OURS
         if finding.mark in busy and not _is_over(finding, now):
             return UNDER_WAY
-        # What takes no tags does not say whose it is.
+        # Things without tags do not name their owner.
         if finding.owner not in ("", owner):
             return OTHER_OWNER
         if not finding.backend:
@@ -102,13 +102,13 @@ def judge(
 def past_end(
     findings: Iterable[Finding], stacks: Sequence[Stack], backends: Collection[str], now: datetime
 ) -> list[Finding]:
-    """Return the instances of this state backend that run on after their end, of any owner.
+    """Return the instances of this state backend that run past their end, of any owner.
 
-    Those in no state by the end that they were launched with, which is the account's to tell.
+    For those in no state, the account tells the end that they were launched with.
 
     Args:
         findings: with their verdicts.
-        stacks: all stacks that there are; without one, the states do not tell what is in none.
+        stacks: all stacks; without one, the states do not tell which instances are in none.
         backends: ids of the state backend that the stacks are in.
         now: the time.
     """
@@ -126,7 +126,7 @@ def past_end(
 
 
 def to_end(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
-    """Return the instances that are to be ended: those named, else all orphans.
+    """Return the instances to end: the named ones, else all orphans.
 
     Raises:
         ReapError: one of the names is not that of an instance that may be ended here.
@@ -157,14 +157,20 @@ _WAYS = {
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.reap", description=__doc__)
     parser.add_argument(
-        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+        "-C",
+        "--cwd",
+        type=Path,
+        default=ROOT,
+        help="folder of the project (default: this checkout)",
     )
-    parser.add_argument("--owner", default="", help="whose orphans (you on this machine)")
+    parser.add_argument(
+        "--owner", default="", help="owner of the orphans (default: you on this machine)"
+    )
     parser.add_argument(
         "--end",
         nargs="*",
         metavar="ID",
-        help="end instances: those named, else all orphans of the owner and this state backend",
+        help="end instances: the named ones, else all orphans of the owner and this state backend",
     )
     parser.add_argument("--yes", action="store_true", help="end them without asking")
     parser.add_argument(
@@ -231,10 +237,10 @@ def _end(
     stacks: Sequence[Stack],
     backends: Collection[str],
 ) -> list[Finding]:
-    """End what the user wants ended; return it.
+    """End the instances that the user wants ended; return them.
 
     Raises:
-        ReapError: it is not certain that nobody else has it in a state, or the user does not agree.
+        ReapError: another state may have them, or the user does not agree.
     """
     if not options.end:
         _check_certain(place, stacks, backends)
@@ -265,7 +271,7 @@ def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection
     by_id = "Or name what is to be ended: --end ID. Nothing was ended"
     if not stacks:
         raise ReapError(
-            f"the state backend {where} has no stack, so it tells nothing of what is orphaned: set "
+            f"the state backend {where} has no stack, so it cannot tell what is orphaned: set "
             f"PULUMI_BACKEND_URL to the one that your stacks are in. {by_id}"
         )
     if not backends:
@@ -278,7 +284,7 @@ def _check_certain(place: Backend, stacks: Sequence[Stack], backends: Collection
 def _ask(ending: Sequence[Finding]) -> None:
     what = f"{len(ending)} instance(s), {_price(ending):.2f} $/h"
     if not sys.stdin.isatty():
-        raise ReapError(f"{what}: there is no terminal to ask; add --yes. Nothing was ended")
+        raise ReapError(f"{what}: no terminal to ask; add --yes. Nothing was ended")
     names = [f"  {each.id} {each.name} ({each.verdict})" for each in ending]
     terminal.warn(
         "\n".join(["To be ended, with all that is on them:", *map(terminal.clean, names)])
@@ -332,7 +338,7 @@ def _destroy(stack: Stack, folder: Path) -> bool:
         return True
     # The engine of this environment, not a folder of that name in the project's (-P).
     command = [sys.executable, "-P", "-m", "engine.launch", "destroy", "-s", stack.name]
-    # Its output goes to the standard error (2): the standard output is the report's.
+    # Its output goes to the standard error (2): the standard output has the report.
     return subprocess.run(command, cwd=folder, check=False, stdout=2).returncode != 0
 
 

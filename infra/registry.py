@@ -1,7 +1,7 @@
-"""What an image registry says of a tag: the digest that it means now (OCI distribution API).
+"""Asks image registries for the current digest of a tag (OCI distribution API).
 
-Deliberately absent: logins. A registry that lets nobody in without one is named, and `docker pull`
-on a machine that is logged in tells the digest.
+Deliberately absent: logins. A registry that needs one is named, and `docker pull` on a machine that
+is logged in prints the digest.
 """
 
 import re
@@ -24,10 +24,10 @@ MANIFESTS = ", ".join(
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 MEANINGS = {
-    404: "there is no such image: look at the name and the tag",
+    404: "the image does not exist: look at the name and the tag",
     410: "the image is gone: choose another tag, or a mirror's image",
     401: "it asks for a login: take the digest that `docker pull` prints where you are logged in",
-    403: "it lets you not at this image: take the digest that `docker pull` prints elsewhere",
+    403: "it denies access to this image: take the digest that `docker pull` prints elsewhere",
     429: "too many requests: try again later, or name a mirror's image",
 }
 
@@ -83,7 +83,7 @@ def parts(reference: str) -> tuple[str, str, str]:
     """
     found = IMAGE.fullmatch(reference)
     if found is None or not found["tag"]:
-        raise RegistryError(f"{reference}: this is no name:tag")
+        raise RegistryError(f"{reference}: this is not a name:tag")
     host, _, path = found["name"].partition("/")
     if not path or not (host == "localhost" or "." in host or ":" in host):
         host, path = "docker.io", found["name"]
@@ -95,7 +95,7 @@ def parts(reference: str) -> tuple[str, str, str]:
 
 
 def _token(challenge: str, repository: str, client: httpx.Client) -> str:
-    """Return a token for who is not logged in; "" where the registry has none for such."""
+    """Return a token without a login; "" where the registry gives none."""
     asked = dict(CHALLENGE.findall(challenge))
     if not challenge.lower().startswith("bearer ") or not asked.get("realm"):
         return ""

@@ -1,6 +1,6 @@
 """Settings of the results' second copy, taken together.
 
-Deliberately absent: any look at the place itself, which is for the machine that copies.
+Deliberately absent: any look at the place itself, which the copying machine checks.
 """
 
 from pathlib import Path
@@ -12,12 +12,12 @@ OF_BUCKET = (replica.ENDPOINT, replica.ACCESS, replica.SECRET)
 
 
 def check(reader: Reader, data: Path, state: Path) -> None:
-    """Note what `replicateTo` lacks, and a folder that ends with the stack.
+    """Note settings that `replicateTo` lacks, and a folder that ends with the stack.
 
     Args:
         reader: of the settings.
-        data: folder of what outlives the stack.
-        state: folder of what does not.
+        data: folder of data that outlives the stack.
+        state: folder of data that does not.
     """
     key, place = replica.TO, reader.raw.get(replica.TO, "").strip()
     given = [each for each in OF_BUCKET if reader.raw.get(each, "").strip()]
@@ -32,5 +32,5 @@ def check(reader: Reader, data: Path, state: Path) -> None:
         reader.fault(each, reader.raw[each], bound, f"remove it, or set {key} to s3://<bucket>")
     for name, folder in (("dataDir", data), ("stateDir", state)):
         if place and Path(place).is_relative_to(folder):
-            bound = f"lies in {name} ({folder}), and is lost with it"
+            bound = f"is in {name} ({folder}), and is lost with it"
             reader.fault(key, place, bound, "name a folder on another disk, or a bucket")

@@ -67,12 +67,12 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
         folder: the project's folder.
         stack: its name.
         name: of the secret.
-        force: what `client.forced` is told where jobs would be lost.
+        force: options for `client.forced` where jobs would be lost.
 
     Raises:
-        RotateError: there is no such secret, jobs run, or the settings cannot be written.
+        RotateError: the secret does not exist, jobs run, or the settings cannot be written.
         StateError: the state cannot be read.
-        BackendError: it is not known where the state is.
+        BackendError: the place of the state is unknown.
     """
     known = _known(folder, stack)
     if name not in known:
@@ -84,7 +84,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
     if known[name].by_head:
         asked = [sys.executable, "-P", "-m", "client.forced", "-s", stack, *force]
         if subprocess.run(asked, cwd=folder, check=False).returncode:
-            raise RotateError(f"{name} starts Ray's head anew. Nothing was changed")
+            raise RotateError(f"{name} restarts Ray's head. Nothing was changed")
     # A rotation that was counted and not yet applied is not counted twice.
     times = max(_written(folder, stack, name), known[name].times + 1)
     setting = ["config", "set", "--path", f"{SETTING}.{name}", str(times), "-s", stack]
@@ -122,14 +122,20 @@ def _takes(entry: Mapping[str, Any], urn: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.rotate", description=__doc__)
     parser.add_argument("-s", "--stack", required=True, help="name of the stack")
-    parser.add_argument("--secret", default="", help="its name; all are listed without one")
+    parser.add_argument(
+        "--secret", default="", help="name of the secret; without one all are listed"
+    )
     parser.add_argument("--force", action="store_true", help="ask, and let jobs end")
     parser.add_argument("--yes", action="store_true", help="let jobs end without a question")
     parser.add_argument(
-        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+        "-C",
+        "--cwd",
+        type=Path,
+        default=ROOT,
+        help="folder of the project (default: this checkout)",
     )
     options = parser.parse_args(argv)
     folder = options.cwd.resolve()
@@ -139,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             rotate(folder, options.stack, options.secret, force=force)
             return 0
         for name, each in _known(folder, options.stack).items():
-            what = "; starts Ray's nodes anew, not while jobs run" if each.by_head else ""
+            what = "; restarts Ray's nodes, not while jobs run" if each.by_head else ""
             terminal.say(f"{name}: rotated {each.times} times{what}", options.stack)
     except (RotateError, states.StateError, backend.BackendError) as error:
         terminal.warn(f"error: {error}", options.stack)

@@ -1,10 +1,10 @@
 """`python -m infra.scale`: launches and ends machines of a group that grows, as Ray wishes.
 
 Ray's autoscaler on the head writes down which machines it wishes for. This asks for the wish every
-few seconds, through SSH, and runs `up` when it differs from what is there. So each machine is a
-resource of the stack like any other, and the account's key is here, not on the head.
+few seconds, through SSH, and runs `up` when it differs from the existing machines. So each machine
+is a resource of the stack like any other, and the account's key is here, not on the head.
 
-It keeps nothing: killed, it begins with an `up` that finishes what was begun.
+It keeps nothing: after a kill, it begins with an `up` that finishes the last one.
 """
 
 import argparse
@@ -35,12 +35,12 @@ CALL_SECONDS = 60.0
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 10.0, 300.0  # between attempts that fail
 TELL_SECONDS = 60.0  # between two lines on an `up` that goes on
 LAST_LINES = 12
-MOST_CHARACTERS = 64 * 1024  # of what the head's machine answers; jobs may write there
+MOST_CHARACTERS = 64 * 1024  # of an answer of the head's machine; jobs may write there
 NAMED, LONGEST_NAME = 3, 63  # unknown names that a message shows, and characters of each
 # Files of infra/runtimes/wish_provider.py, which imports all of Ray.
 WANTED, THERE = "wanted.json", "there.json"
-LOCKED = "locked by"  # says each engine of a stack that another operation holds
-# Asks, on the head's machine, who knows whether the cluster is idle (cluster/idle_watch.py).
+LOCKED = "locked by"  # each engine says so of a stack that another operation holds
+# Asks the idle watch on the head's machine (cluster/idle_watch.py).
 # The answer names all that runs; its bound is that of the machines' timers (trainyard_ttl.py).
 ASK = """\
 import json, sys, urllib.request
@@ -57,7 +57,7 @@ class ScaleError(Exception):
 
 
 class UnreadableError(Exception):
-    """Nothing is known now of what is wished; later it may be."""
+    """The wish is unknown now, but may be known later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +66,11 @@ class Group:
 
     Attributes:
         prices: $/h of each of its machines, by name of its worker.
-        there: names of those that the last `up` declared.
+        there: names of the machines that the last `up` declared.
         folder: with the files of the wish, on the head's machine.
         way: to that machine.
-        idle: `url` and `token` of who says that the machines end since the cluster is idle; None
-            where nobody does.
+        idle: `url` and `token` of the watch that says whether the machines end because the cluster
+            is idle; None without one.
     """
 
     prices: Mapping[str, float]
@@ -91,7 +91,7 @@ class Group:
         if not known.get(outputs.WISHES):
             raise ScaleError(
                 f"no group of stack {stack!r} grows on rented machines: set nodeGroups with max "
-                f"beside lambdaCloud, then run `make up STACK={stack}`"
+                f"next to lambdaCloud, then run `make up STACK={stack}`"
             )
         nodes = [node for node in known[outputs.NODES] if node["onDemand"]]
         return cls(
@@ -127,7 +127,7 @@ class Group:
         return wished
 
     def tell(self, there: Collection[str]) -> None:
-        """Tell Ray which machines are there: it wishes for none of them anew while they end.
+        """Tell Ray which machines are there: it does not wish for them again while they end.
 
         Raises:
             UnreadableError: the head's machine does not answer.
@@ -139,10 +139,10 @@ class Group:
             raise UnreadableError(str(error)) from None
 
     def check_lives(self) -> None:
-        """Look whether the cluster ends itself: what is launched then would outlive it.
+        """Check that the cluster does not end itself: new machines would outlive it.
 
         Raises:
-            UnreadableError: it does.
+            UnreadableError: it ends itself.
         """
         if self.idle is None:
             return
@@ -165,16 +165,16 @@ class Group:
 def steps(
     there: Collection[str], wish: Collection[str], *, whole: bool = True, broken: bool = False
 ) -> list[list[str]]:
-    """Return the machines that each `up` is to leave there, in order, until the wish is met.
+    """Return the machines that each `up` must leave there, in order, until the wish is met.
 
-    What ends goes first: where a launch finds no room, what is wished no more would stay, billed.
+    Ends go first: if a launch finds no room, machines without a wish would stay, billed.
 
     Args:
-        there: machines that are there since the last `up` that ended well.
-        wish: machines that are wished.
-        whole: whether no `up` was begun since.
-        broken: whether one failed that launched nothing: a machine of it cannot be finished, and
-            goes too.
+        there: machines since the last `up` that ended well.
+        wish: wanted machines.
+        whole: whether no `up` began since.
+        broken: whether an `up` failed that launched nothing: one of its machines cannot be
+            finished, and ends too.
     """
     kept = {*there} & {*wish}
     ways = [kept] if kept != {*there} or broken else []
@@ -201,7 +201,7 @@ class Scaler:
         self._child: subprocess.Popen[str] | None = None
 
     def stop(self) -> None:
-        """Begin nothing more, and let the `up` in hand end its steps; at once when called again."""
+        """Begin nothing more; let the running `up` end its steps, or stop it on a second call."""
         self._stopping.set()
         if self._child is not None:
             self._child.send_signal(signal.SIGINT)
@@ -222,7 +222,7 @@ class Scaler:
         self._say("stopped")
 
     def meet(self) -> bool:
-        """Meet the wish of now; return whether it is met.
+        """Meet the current wish; return whether it is met.
 
         Raises:
             ScaleError: the stack has no group that grows, or is gone.
@@ -234,7 +234,7 @@ class Scaler:
             return self._meet(self._group)
         except UnreadableError as error:
             self._say(f"nothing is changed: {error}")
-            # Whoever brought the head back may have given it another address.
+            # The head may have come back with another address.
             self._group = None
             return False
 
@@ -257,7 +257,7 @@ class Scaler:
             group = self._group = Group.of(self._outputs(), self._stack)
             self._tell(group, group.there)
             self._whole, self._broken = True, False
-        # What could not be launched is free again.
+        # Ray may wish again for machines that could not be launched.
         self._tell(group, group.there)
         self._say(f"as wished: {group.costs(group.there)}")
         return True
@@ -268,7 +268,7 @@ class Scaler:
             self._told = there
 
     def _up(self, target: Sequence[str]) -> bool:
-        """Run `up`; what one machine lacks keeps no other from being finished."""
+        """Run `up`; if it fails because of one machine, finish the others."""
         last = self._engine("up", os.environ | {VARIABLE: ",".join(target)})
         if last is None or self._stopping.is_set():
             return last is None
@@ -319,7 +319,7 @@ class Scaler:
         return list(lines)
 
     def _outputs(self) -> dict[str, Any]:
-        """Read the outputs of the stack, {} for a stack that is not there.
+        """Read the outputs of the stack, {} if it does not exist.
 
         Raises:
             UnreadableError: they cannot be read now.
@@ -348,14 +348,18 @@ class Scaler:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 1 when the wish is not met, or cannot be."""
+    """Run the command; return 1 when the wish is not met, or cannot be."""
     parser = argparse.ArgumentParser(prog="python -m infra.scale", description=__doc__)
     parser.add_argument("-s", "--stack", required=True, help="name of the stack")
     parser.add_argument(
-        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+        "-C",
+        "--cwd",
+        type=Path,
+        default=ROOT,
+        help="folder of the project (default: this checkout)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="meet the wish of now, then end: for a schedule"
+        "--once", action="store_true", help="meet the current wish, then end: for a schedule"
     )
     options = parser.parse_args(argv)
     scaler = Scaler(options.cwd.resolve(), options.stack)

@@ -1,4 +1,4 @@
-"""Takes fields out of an object in the settings and notes what is wrong with them.
+"""Reads fields of an object in the settings and notes their faults.
 
 As in `reader`, a value that cannot be used is replaced by a harmless one.
 """
@@ -11,7 +11,7 @@ from infra.reader import Reader
 
 
 def known(reader: Reader, key: str, value: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of an object, all of which have to be known; none of what is no object."""
+    """Return the fields of an object, which must all be known; none if it is not an object."""
     if not isinstance(value, dict):
         reader.fault(key, value, "must be an object", f"write its fields: {', '.join(names)}")
         return {}
@@ -40,7 +40,7 @@ def text(
 def whole(
     reader: Reader, key: str, fields: Mapping[str, Any], low: int, high: int, default: int
 ) -> int:
-    """Return a whole number; the default, which may be out of bounds, stands for none."""
+    """Return a whole number; without one the default, which may be out of bounds."""
     value = fields.get(key.rpartition(".")[2], default)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not (low <= value <= high or value == default):

@@ -1,8 +1,8 @@
-"""The list of docs/configuration.md, made of what Pulumi.yaml says of each setting.
+"""Writes the list of docs/configuration.md from the settings in Pulumi.yaml.
 
     python -m infra.settings_page
 
-replaces what is between two marks of the page and keeps everything else.
+replaces the text between two marks of the page and keeps everything else.
 """
 
 import json

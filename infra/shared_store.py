@@ -12,7 +12,7 @@ from cluster.storage import Storage
 
 
 def of(name: str, bucket: str) -> Storage:
-    """Return where the jobs of another stack keep their results, from its outputs.
+    """Return the storage of the jobs of another stack, from its outputs.
 
     Args:
         name: of the other stack, of this project and in the same place of states.

@@ -1,4 +1,4 @@
-"""What the states of a backend's stacks say of accounts at clouds.
+"""Facts about cloud accounts from the states of a backend's stacks.
 
 Nothing in a state is decrypted, and nothing is written.
 """
@@ -33,20 +33,20 @@ HOLDING = _types("Instance", "SshKey", "FirewallRuleset")  # with the ids of thi
 
 
 class StateError(Exception):
-    """The states cannot be read whole, so nothing can be told from what is missing in them."""
+    """The states cannot be read completely, so things missing in them prove nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """What a stack's state says of the account.
+    """A stack's facts about the account, from its state.
 
     Attributes:
         project: of the stack.
         name: of the stack.
         organization: of the stack.
         ids: of its things in the account.
-        mark: id that its things bear, "" without one.
-        busy: a create was begun and not ended, so an instance may be missing from the state.
+        mark: id that marks its things, "" without one.
+        busy: whether a create began and did not end, so an instance may be missing from the state.
         expires: when the last of its instances ends itself, or should, None for never.
         ends: the same of each instance that has an end, by its id.
     """
@@ -108,7 +108,7 @@ def machines(folder: Path, place: Backend, project: str, stack: str) -> dict[int
 
 
 def deployment(folder: Path, place: Backend, project: str, stack: str) -> dict[str, Any]:
-    """Return what a stack's state holds, {} where there is none yet; secrets are encrypted.
+    """Return the content of a stack's state, {} without one; secrets are encrypted.
 
     Raises:
         StateError: the state cannot be read.

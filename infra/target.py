@@ -1,4 +1,4 @@
-"""Where the services of a stack go: its runtime, and which services that runtime can run."""
+"""The runtime of a stack, and the services that it can run."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A runtime and what runs there.
+    """A runtime and its services.
 
     Attributes:
         runtime: the runtime.
-        services: what runs.
+        services: the ones that run.
         gpus: indexes of the accelerators of each worker.
         python: major.minor of the nodes' Python.
-        workers: what each worker offers to jobs.
-        data: folder of what outlives the stack, where the runtime has one.
-        ssh: how users reach the machine that addresses are meant on; {} for this one.
-        kubernetes: how users reach the cluster that addresses are meant in; {} for none.
-        node_provider: what starts and stops workers of groups that grow; None where none does.
-        wishes: folder on the head's machine where those files are which say what machines of a
-            group that grows are wanted; "" without such a group.
+        workers: the resources that each worker offers to jobs.
+        data: folder of data that outlives the stack, where the runtime has one.
+        ssh: how users reach the machine that addresses refer to; {} for this one.
+        kubernetes: how users reach the cluster that addresses refer to; {} for none.
+        node_provider: starts and stops workers of groups that grow; None without such a group.
+        wishes: folder on the head's machine with the files that name the wanted machines of a
+            group that grows; "" without such a group.
         on_demand: how many workers are there only when they are needed.
         coming: indexes of workers whose machines come and go.
         absent: indexes of those among them that are not there now.
         expires_at: when the machines end themselves, in ISO 8601; "" for never.
-        idle_token: of those who ask whether the cluster is idle, "" where nobody watches.
+        idle_token: to ask whether the cluster is idle, "" without a watch.
     """
 
     runtime: Runtime
@@ -163,9 +163,9 @@ def hosts(settings: Settings) -> Target:
     """Declare the process runtime of other machines.
 
     Raises:
-        pulumi.RunError: a machine that is there already cannot be used.
+        pulumi.RunError: an existing machine cannot be used.
     """
-    # Not at the top: what only other machines need costs a stack of this one.
+    # Not at the top: a stack of this machine would pay for imports that it does not need.
     from infra import ray_launcher  # noqa: PLC0415
     from infra.ray_launcher import Launched  # noqa: PLC0415
     from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs  # noqa: PLC0415
@@ -197,7 +197,7 @@ def hosts(settings: Settings) -> Target:
             idle=idle,
         )
     )
-    # What is missing here is told before anything is rented.
+    # Programs missing here are reported before anything is rented.
     found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
     declared = fleet.declare()
     machines = declared.machines
@@ -251,7 +251,7 @@ def hosts(settings: Settings) -> Target:
     provider = runtime.switch_provider() if autoscaling.grows(workers) else None
     on_demand = autoscaling.on_demand(workers)
     if rest := declared.rest:
-        # Of these all is known of all that there may be.
+        # All workers that may exist are known in full.
         workers[rest.numbers.start :] = [rest.resources] * len(rest.numbers)
         coming = rest.numbers
         provider = runtime.node_provider(rest)
@@ -334,7 +334,7 @@ def containers(settings: Settings) -> Target:
 
 
 def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
-    """Declare the kubernetes runtime in a cluster that is there.
+    """Declare the kubernetes runtime in an existing cluster.
 
     Raises:
         pulumi.RunError: the cluster does not answer, or a stack cannot be in it.

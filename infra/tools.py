@@ -1,4 +1,4 @@
-"""The programs that the services of this machine need, and what happens where one is missing."""
+"""The programs that the services of this machine need, and the fallbacks where one is missing."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class Tools:
     """Paths of the programs, by the name that services know them by.
 
     Attributes:
-        paths: executables; what this machine lacks is missing.
+        paths: executables, without those that this machine lacks.
         store: which object store runs, None for a folder.
     """
 
@@ -35,15 +35,15 @@ class Tools:
 
 
 def find(setting: str, data: Path, wanted: Iterable[Descriptor]) -> Tools:
-    """Find the programs; declare the building of those that Go builds.
+    """Find the programs; declare the builds of those that Go builds.
 
     Args:
         setting: objectStore: auto, the name of a store, or directory.
-        data: folder of what outlives the stack.
+        data: folder of data that outlives the stack.
         wanted: the services that the settings ask for.
 
     Raises:
-        pulumi.RunError: a store is asked for and cannot be had.
+        pulumi.RunError: a store is asked for and not available.
     """
     store, store_paths = _store(setting, chosen(setting, data))
     for name in object_store.STORES:
@@ -73,35 +73,35 @@ def for_hosts(setting: str, *, hosts: int) -> Tools:
         hosts: how many there are.
 
     Raises:
-        pulumi.RunError: a store is asked for or needed, and cannot be had.
+        pulumi.RunError: a store is asked for or needed, and not available.
     """
     store, paths = _store(setting, DEFAULT if setting == AUTO else setting)
     if hosts > 1 and store is None:
         raise pulumi.RunError(
-            f"{hosts} hosts need an object store, for a folder of one is none of the others: "
+            f"{hosts} hosts need an object store: the others cannot read a folder of one; "
             f"on this machine, {HAVE_STORE}"
         )
     return Tools(paths=paths, store=store)
 
 
 def chosen(setting: str, data: Path) -> str:
-    """Return the store that is meant: of `auto` the one whose results are there already."""
+    """Return the chosen store: for `auto` the one that has results already."""
     if setting != AUTO:
         return setting
     return next((name for name in object_store.STORES if has_results(data, name)), DEFAULT)
 
 
 def has_results(data: Path, name: str) -> bool:
-    """Return whether a data folder holds something of a store."""
+    """Return whether a data folder holds data of a store."""
     folder = data / name / "data"
     return folder.is_dir() and any(folder.iterdir())
 
 
 def _monitoring(service: Descriptor) -> pulumi.Input[str] | None:
-    """Return what `make monitoring` built, else what is on PATH; None without both.
+    """Return the program that `make monitoring` built, else that on PATH; None without either.
 
-    In this order: an older Prometheus on PATH need not be able to read what the built one has
-    collected. Where an earlier version was built, the pinned one is built.
+    In this order: an older Prometheus on PATH may be unable to read the data of the built one.
+    Where an earlier version was built, the pinned one is built.
     """
     program = MONITORING[service.program]
     if program.was_built and program.obtainable:

@@ -16,7 +16,7 @@ VERSITYGW = "v1.8.0"
 VERSITYGW_MODULE = "github.com/versity/versitygw"
 VERSITYGW_SUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
 
-# Of the images in docker/ that are built of them.
+# Of the images in docker/ that are built from them.
 BUILD_ARGUMENTS = {
     "MINIO_VERSION": MINIO,
     "MINIO_SUM": MINIO_SUM,
@@ -24,7 +24,7 @@ BUILD_ARGUMENTS = {
     "VERSITYGW_SUM": VERSITYGW_SUM,
 }
 
-# The least Go that builds both (their go.mod).
+# The oldest Go that builds both (their go.mod).
 GO_FOR_STORES = (1, 25)
 
 # 3.16.0: the module's minor version is the program's major and minor in one number.
@@ -44,6 +44,6 @@ GO_FOR_MONITORING = (1, 26)
 IMAGE_PYTHON = "3.11"
 IMAGE_PYTHONS = (IMAGE_PYTHON, "3.12", "3.13")
 
-# Processes run in this environment, so what is installed here is what they run. "" while it is
-# being installed: Go builds a store beside that.
+# Processes run in this environment, so they run the version installed here. "" while it is being
+# installed: Go builds a store at the same time.
 RAY = next((found.version for found in distributions(name="ray")), "")

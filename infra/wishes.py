@@ -1,9 +1,9 @@
-"""Which machines of a group that grows are to be there: what Ray wishes, or what is there already.
+"""The wanted machines of a group that grows: those that Ray wishes, or the existing ones.
 
-Ray's autoscaler on the head writes down what it wishes (infra/runtimes/wish_provider.py).
+Ray's autoscaler on the head writes down its wish (infra/runtimes/wish_provider.py).
 `python -m infra.scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
-keeps what is there: it launches no machine of such a group beyond its least, and ends none. So does
-one with AS_IT_IS in the variable; but only a user's own makes a head anew.
+keeps the existing machines: it launches no machine of such a group beyond its least, and ends none.
+So does one with AS_IT_IS in the variable; but only a user's own recreates a head.
 """
 
 import os
@@ -16,15 +16,15 @@ from cluster.ray_node import Growth
 from infra import backend, states
 
 VARIABLE = "TRAINYARD_WANTED"  # names of the workers that are wanted, with commas between them
-AS_IT_IS = "*"  # in its place: what is there already
+AS_IT_IS = "*"  # in its place: the existing machines
 HEAD = 0  # number of the machine that the head is on
 
 
 def wanted(numbers: range, growth: Growth) -> list[int]:
-    """Return the numbers of the machines of a group that are to be there now.
+    """Return the numbers of the wanted machines of a group.
 
     Args:
-        numbers: of all that there may be.
+        numbers: of all machines that may exist.
         growth: of the group.
 
     Raises:
@@ -51,7 +51,7 @@ def wanted(numbers: range, growth: Growth) -> list[int]:
 
 
 def enough(numbers: range, least: int, wished: Iterable[int]) -> list[int]:
-    """Return those of the wished numbers that there may be, and others up to the least."""
+    """Return the wished numbers that may exist, and others up to the least."""
     found = sorted({*numbers} & {*wished})
     others = [number for number in numbers if number not in found]
     return sorted([*found, *others[: max(0, least - len(found))]])

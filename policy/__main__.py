@@ -20,13 +20,13 @@ from pulumi_policy import (
 from pulumi_policy import policy as sdk
 from rules import RULES, Rule
 
-# The SDK would drop the marks of secrets before a policy sees them, and a rule is about them.
+# The SDK would drop the marks of secrets before a policy sees them, and one rule needs them.
 sdk.deserialize_properties = lambda props, *_: props
-TARGET = "__target"  # what the SDK's wrappers around values call what is inside
+TARGET = "__target"  # the SDK's name of the value in its wrappers
 
 
 def unwrapped(value: Any) -> Any:
-    """A value without the SDK's wrappers, which raise an error for what a preview does not know."""
+    """Return a value without the SDK's wrappers, which raise errors for unknown values."""
     if isinstance(value, Mapping):
         inside = value if isinstance(value, dict) else value[TARGET]
         return {name: unwrapped(item) for name, item in inside.items()}

@@ -1,9 +1,9 @@
-"""What a stack must not be: rules that both engines apply to each resource before it is made.
+"""The rules of a stack, which both engines apply to each resource before it is made.
 
 A rule is a function of a resource's type and inputs that yields a sentence for each violation. It
-gets the inputs as they cross Pulumi's wire: with marks around secrets, and a sentinel for what a
-preview does not know, which violates nothing. It has the standard library only: the pulumi CLI runs
-it in an environment of its own.
+gets the inputs as they cross Pulumi's wire: with marks around secrets, and a sentinel for a value
+that a preview does not know, which violates nothing. It uses the standard library only: the pulumi
+CLI runs it in an environment of its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Rule:
 
 
 def control_ports(type_: str, props: Props) -> Iterator[str]:
-    """A port that others reach has a service behind it that asks for a token or password."""
+    """The service of a port that others reach asks for a token or password."""
     if type_ == OBJECT:
         yield from _open_objects(_mapping(props, "manifest"))
         return
@@ -96,13 +96,13 @@ def control_ports(type_: str, props: Props) -> Iterator[str]:
         yield f"Ray listens on {beyond} without a token: set {'='.join(RAY_TOKEN)}"
     elif not _has_credential(props):
         yield (
-            f"listens on {beyond} and gets no secret, so it can ask nobody for a token: keep it "
+            f"listens on {beyond} and gets no secret, so it cannot ask for a token: keep it "
             "on loopback, or behind the gateway"
         )
 
 
 def images_by_digest(type_: str, props: Props) -> Iterator[str]:
-    """An image is named by its digest, or built from bases that are."""
+    """Images, or the bases that they are built from, are named by digest."""
     if type_ == OBJECT:
         for name in sorted({*_images(_mapping(props, "manifest"))}):
             yield f"takes {name} without a digest: write its digest into images"
@@ -127,7 +127,7 @@ def credentials_as_secrets(_type: str, props: Props) -> Iterator[str]:
 
 
 def end_of_rented(type_: str, props: Props) -> Iterator[str]:
-    """What is rented ends by itself, and has a bound for its price."""
+    """Rented machines end themselves, and have a bound for their price."""
     if type_ == INSTANCE and not plain(props.get("ttlHours")):
         yield "has no end: set ttlHours"
     if type_ == CHOICE and not plain(props.get("maxHourlyCost")):
@@ -150,7 +150,7 @@ def ssh_not_open(type_: str, props: Props) -> Iterator[str]:
 
 
 def tags_present(type_: str, props: Props) -> Iterator[str]:
-    """Who finds a thing can tell which project and stack it is of."""
+    """Things are marked with their project and stack."""
     if type_ == OBJECT:
         known = _mapping(_mapping(_mapping(props, "manifest"), "metadata"), "labels")
         if missing := [name for name in OBJECT_LABELS if name not in known]:
@@ -166,7 +166,7 @@ def tags_present(type_: str, props: Props) -> Iterator[str]:
 
 
 def owner_known(type_: str, props: Props) -> Iterator[str]:
-    """No instance is without an owner."""
+    """Each instance has an owner."""
     if type_ != INSTANCE or is_unknown(props.get("tags")):
         return
     if not plain(_mapping(props, "tags").get(OWNER)):
@@ -194,7 +194,7 @@ RULES = (
     ),
     Rule(
         name="end-of-rented",
-        description="What is rented has an end time and an hourly bound.",
+        description="Rented machines have an end time and an hourly bound.",
         level=MANDATORY,
         check=end_of_rented,
     ),
@@ -237,7 +237,7 @@ def is_unknown(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value without its mark of a secret."""
+    """Return a value without its mark of a secret."""
     return value["value"] if is_secret(value) else value
 
 
@@ -268,7 +268,7 @@ def _has_credential(props: Props) -> bool:
 
 
 def _open_objects(manifest: Props) -> Iterator[str]:
-    """What of an object opens a way that asks for no token."""
+    """Yield violations of an object that can be reached without a token."""
     spec, kind = _mapping(manifest, "spec"), plain(manifest.get("kind"))
     opened = plain(spec.get("type"))
     if kind == SERVICE and opened not in INSIDE and not is_unknown(opened):

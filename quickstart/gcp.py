@@ -1,9 +1,9 @@
 """`train cluster-file --provider gcp`: a cluster for Ray's own launcher on Google Cloud.
 
-Ray's launcher starts and ends the machines. No stack knows them: `ray down` ends them, and a
-preview, a budget and an end time are what only a stack has.
+Ray's launcher starts and ends the machines. No stack knows them: `ray down` ends them, and they
+have no preview, budget or end time.
 
-Never run: no Google Cloud was at hand. Ray's schema and loader take the file
+Never run: no Google Cloud was available. Ray's schema and loader take the file
 (tests/unit/quickstart/test_gcp.py).
 """
 
@@ -50,7 +50,7 @@ PORT = 6379
 
 @dataclass(frozen=True, kw_only=True)
 class GcpCluster:
-    """What a cluster on Google Cloud is made of.
+    """The settings of a cluster on Google Cloud.
 
     Attributes:
         project: id of the Google Cloud project.
@@ -97,7 +97,7 @@ class GcpCluster:
 
 
 def write(cluster: GcpCluster, output: Path) -> list[Path]:
-    """Writes the cluster file, and beside it the script that makes its network.
+    """Writes the cluster file, and next to it the script that makes its network.
 
     Raises:
         ClientError: a file cannot be written.
@@ -136,13 +136,13 @@ def _config(cluster: GcpCluster) -> dict[str, Any]:
             "project_id": cluster.project,
             "region": cluster.region,
             "availability_zone": cluster.zone,
-            # A stopped machine's disk is billed on.
+            # A stopped machine's disk still costs money.
             "cache_stopped_nodes": False,
         },
         "auth": {"ssh_user": "ubuntu"},
         "head_node_type": "head",
         "available_node_types": {
-            # Without CPUs for jobs: what fills the head takes the cluster down.
+            # Without CPUs for jobs: a job that fills the head takes the cluster down.
             "head": {
                 "resources": {"CPU": 0},
                 "node_config": _machine(cluster, "e2-standard-4", DEBIAN),
@@ -179,7 +179,7 @@ def _config(cluster: GcpCluster) -> dict[str, Any]:
                         "enableExternalIps": True,
                     },
                 },
-                # In place of the setup of all.
+                # Instead of the common setup.
                 "worker_setup_commands": _setup("tpu.txt"),
             },
         },
@@ -216,7 +216,7 @@ def _machine(
         "networkInterfaces": [
             {
                 "subnetwork": cluster.subnetwork,
-                # For packages from outside; the firewall lets nobody in but the range.
+                # For packages from outside; the firewall lets only the range in.
                 "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}],
             }
         ],

@@ -28,7 +28,7 @@ def write(folder: Path) -> list[Path]:
     """Writes the project: all of its files, or none.
 
     Args:
-        folder: the user's repository; made if it is not there. Its name is the project's.
+        folder: the user's repository; created if missing. Its name is the project's.
 
     Returns:
         The files, relative to the folder.
@@ -39,8 +39,8 @@ def write(folder: Path) -> list[Path]:
     content = _content(_name(folder))
     if taken := [str(path) for path in content if (folder / path).exists()]:
         raise ClientError(
-            f"{folder} has {', '.join(taken)} already, and nothing is overwritten: move what is "
-            "in the way, or choose another folder: train init FOLDER"
+            f"{folder} has {', '.join(taken)} already, and nothing is overwritten: move these "
+            "files away, or choose another folder: train init FOLDER"
         )
     written: list[Path] = []
     try:
@@ -85,7 +85,7 @@ def _content(project: str) -> dict[Path, str]:
 
 
 def _own(text: str, project: str) -> str:
-    """The settings of this project as those of another, whose program is in stack/."""
+    """The settings of this project for another one, whose program is in stack/."""
     text = re.sub(r"^name: .*$", f"name: {project}", text, count=1, flags=re.MULTILINE)
     # Any environment of the user's will do: the one whose `python` is on PATH.
     program = "main: stack/\nruntime: python\n"

@@ -1,7 +1,7 @@
 """A folder of another machine, brought here by SFTP while its files are still being written.
 
 Only what changed is fetched. Each file appears whole, and a checkpoint's folder with all of its
-files at once. Nothing is deleted here, also if Ray deletes old checkpoints there.
+files at once. Nothing is deleted here, even if Ray deletes old checkpoints there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Files = dict[PurePosixPath, Stamp]  # by path relative to the mirrored folder
 
 @dataclass
 class Mirror:
-    """Brings a folder here, as often as it is asked to.
+    """Brings a folder here, at each call of `pull`.
 
     Attributes:
         connection: the machine.
         there: absolute path of the folder there; it may not exist yet.
         here: the folder here.
-        tell: told of each thing that is fetched.
+        tell: called with a line for each fetched file or checkpoint.
     """
 
     connection: Connection
@@ -43,11 +43,11 @@ class Mirror:
     _seen: dict[PurePosixPath, Files] = field(default_factory=dict)
 
     def pull(self, *, last: bool) -> None:
-        """Fetches what changed.
+        """Fetches changed files.
 
         Args:
-            last: nothing changes there any more. Else only what has not changed since the
-                previous call is fetched: the rest may be half written.
+            last: nothing changes there any more. Otherwise only files that have not changed since
+                the previous call are fetched: the rest may be half written.
 
         Raises:
             SshError: the machine cannot be reached, or the folder cannot be read.
@@ -115,7 +115,7 @@ async def _list(client: Any, folder: str) -> Files:
 
 
 def _units(files: Files) -> dict[PurePosixPath, Files]:
-    """What appears at once: each file, or all files of a checkpoint's folder."""
+    """Groups files that appear at once: each file, or all files of a checkpoint's folder."""
     found: dict[PurePosixPath, Files] = {}
     for path, stamp in sorted(files.items()):
         folders = [each for each in path.parents if each.name.startswith(CHECKPOINT)]

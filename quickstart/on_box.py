@@ -1,4 +1,4 @@
-"""What runs on the box: it is sent by value, for the box has no package of ours."""
+"""The code for the box: it is sent by value, since the box does not have our package."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ def files(folder: Path) -> list[Path]:
 
 
 def requirements(folder: Path) -> list[str]:
-    """What to install, as lines for pip: of the Pipfile, else of requirements.txt, else none.
+    """Return the packages as lines for pip: of the Pipfile, else of requirements.txt, else none.
 
     Raises:
-        ClientError: a file cannot be read, or names what only this machine has.
+        ClientError: a file cannot be read, or names a file of this machine.
     """
     for name, read in ((PIPFILE, _of_pipfile), (REQUIREMENTS, _of_requirements)):
         path = folder / name

@@ -4,7 +4,7 @@
     ray_head: {hostname_or_ip_address: 192.168.2.4, client_server_port: 10001}
     worker: {user: ubuntu, hostname_or_ip_address: 192.168.2.4, base_dir: ~/training}
 
-All faults of a file are told at once.
+All faults of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RayConfig:
     """A box, as ray_config.yaml describes it.
 
     Attributes:
-        local_user: whose home here has the key and takes the results; "" is whoever runs this.
+        local_user: user whose home here has the key and takes the results; "" for any user.
         key_file: private key that logs in; None leaves it to the SSH agent.
         head: host of Ray's head, as the box knows it.
         client_port: of Ray's client server there.
@@ -104,7 +104,7 @@ class _Values:
         self.faults: list[str] = []
         self._sections: dict[str, dict[str, Any]] = {}
         if not isinstance(document, dict):
-            self.fault(f"is no mapping of {', '.join(KEYS)}")
+            self.fault(f"is not a mapping of {', '.join(KEYS)}")
             document = {}
         self._unknown(document, tuple(KEYS), "")
         for section, keys in KEYS.items():

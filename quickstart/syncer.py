@@ -1,7 +1,7 @@
-"""Training on a GPU box whose Ray is already there, from the machine that you develop on.
+"""Training on a GPU box that already runs Ray, from the machine that you develop on.
 
 Code goes to the box by Ray's client, results come from it by SFTP. Both go through SSH, which this
-machine opens: the box needs no key, and no port but that of SSH.
+machine opens: the box needs no key, and no port except that of SSH.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMAND_S = 60.0
 SETUP_S = 3600.0  # packages may be gigabytes
 HEARTBEAT_S = 30.0
 START_TRIES = 3
-NOT_STARTED = "Starting Ray client server failed"  # what Ray says
+NOT_STARTED = "Starting Ray client server failed"  # Ray's message
 KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 PREFERRED = ("ssh-ed25519", "ecdsa-", "ssh-rsa")
 
@@ -118,7 +118,7 @@ class Syncer:
         thread.start()
 
         def end(*, complete: bool) -> str:
-            """Fetches what is left; what went wrong with that, "" if nothing did.
+            """Fetches the rest; returns the fault, "" without one.
 
             Args:
                 complete: nothing is written there any more.
@@ -152,7 +152,7 @@ def initialize_ray_with_syncer(
 ) -> Syncer:
     """Connects to the Ray of a box, with the code and the packages of a project.
 
-    Nothing of the running Ray is changed. The connection lasts as long as this process.
+    The running Ray is not changed. The connection lasts as long as this process.
 
     Args:
         base_dir: folder of the project, with its Pipfile or requirements.txt.
@@ -182,7 +182,7 @@ def initialize_ray_with_syncer(
 
 @contextmanager
 def one_message() -> Iterator[None]:
-    """Makes one line of what a user can mend, and ends the process with exit code 1."""
+    """Makes one line of a user's error, and ends the process with exit code 1."""
     try:
         yield
     except (ClientError, SshError) as error:
@@ -195,7 +195,7 @@ def one_message() -> Iterator[None]:
 def _folder(path: str | Path, what: str) -> Path:
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        raise ClientError(f"{what} {path} is no folder: give the one of your project")
+        raise ClientError(f"{what} {path} is not a folder: give the one of your project")
     return folder
 
 
@@ -245,7 +245,7 @@ def _known_host_key(config: RayConfig) -> str:
 
 
 def _packed(source: Path, key: str) -> bytes:
-    """The code as a zip file. Ray follows links for ever, and waits for FIFOs."""
+    """The code as a zip file. Ray follows links without an end, and waits for FIFOs."""
     found = package.listing(source, package.NEVER_UPLOADED)
     preflight.check_upload(str(source), found, [key.strip()] if key else [])
     return package.pack(found)
@@ -253,7 +253,7 @@ def _packed(source: Path, key: str) -> bytes:
 
 def _runtime_env(base: Path, config: RayConfig) -> dict[str, Any]:
     env: dict[str, Any] = {}
-    # With commands of their own users install where they want to.
+    # Users with commands of their own install where they want to.
     if not config.setup_commands and (wanted := packages.requirements(base)):
         say(f"Ray installs on the box: {', '.join(wanted)}")
         env["pip"] = wanted
@@ -268,7 +268,7 @@ def _set_up(connection: Connection, config: RayConfig, base: Path, home: str) ->
     say(f"setup commands on {connection.name}: {'; '.join(config.setup_commands)}")
     script = "\n".join(("set -e", f"cd {shlex.quote(folder)}", *config.setup_commands))
     with _heartbeat("setup commands"):
-        # Others on the box can read a command line, but not what it reads.
+        # Others on the box can read a command line, but not its input.
         _on(connection, "bash -s", stdin=script, seconds=SETUP_S)
 
 
@@ -329,7 +329,7 @@ def _connect(connection: Connection, config: RayConfig, env: dict[str, Any], cod
 
 
 def _take_client(address: str, env: dict[str, Any]) -> None:
-    """Has Ray start what serves this client; Ray gives that 30 s, too few for a busy box."""
+    """Has Ray start a server for this client; Ray gives it 30 s, too few for a busy box."""
     for left in reversed(range(START_TRIES)):
         try:
             ray.init(address, runtime_env=env)

@@ -20,7 +20,7 @@ from training import run_folder
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of a training, or of a trial.
+    """The outcome of a training, or of a trial.
 
     Attributes:
         metrics: the last that were reported.
@@ -36,7 +36,7 @@ class Outcome:
 
 
 class OnBox:
-    """One of Ray's classes with a `fit`. It is made where it runs: on the box.
+    """One of Ray's classes with a `fit`. It is created where it runs: on the box.
 
     Attributes:
         kind: Ray's class.
@@ -104,7 +104,7 @@ class Tuner(OnBox):
     kind = ray.tune.Tuner
 
     def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> list[Outcome]:
-        """Tunes on the box; arguments and errors as of a trainer.
+        """Tunes on the box; arguments and errors as for a trainer.
 
         Returns:
             One outcome for each trial.
@@ -113,7 +113,7 @@ class Tuner(OnBox):
 
 
 def _outcomes(results: list[on_box.Result], there: Path, here: Path) -> list[Outcome]:
-    """What the box said, with the paths of this machine."""
+    """The results of the box, with the paths of this machine."""
 
     def mapped(path: str) -> Path:
         return here / Path(path).relative_to(there)

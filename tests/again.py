@@ -1,8 +1,8 @@
-"""Tests that failed once are tried once more: a pytest plugin, and `python -m tests.again FILE…`.
+"""A second try for failed tests: a pytest plugin, and `python -m tests.again FILE…`.
 
-Real clusters on two cores miss a deadline now and then while other tests run beside them. CI tries
-such a test again with nothing beside it; a fault of the code fails it there too. What passed only
-at the second try is listed at the end of CI, for somebody to look at.
+Real clusters on two cores miss a deadline now and then while other tests run. CI tries such a test
+again alone; a fault of the code fails it there too. Tests that passed only at the second try are
+listed at the end of CI, for somebody to look at.
 
 `--outcome FILE` has pytest write how it ended, what failed, and what was skipped for which reason.
 """
@@ -28,7 +28,7 @@ class Outcome:
         self.failed: list[str] = []
         self.skipped: dict[str, list[str]] = {}
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)  # whoever is killed leaves none
+        file.unlink(missing_ok=True)  # a killed run leaves none
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and report.nodeid not in self.failed:
@@ -61,7 +61,7 @@ def failed_once(files: Sequence[Path]) -> list[str]:
     """The tests to try again.
 
     Args:
-        files: what `--outcome` wrote, one for each run of pytest.
+        files: written by `--outcome`, one for each run of pytest.
 
     Raises:
         ValueError: a second try proves nothing: a run did not end, broke, or had too many failures.
@@ -84,7 +84,7 @@ def failed_once(files: Sequence[Path]) -> list[str]:
 def main(
     files: Sequence[Path], call: Callable[[Sequence[str]], int], say: Callable[[str], object]
 ) -> int:
-    """Try again what failed.
+    """Try failed tests again.
 
     Args:
         files: see `failed_once`.
@@ -92,7 +92,7 @@ def main(
         say: shows a line.
 
     Returns:
-        0 if all of it passes now.
+        0 if all of them pass now.
     """
     try:
         failed = failed_once(files)

@@ -1,4 +1,4 @@
-"""A copy of this checkout as a user has it: all that git knows, and an environment of its own."""
+"""A copy of this checkout as a user has it: all files in git, and an environment of its own."""
 
 import os
 import shutil

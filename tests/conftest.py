@@ -1,4 +1,4 @@
-"""What all tests have in common."""
+"""The settings of all tests."""
 
 import atexit
 import contextlib
@@ -13,32 +13,32 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.again", "tests.cost"]
 
-# Before PyTorch is loaded. Its threads wait by spinning: two of them beside other work on two
-# cores cost ten times of what one does. Processes that tests start inherit it.
+# Before PyTorch is loaded. Its threads wait by spinning: two of them next to other work on two
+# cores cost ten times as much as one. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Else PyTorch makes a folder of the user's in /tmp, and leaves it there.
+# Otherwise PyTorch makes a folder of the user's in /tmp, and leaves it there.
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "torchinductor"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE))
 
 # `timeout` and CI end tests with SIGTERM: like Ctrl-C it lets fixtures end what they started.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-# An example that takes long on a busy machine is no fault.
+# An example that takes long on a busy machine is not a fault.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-# What imports make stays: to look through it again and again costs seconds of processor time.
+# Objects that imports make stay: to scan them again and again costs seconds of processor time.
 gc.disable()
-atexit.register(gc.unfreeze)  # else libraries report it as leaked
+atexit.register(gc.unfreeze)  # otherwise libraries report it as leaked
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing where all tests passed: pytest keeps the folder of those that it removes."""
-    with contextlib.suppress(OSError):  # it holds what failed, or is another part's
+    """Leave nothing where all tests passed: pytest keeps the parent of the folders it removes."""
+    with contextlib.suppress(OSError):  # it has files of failed tests, or is another part's
         Path(tempfile.gettempdir(), f"pytest-of-{getpass.getuser()}").rmdir()
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is made, and looked for in what tests make."""
+    """From here on, look for garbage, and only in the tests' objects."""
     gc.freeze()
     gc.enable()

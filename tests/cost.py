@@ -1,10 +1,10 @@
-"""What each test and each fixture costs: a pytest plugin, and `python -m tests.cost TABLE…`.
+"""The cost of each test and each fixture: a pytest plugin, and `python -m tests.cost TABLE…`.
 
-Processor seconds, of pytest and of every process that comes from it, however it has left it:
-pytest runs in a control group of its own (version 2, which a root user may make). Where there is
-none, only processes that have ended and were waited for count; the report says so. Containers
+Processor seconds, of pytest and of every process that comes from it, even a detached one:
+pytest runs in a control group of its own (version 2, which a root user may make). Without a
+group, only processes that have ended and were waited for count; the report says so. Containers
 belong to the Docker Engine: they have a column of their own, in which all containers of the machine
-count, and which is 0 where no test of containers runs. A service that stays up costs those tests
+count, and which is 0 where no test of containers runs. A service that stays up costs the tests
 during which it runs.
 
 `--costs FILE` writes the table: one line for each part of a test, tab-separated.
@@ -61,7 +61,7 @@ def group_of_this_process() -> tuple[Path, Path] | None:
 
 
 def used_by(group: Path) -> float:
-    """Processor seconds of a group and of all below it; 0 for one that is not there."""
+    """Processor seconds of a group and of all below it; 0 for a missing one."""
     with suppress(OSError):
         for line in (group / "cpu.stat").read_text().splitlines():
             if line.startswith("usage_usec "):
@@ -91,7 +91,7 @@ class Meter:
 
     @property
     def how(self) -> str:
-        """What is counted."""
+        """A text that says what is counted."""
         if self.group is None:
             return "children that have ended: no control group can be made here"
         return "all processes, by a control group"
@@ -108,7 +108,7 @@ class Meter:
         return Reading(processor, containers, time.monotonic())
 
     def end(self) -> None:
-        """Put what still runs where pytest came from, and remove the group."""
+        """Move processes that still run back to pytest's first group, and remove this one."""
         if self.group is None:
             return
         for _ in range(100):  # processes start while others are moved

@@ -1,4 +1,4 @@
-"""Whether somebody holds a lock: asked as any other process would ask."""
+"""A check whether somebody holds a lock, as any other process would see it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def is_locked(path: Path | str) -> bool:
-    """Whether a file or folder has an exclusive flock; it has none of this call's afterwards."""
+    """Whether a file or folder has an exclusive flock; this call leaves none."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

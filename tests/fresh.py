@@ -8,7 +8,7 @@ is left afterwards: processes, files outside the home, or a change that `git sta
 these commands, one of `--without-network` must fail with one line that says why: there, in a home
 that cannot be written, and with little room.
 
-All of it happens in namespaces of its own, so mounts and processes end with it, however it ends.
+All of it runs in namespaces of its own, so mounts and processes end with it, however it ends.
 Only the network is shared.
 """
 
@@ -38,9 +38,9 @@ HOME = Path("/home", USER)
 CLONE = HOME / "trainyard"
 OUTCOMES = Path(".pytest_cache/outcomes")  # as in the Makefile
 INSTALL = re.compile(r"^(?:sudo )?apt-get install (?P<packages>[a-z0-9.+ -]+)$", re.MULTILINE)
-# As login gives it, and nothing else.
+# Only what login sets.
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
-# What tells apt, pip and uv a way out of the machine other than the usual one.
+# Settings that give apt, pip and uv another way out of the machine than the usual one.
 NETWORK = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"),
@@ -48,13 +48,13 @@ NETWORK = (
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_FILES = (Path("/etc/resolv.conf"), Path("/etc/pip.conf"), BUNDLE)
 INSIDE = "--inside"
-# What ends just after the command that ended it.
+# Programs that end just after the command that ended them.
 PATIENCE_SECONDS = 10
 MOST_SHOWN = 20
 
 
 class FreshError(Exception):
-    """The fresh machine cannot be had, or something failed in it; the message says what."""
+    """The fresh machine is not possible, or something failed in it; the message says what."""
 
 
 def packages(readme: str) -> list[str]:
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Have a folder for the root, and remove those of runs that were killed."""
+    """Have a folder for the root, and remove the folders of killed runs."""
     for left in PARENT.glob(f"{PREFIX}*"):
         with contextlib.suppress(BlockingIOError), _locked(left):
             shutil.rmtree(left)
@@ -128,7 +128,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _in_namespaces(arguments: Sequence[str]) -> int:
-    """Run this program as the first process of its own namespaces, and end all that it started."""
+    """Run this program as the first process of its own namespaces, and end its processes."""
     namespaces = ("--mount", "--pid", "--ipc", "--mount-proc", "--fork", "--kill-child")
     program = subprocess.Popen(
         [
@@ -149,7 +149,7 @@ def _in_namespaces(arguments: Sequence[str]) -> int:
 
 
 class _Machine:
-    """As process 1: makes the machine, runs commands, looks at what they left."""
+    """As process 1: makes the machine, runs commands, looks for leftovers."""
 
     def __init__(self, root: Path, suite: str) -> None:
         started = time.monotonic()
@@ -163,7 +163,7 @@ class _Machine:
         _say(f"made in {time.monotonic() - started:.0f} s")
 
     def _finish(self) -> None:
-        """Make of an installed Debian a machine that runs, with a user and the checkout's clone."""
+        """Make a running machine of an installed Debian, with a user and the checkout's clone."""
         root = self.root
         _must("mount", "--bind", str(root), str(root))  # as on a machine, / is a mount
         _must("mount", "-t", "proc", "proc", f"{root}/proc")
@@ -226,10 +226,10 @@ class _Machine:
             shutil.copytree(found, target, dirs_exist_ok=True)
 
     def look(self) -> None:
-        """Look at what is left of the user's doing.
+        """Look for leftovers of the user's commands.
 
         Raises:
-            FreshError: something is.
+            FreshError: something is left.
         """
         status = subprocess.run(
             self._as_user("git status --porcelain"), capture_output=True, text=True, check=False
@@ -257,7 +257,7 @@ class _Machine:
         ]
 
     def _files(self) -> set[str]:
-        """Return the user's files outside the home: no others can the user have made."""
+        """Return the user's files outside the home, the only others that the user can make."""
         elsewhere = {str(self.root / name) for name in ("proc", "sys", HOME.relative_to("/"))}
         found = set()
         for folder, names, files in os.walk(self.root):
@@ -270,7 +270,7 @@ class _Machine:
 
 
 def _processes() -> list[str]:
-    """Return the processes next to this one that do not end by themselves soon."""
+    """Return the processes next to this one that do not end soon."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         with contextlib.suppress(ChildProcessError):

@@ -1,4 +1,4 @@
-"""What a machine tells of itself, for tests that look at none: one with all that a stack needs."""
+"""Facts of a machine for tests that probe none: it has everything that a stack needs."""
 
 from infra.hosts.probe import Facts
 

@@ -1,4 +1,4 @@
-"""Names and messages that somebody else wrote to harm who reads them (F39)."""
+"""Names and messages that somebody else wrote to harm their reader (F39)."""
 
 TITLE = "\x1b]0;you have been had\x07"
 LINK = "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\"

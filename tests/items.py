@@ -1,7 +1,8 @@
 """Which items tests name: `python -m tests.items [ITEM…]`.
 
-An item (A1 to F46) is named in a comment at the test that proves it: `# F15`, `# A12 to A14`, also
-at the end of a line. Prints each item with the tests that name it; with arguments only those items.
+An item (A1 to F62, in docs/promises.md) is named in a comment at the test that proves it: `# F15`,
+`# A12 to A14`, also at the end of a line. Prints each item with the tests that name it; with
+arguments only those items. With `--write` it writes the column of tests in docs/promises.md.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import io
 import re
 import sys
 import tokenize
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "promises.md"
 ITEM = r"[A-F][1-9]\d?"
 RANGE = re.compile(rf"\b({ITEM})\b(?:\s*(?:to|-)\s*({ITEM})\b)?")
+ROW = re.compile(rf"^\| ({ITEM}) \| ([^|\n]+) \|.*$", re.MULTILINE)
 
 
 def items(comment: str) -> list[str]:
@@ -64,8 +70,40 @@ def by_item(folder: Path) -> dict[str, list[str]]:
     return dict(sorted(found.items(), key=lambda each: (each[0][0], int(each[0][1:]))))
 
 
+def updated(page: str, found: Mapping[str, list[str]]) -> str:
+    """The page of promises with the tests of each item.
+
+    Raises:
+        ValueError: it has an item twice, or not at all though a test names it.
+    """
+    rows = Counter(item for item, _ in ROW.findall(page))
+    if twice := [item for item, count in rows.items() if count > 1]:
+        raise ValueError(f"{', '.join(twice)}: twice in the page, remove one row of each")
+    if unknown := [item for item in found if item not in rows]:
+        raise ValueError(
+            f"{', '.join(unknown)}: named by tests ({found[unknown[0]][0]}), but not in the page: "
+            "write a row, or correct the comment"
+        )
+    return ROW.sub(lambda row: f"| {row[1]} | {row[2]} | {_column(found.get(row[1], []))} |", page)
+
+
+def _column(places: list[str]) -> str:
+    """How many places name an item, and the file with most of them; a test before a fixture."""
+    if not places:
+        return "none"
+    files = Counter(place.partition("::")[0] for place in places)
+    most = max(files, key=lambda file: (Path(file).name.startswith("test_"), files[file]))
+    return f"{len(places)}: [{Path(most).name}](../tests/{most})"
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        try:
+            PAGE.write_text(updated(PAGE.read_text(), by_item(TESTS)))
+        except ValueError as error:
+            sys.exit(f"error: {PAGE}: {error}")
+        sys.exit()
     wanted = set(sys.argv[1:])
-    for item, tests in by_item(Path(__file__).parent).items():
+    for item, tests in by_item(TESTS).items():
         if not wanted or item in wanted:
             sys.stdout.write(f"{item}\t{' '.join(tests)}\n")

@@ -1,4 +1,4 @@
-"""Kills a program that a supervisor starts anew: by its process id, once it has one.
+"""Kills a program that a supervisor restarts: by its process id, once it has one.
 
 While a program is between two starts its process id is 0, and `os.kill(0, …)` kills the whole
 process group of the tests, with the make and the CI run that they are in.

@@ -1,4 +1,4 @@
-"""Which programs listen where, in this network namespace or in another process's."""
+"""Listening programs and their ports, in this network namespace or in another process's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def listeners(processes: Iterable[int]) -> set[Listener]:
 
 
 def kernel_chooses(port: int) -> bool:
-    """Whether a port is of the range from which the kernel takes one by itself."""
+    """Whether a port is in the range from which the kernel chooses."""
     low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     return int(low) <= port <= int(high)
 

@@ -7,13 +7,13 @@ from cluster import services
 
 
 def names_of_outputs() -> set[str]:
-    """Names of the stack's own outputs, and of those that its services may have."""
+    """Names of the stack's own outputs, and of its services' possible outputs."""
     own = {value for name, value in vars(outputs).items() if name.isupper()}
     return own.union(*(endpoint.outputs for endpoint in services.ENDPOINTS))
 
 
 def of_services() -> dict[str, Any]:
-    """The outputs of services of which none runs."""
+    """The outputs of services when none runs."""
     names = {name for endpoint in services.ENDPOINTS for name in endpoint.outputs}
     return {
         **dict.fromkeys(names, ""),

@@ -1,4 +1,4 @@
-"""The blocks of README.md, CONTRIBUTING.md and docs/*.md, and how their commands are run.
+"""The blocks of README.md, CONTRIBUTING.md and docs/*.md, and ways to run their commands.
 
 A shell block runs in its place: the checkout, unless an HTML comment before it says otherwise:
 
@@ -34,7 +34,7 @@ PAGES = [
     *dict.fromkeys(ROOT / name for name in re.findall(r"\((\S+\.md)", README.read_text())),
 ]
 CHECKOUT = "checkout"
-# What runs the blocks of each place: a test that calls `blocks_of`, or a script with their lines.
+# The runner of each place's blocks: a test that calls `blocks_of`, or a script with their lines.
 PLACES = {
     CHECKOUT: ROOT / "tests/integration/infra/test_pages.py",
     "docker": ROOT / "tests/integration/infra/docker/test_pages.py",
@@ -61,8 +61,8 @@ class Block:
         line: of its first line, from 1.
         language: the word after the fence; empty for an indented block.
         kind: "run", "run until", "read by" or "not run".
-        about: of these the place, the words, the test's path, the reason.
-        where: the place of one that runs until its words are printed.
+        about: for each kind the place, the words, the test's path, the reason.
+        where: the place of a block that runs until its words are printed.
     """
 
     page: str
@@ -78,7 +78,7 @@ class Block:
 
     @property
     def file(self) -> str:
-        """What the block's first line names as its file; empty for most."""
+        """The file that the block's first line names; empty for most."""
         found = re.match(r"# (\S+\.yaml)\n", self.text)
         return found[1] if found and self.language == "yaml" else ""
 
@@ -88,7 +88,7 @@ class Block:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words of each simple command, without what goes before and after it in a shell."""
+        """The words of each simple command, without its surroundings in a shell."""
         found: list[list[str]] = [[]]
         for line in self.text.replace("\\\n", " ").splitlines():
             words = shlex.shlex(line, posix=True, punctuation_chars=True)
@@ -111,7 +111,7 @@ class Block:
 
 
 def _bare(words: list[str]) -> list[str]:
-    """Leave out redirections, what a loop begins with, and variables that a command gets."""
+    """Leave out redirections, beginnings of loops, and variables that a command gets."""
     words = [*words]
     while words and (words[0] in {"do", "then", "sudo"} or re.match(r"\w+=", words[0])):
         del words[0]
@@ -133,7 +133,7 @@ def parse(page: Path, text: str) -> Iterator[Block]:
     """The blocks of a page, also those in lists.
 
     Raises:
-        ValueError: a comment begins like a mark and is none.
+        ValueError: a comment begins like a mark and is not one.
     """
     marked: tuple[str, str, str] | None = None
     for token in MarkdownIt().parse(text):
@@ -186,7 +186,7 @@ class Terminal:
     instead: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, block: Block) -> str:
-        """Runs a block to its end; what it printed.
+        """Runs a block to its end; its output.
 
         Raises:
             AssertionError: a command failed, or the block took longer than four minutes.
@@ -211,9 +211,9 @@ class Terminal:
         return printed
 
     def _bash(self, script: str, block: Block) -> tuple[str, int]:
-        """Runs a script in a session of its own, of which nothing is left afterwards."""
+        """Runs a script in a session of its own; nothing of that is left afterwards."""
         process = subprocess.Popen(
-            # What a shell starts in the background ignores Ctrl-C, and so do its children.
+            # A shell's background processes ignore Ctrl-C, and so do their children.
             ["env", "--default-signal=INT", "bash", "-c", script],
             cwd=self.folder,
             env=self.environment,

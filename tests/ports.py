@@ -41,7 +41,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _own_share() -> range:
-    """The share of this process, which it has until it ends."""
+    """The share of this process, until it ends."""
     global _share  # noqa: PLW0603
     if _share is None:
         size = (LAST - FIRST) // SHARES

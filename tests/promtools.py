@@ -1,4 +1,4 @@
-"""Prometheus' own tools, for tests: what `make monitoring` built, else those on PATH."""
+"""Prometheus' own tools, for tests: built by `make monitoring`, otherwise on PATH."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""How tests start the engine: as its own command does, but that its key is derived in ten rounds.
+"""Starts the engine for tests as its own command does, but derives its key in ten rounds.
 
 Pulumi's million is half a second of processor time for each run. The pulumi CLI counts to it, so
 engines do the same in stacks that it works on, whose environment has VARIABLE.
@@ -30,7 +30,7 @@ def module(name: str) -> list[str]:
 
 
 def rounds(environment: Mapping[str, str]) -> int:
-    """How many rounds engines with an environment count."""
+    """The number of rounds that engines with an environment count."""
     return int(environment.get(VARIABLE, ROUNDS))
 
 

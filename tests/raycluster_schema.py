@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 CHECKOUT = Path(__file__).parents[1]
-# KubeRay's own (1.7) is not part of this project; some machines have it. The tests with a node have
-# that of 1.6 from its module.
+# KubeRay's own (1.7) is not part of this project; some machines have it. The tests with a node use
+# the one of 1.6 from its module.
 PUBLISHED = Path(
     os.environ.get("TRAINYARD_RAYCLUSTER_CRD")
     or CHECKOUT.parent / "shared" / "kubernetes" / "ray.io_rayclusters.yaml"

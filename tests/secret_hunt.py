@@ -6,12 +6,12 @@ import base64
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
-# What goes before a secret where both are encoded as one, as in a Basic login.
+# Prefixes of a secret where both are encoded as one, as in a Basic login.
 USERS = ("admin", "trainyard", "training")
 
 
 def forms(secret: str) -> set[bytes]:
-    """A secret as it is, quoted for a URL, and in base64, at any place of what is encoded."""
+    """A secret as it is, quoted for a URL, and in base64, at any place of the encoded text."""
     found = {secret.encode(), quote(secret, safe="").encode(), secret.encode().hex().encode()}
     for user in USERS:
         found.add(base64.b64encode(f"{user}:{secret}".encode()))
@@ -24,10 +24,10 @@ def forms(secret: str) -> set[bytes]:
 
 
 def finds(secrets: Mapping[str, str], places: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Which secret is in which place.
+    """The secrets that are found, with their places.
 
     Args:
-        secrets: by name, for what is said of them.
+        secrets: by name, for the report.
         places: names and contents.
     """
     looked_for = [(name, form) for name, secret in secrets.items() for form in forms(secret)]

@@ -1,6 +1,6 @@
 """Prints how many tests were skipped, and a line for each reason: `python -m tests.skipped FILE`.
 
-The files are what `--outcome` wrote, one for each run of pytest (tests/again.py). With `--list` the
+The files are written by `--outcome`, one for each run of pytest (tests/again.py). With `--list` the
 tests themselves are printed, for `pytest @LIST` on a machine that has what they need.
 """
 
@@ -23,7 +23,7 @@ def skipped(files: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def summary(found: dict[str, list[str]]) -> list[str]:
-    """Return the lines that tell what was skipped."""
+    """Return the lines about skipped tests."""
     counts = {reason: len(tests) for reason, tests in found.items()}
     if not counts:
         return ["No test was skipped."]

@@ -8,7 +8,7 @@ import pytest
 
 
 def keygen(*arguments: str | Path) -> str:
-    """Run ssh-keygen, and return what it printed; the test is skipped where there is none."""
+    """Run ssh-keygen, and return its output; without the program the test is skipped."""
     if shutil.which("ssh-keygen") is None:
         pytest.skip("no ssh-keygen on PATH (openssh-client)")
     done = subprocess.run(["ssh-keygen", *arguments], check=True, capture_output=True, text=True)

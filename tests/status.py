@@ -1,4 +1,4 @@
-"""The status that a server answers a request with, also one that refuses it."""
+"""The status of a server's answer, also of a refusal."""
 
 import urllib.error
 import urllib.request

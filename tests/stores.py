@@ -85,7 +85,7 @@ class BareStore:
 
     @property
     def props(self) -> dict[str, Any]:
-        """What resources inside of it are made from."""
+        """The properties that resources inside of it are made from."""
         return _props(self.port, self.root)
 
     @property
@@ -123,7 +123,7 @@ class BareStore:
 def bare(
     kind: StoreKind, binary: Path, folder: Path, *, bucket: bool = True
 ) -> Iterator[BareStore]:
-    """A store with its bucket for a while."""
+    """A store with its bucket while the block runs."""
     store = BareStore(kind, binary, folder)
     try:
         if bucket:
@@ -146,7 +146,7 @@ def _has_made_bucket(s3: Any) -> bool:
 
 @contextmanager
 def contained(kind: StoreKind, image: str) -> Iterator[dict[str, Any]]:
-    """A store as a container, confined as a stack's; what resources inside are made from."""
+    """A store as a container, confined as a stack's; the properties for resources inside."""
     port, console = free_ports(2)
     root, name = new_keys(), f"test-{kind.name}-{secrets.token_hex(4)}"
     place: Any = _Place(files="/etc/trainyard", volumes="/var/lib/trainyard", listens="0.0.0.0")
@@ -186,13 +186,13 @@ def client(endpoint: str, keys: Keys, **more: Any) -> Any:
 
 
 def client_of(outputs: Mapping[str, Any], **more: Any) -> Any:
-    """The same for the store of a stack, as its jobs."""
+    """The same for the store of a stack, with its jobs' rights."""
     keys = Keys(access=outputs["accessKey"], secret=outputs["secretKey"])
     return client(outputs["objectStoreEndpoint"], keys, **more)
 
 
 def status_of(endpoint: str, bucket: str, keys: Keys) -> int:
-    """The status that a listing of a bucket is answered with, also where it is refused."""
+    """The status of the answer to a listing of a bucket, also of a refusal."""
     try:
         answer = client(endpoint, keys).list_objects_v2(Bucket=bucket)
     except ClientError as error:
@@ -210,7 +210,7 @@ def _props(port: int, root: Keys) -> dict[str, Any]:
 
 
 def write_root(folder: Path, root: Keys, mode: int = 0o600) -> None:
-    """Write the files that a store has the keys of its root from."""
+    """Write the files from which a store reads the keys of its root."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("root-user", root.access), ("root-password", root.secret)):
         (folder / name).touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""How tests wait: they ask again until something holds, with a deadline instead of a guess."""
+"""Waits for tests: they ask again until something holds, with a deadline instead of a guess."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE_S = 150.0  # of a machine that does much else
+DEADLINE_S = 150.0  # on a busy machine
 PAUSE_S = 0.05
-# Who has waited for long asks less often: each answer costs processor time that the awaited needs.
+# Ask less often after a long wait: each answer costs processor time that the awaited needs.
 PAUSE_SHARE = 0.05  # of the time waited so far
 LONGEST_PAUSE_S = 0.5
 
@@ -16,18 +16,18 @@ LONGEST_PAUSE_S = 0.5
 def wait_for(what: str, probe: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
     """Polls until `probe` returns something true.
 
-    A probe that raises OSError, as who asks a server that is not there yet, counts as not yet.
+    A probe that raises OSError, for example because its server is not up yet, counts as not yet.
 
     Args:
-        what: is waited for, for the message.
+        what: the awaited thing, for the message.
         probe: is asked at least once.
         deadline_s: how long.
 
     Returns:
-        What the probe returned.
+        The probe's result.
 
     Raises:
-        TimeoutError: with what the probe returned, or raised, last.
+        TimeoutError: with the probe's last result or error.
     """
     begin = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""A webhook on this machine that keeps what is posted to it."""
+"""A webhook on this machine that keeps all posts."""
 
 import json
 import threading
@@ -12,7 +12,7 @@ class Webhook:
 
     Attributes:
         url: of it.
-        posted: what came.
+        posted: the posts.
     """
 
     def __init__(self) -> None:

@@ -4,8 +4,8 @@
     ray job submit --working-dir . -- python alexnet_cifar10_ray.py
     ray job submit --working-dir . -- python alexnet_cifar10_ray.py --epochs 20 --use-gpu
 
-It is training/jobs/alexnet.py, with its options, on CIFAR-10 and for one epoch. All that a job of
-this folder needs is uploaded with it: `training` is a link to the package.
+It is training/jobs/alexnet.py, with its options, on CIFAR-10 and for one epoch. Everything that a
+job of this folder needs is uploaded with it: `training` is a link to the package.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Jobs, and all that they need on the nodes: what `client` uploads with each job."""
+"""Jobs and everything they need on the nodes; `client` uploads this package with each job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def load(run: str, folder: str | Path = "results") -> nn.Module:
-    """The model that a run has trained, as `training.results.load` has it."""
-    from training import results  # noqa: PLC0415 - whatever imports of this package waits for it
+    """Return a run's trained model; see `training.results.load`."""
+    from training import results  # noqa: PLC0415 - slow: every import of this package would wait
 
     return results.load(run, folder)

@@ -2,7 +2,7 @@
 
 They are plain tar of regular files and folders. Python's `tarfile` follows more than that (links,
 devices, sparse files, compression), reads headers of any size into memory, takes a damaged header
-for the end, and has its guard against names that lead elsewhere only since 3.11.4.
+for the end of the archive, and guards against names that lead elsewhere only since 3.11.4.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-MOST_FILES = 100_000  # and folders of an archive
-# Of a name, in bytes: what S3 and file systems take, with room for the run's own.
+MOST_FILES = 100_000  # files and folders of an archive
+# Bytes of a name: as many as S3 and file systems accept, with room for the run's own name.
 LONGEST_NAME = 768
 PART = ".part"
 LONGEST_PART = 255
-LONGEST_HEADER = 8192  # bytes: names, times and owners that the fixed fields have no room for
+LONGEST_HEADER = 8192  # bytes: names, times and owners that do not fit into the fixed fields
 SCRATCH = ".unpacking"
 
 _BLOCK = tarfile.BLOCKSIZE
 _CHUNK = 2**20  # bytes
 _RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]{1,99})=")
-# What Python's tarfile writes beside the name: none of it decides what is unpacked.
+# Python's tarfile also writes these: none of them decides what is unpacked.
 _UNUSED = {"mtime", "uid", "gid", "uname", "gname"}
 
 
 class ArchiveError(Exception):
-    """An archive is damaged, or holds what is not unpacked; the message says what."""
+    """An archive is damaged, or holds an entry that is not unpacked; the message says which."""
 
 
 def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
-    """Unpacks an archive: each file comes whole, and none before all of them are read.
+    """Unpacks an archive: files appear whole, and only after all of them are read.
 
     Args:
         archive: a plain tar.
@@ -44,10 +44,10 @@ def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
 
     Raises:
         ArchiveError: it is damaged, too large, or holds anything but files and folders inside.
-        OSError: the folder does not take them.
+        OSError: the folder does not accept them.
     """
     scratch = target / SCRATCH
-    shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process
     scratch.mkdir()
     try:
         with archive.open("rb") as source:
@@ -67,10 +67,10 @@ def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
 
 
 def fault_of_name(name: str) -> str:
-    """Why a name does not do for a file in a folder of ours; "" if it does."""
+    """Why a name cannot be used for a file in a folder of ours; "" if it can."""
     try:
         encoded = name.encode()
-    except UnicodeEncodeError:  # half a character, or bytes that are no text
+    except UnicodeEncodeError:  # half a character, or bytes that are not text
         return "is not text"
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or set(parts) <= {"", "."} or "\0" in name:

@@ -1,8 +1,8 @@
-"""What a start asks of its optimizers, which counts more than the state that it goes on from.
+"""Optimizer settings that a start asks for; they take precedence over the restored state.
 
-An optimizer's state has its learning rate and other settings too. Loaded, they would undo what the
-command line says now. So each checkpoint notes what its start had asked for, and where the next one
-asks for something else, that is taken.
+An optimizer's state also has its learning rate and other settings. Loading them would undo the
+command line. So each checkpoint notes the settings that its start asked for, and where the next
+start asks for others, those are used.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Asked = dict[str, list[dict[str, Any]]]
 
 
 def of(parts: Mapping[str, Any]) -> Asked:
-    """The settings of optimizers and schedulers, which were just made."""
+    """Return the settings of newly made optimizers and schedulers."""
     return {name: found for name, part in parts.items() if (found := _settings(part))}
 
 
 def apply(parts: Mapping[str, Any], then: Any, now: Asked) -> None:
-    """Takes what is asked for now where it is not what was asked for then.
+    """Applies the settings of this start where they differ from those of the earlier one.
 
-    A rate that was changed while it trained, as by a scheduler, is scaled: half of what was asked
+    A rate that training has changed, for example by a scheduler, is scaled: half of the rate asked
     for stays half.
 
     Args:
         parts: as loaded.
-        then: what the start that stored them had asked for.
-        now: what this one asks for.
+        then: the settings that the start that stored them asked for.
+        now: the settings that this start asks for.
     """
     for name, groups in now.items():
         before = then.get(name, []) if isinstance(then, dict) else []
@@ -47,7 +47,7 @@ def apply(parts: Mapping[str, Any], then: Any, now: Asked) -> None:
 
 
 def scaled(loaded: Any, then: Any, now: Any) -> Any:
-    """A rate as it was loaded, in proportion to what is asked for now and was then."""
+    """Return a loaded rate, scaled from the rate asked for then to the one asked for now."""
     return now if not then or _same(loaded, then) else loaded * (now / then)
 
 
@@ -58,7 +58,7 @@ def _settings(part: Any) -> list[dict[str, Any]]:
 
 
 def _groups(part: Any) -> list[dict[str, Any]]:
-    """An optimizer's groups; of a scheduler, the rates that it begins with."""
+    """Return an optimizer's groups, or the initial rates of a scheduler."""
     if hasattr(part, "base_lrs"):
         return [{"lr": rate} for rate in part.base_lrs]
     return list(getattr(part, "param_groups", []))

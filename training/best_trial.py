@@ -13,7 +13,7 @@ from training.run_folder import RunFolder
 
 
 def keep(run: RunFolder, trial: str) -> None:
-    """Copies a trial's newest valid checkpoint to where those of a run are, unless it is there.
+    """Copies a trial's newest valid checkpoint to the search's own, unless it is there already.
 
     Args:
         run: of the search.
@@ -22,7 +22,7 @@ def keep(run: RunFolder, trial: str) -> None:
 
     Raises:
         CheckpointError: the trial has no valid checkpoint with a manifest.
-        StorageError: the store stays away.
+        StorageError: the store stays unavailable.
     """
     files, folder = run.place
     kept = checkpoint_files.valid(files, folder)
@@ -30,7 +30,7 @@ def keep(run: RunFolder, trial: str) -> None:
         model = manifest["model"] | {"trial": f"{trial}/{name}"}
         if any(each["model"] == model for _, each in kept):
             return
-        # Newer than that of a search that was cut off at its end, and has another best trial now.
+        # A search interrupted at its end may now have another best trial: this copy is newer.
         number = checkpoint_files.order(kept[0][0])[0] + 1 if kept else 1
         with tempfile.TemporaryDirectory() as scratch:
             try:
@@ -39,7 +39,7 @@ def keep(run: RunFolder, trial: str) -> None:
             except CheckpointError as error:
                 print(f"warning: {trial}/{name} is skipped: {error}", flush=True)  # noqa: T201 - a job's
                 continue
-            Path(scratch, MANIFEST).unlink()  # the copy gets one of its own
+            Path(scratch, MANIFEST).unlink()  # the copy gets its own
             own = f"{PREFIX}{number:06d}-{secrets.token_hex(2)}"
             checkpoint_files.store(open_folder(files, folder), own, Path(scratch), model)
             return

@@ -24,12 +24,12 @@ Records = Sequence[dict[str, Any]]
 
 
 class Finetuning(BackboneFinetuning):
-    """Lightning's, for several workers and for runs that go on.
+    """Lightning's callback, fixed for several workers and for resumed runs.
 
-    Lightning freezes the base before the strategy wraps the model. DDP sums the gradients of those
-    parameters only that learn when it wraps: the base, thawed later, would learn on each worker by
-    itself. (DDP needs find_unused_parameters in turn.) And where a run goes on after the thaw,
-    Lightning freezes the base anew and leaves it so.
+    Lightning freezes the base before the strategy wraps the model. DDP only sums the gradients of
+    parameters that learn when it wraps: the base, thawed later, would learn separately on each
+    worker. (In turn, DDP needs find_unused_parameters.) And where a run resumes after the thaw,
+    Lightning freezes the base again and leaves it frozen.
     """
 
     def setup(
@@ -40,17 +40,17 @@ class Finetuning(BackboneFinetuning):
     def on_fit_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Freezes the base, unless it has learned before the run was cut off."""
+        """Freezes the base, unless it was learning when the run was interrupted."""
         super().on_fit_start(trainer, pl_module)
         if len(trainer.optimizers[0].param_groups) == 1:
             self.freeze_before_training(pl_module)
 
     def state_dict(self) -> dict[str, Any]:
-        """For the checkpoint, with the rate that was asked for."""
+        """Return the state for the checkpoint, with the rate that was asked for."""
         return super().state_dict() | {"asked": self.backbone_initial_lr}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a checkpoint; another rate than it was asked for scales the one of now."""
+        """Loads a checkpoint's state; scales its rate where this start asks for another one."""
         super().load_state_dict(state_dict)
         rate, then, now = (
             self.previous_backbone_lr,
@@ -78,7 +78,7 @@ class EpochRecords(Callback):
         """Begins with no epoch done.
 
         Args:
-            epochs: the last one's number, for the lines.
+            epochs: the last epoch's number, for the printed lines.
             generated: says with each figure that no real data was measured.
             write: takes the history after each epoch, and after the test.
         """
@@ -92,7 +92,7 @@ class EpochRecords(Callback):
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Starts the clock, where it stood when the run was cut off."""
+        """Starts the clock where it stood when the run was interrupted."""
         minutes = self.history[-1]["minutes"] if self.history else 0
         self._started = time.monotonic() - 60 * minutes
 
@@ -118,7 +118,7 @@ class EpochRecords(Callback):
     def on_validation_epoch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Begins to count what is measured: its lines come each half minute, never as a bar."""
+        """Begins to count measured batches: a line every half minute, never a bar."""
         batches = sum(int(count) for count in trainer.num_val_batches)
         self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
 
@@ -158,11 +158,11 @@ class EpochRecords(Callback):
             self._record()
 
     def state_dict(self) -> dict[str, Any]:
-        """For the checkpoint."""
+        """Return the state for the checkpoint."""
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a checkpoint."""
+        """Loads a checkpoint's state."""
         self.history = state_dict["history"]
 
     def _record(self) -> None:
@@ -180,11 +180,11 @@ class EpochRecords(Callback):
 
 
 class ResumableCheckpoints(Checkpoint):
-    """Saves a checkpoint each epoch, and takes up what Lightning's own restoring leaves out.
+    """Saves a checkpoint each epoch, and restores the state that Lightning leaves out.
 
-    A `Checkpoint`, since Lightning calls these behind EarlyStopping, whose count of epochs
-    without progress would be one short in the file else. What this start asks of the optimizer
-    and of EarlyStopping takes precedence over their stored state (training/asked.py).
+    A `Checkpoint`, because Lightning calls these after EarlyStopping: before it, the file would
+    count one epoch without progress too few. What this start asks of the optimizer and of
+    EarlyStopping takes precedence over their stored state (training/asked.py).
     """
 
     def __init__(
@@ -197,9 +197,9 @@ class ResumableCheckpoints(Checkpoint):
 
         Args:
             sampler: of the training images.
-            stopping: may have ended the training before the test was cut off.
-            report: is called by each worker with the epoch's metrics, and by the first one with
-                the folder that the checkpoint is in, and that is to be removed.
+            stopping: may have ended the training before the test was interrupted.
+            report: is called by each worker with the epoch's metrics, and by the first one also
+                with the checkpoint's folder, which is to be removed.
         """
         self._sampler = sampler
         self._stopping = stopping
@@ -209,11 +209,11 @@ class ResumableCheckpoints(Checkpoint):
         self._now: asked.Asked = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """For the checkpoint."""
+        """Return the state for the checkpoint."""
         return {"asked": self._now}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a checkpoint."""
+        """Loads a checkpoint's state."""
         self._then = state_dict.get("asked", {})
 
     def on_load_checkpoint(
@@ -228,9 +228,9 @@ class ResumableCheckpoints(Checkpoint):
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Takes what is asked for now; trains no further where the run had stopped early."""
+        """Applies this start's settings; trains no further where the run had stopped early."""
         self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
-        # Those that were added since, as by finetuning, are last.
+        # Groups that were added since, for example by finetuning, are last.
         groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
         asked.apply({"optimizer": SimpleNamespace(param_groups=groups)}, self._then, self._now)
         self._stopping.patience = self._patience

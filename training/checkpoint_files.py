@@ -1,9 +1,9 @@
-"""The files of a checkpoint: stored whole or not at all, and looked at before they are used.
+"""The files of a checkpoint: stored whole or not at all, and checked before use.
 
-    checkpoint_000003-5d1c/checkpoint.pt    what the job wrote; many small files are one packed.tar
+    checkpoint_000003-5d1c/checkpoint.pt    the job's file; many small files are one packed.tar
     checkpoint_000003-5d1c/manifest.json    stored last: size and sha256 of each file, and the model
 
-Without a manifest a folder is no checkpoint. Names are in the order of their making.
+A folder without a manifest is not a checkpoint. Names sort in the order of creation.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MANIFEST = "manifest.json"
 PACKED = "packed.tar"
 VERSION = 1
 SMALL_BYTES = 1024 * 1024  # several files up to this size travel as one
-NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it should the newest be damaged
+NUM_TO_KEEP = 2  # the newest checkpoint, and the one before it in case the newest is damaged
 PREFIX = "checkpoint_"
 NAME = re.compile(PREFIX + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
 MANIFEST_BYTES = 16 * 1024 * 1024  # at most: it is read into memory
-# What a run that goes on loads, whether its description names the file or not: others may be the
-# job's own, such as a traced model.
+# Files that a resumed run loads, whether or not the model's description names them: other files may
+# be the job's own, such as a traced model.
 LOADED = ("checkpoint.pt", "checkpoint.ckpt")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class CheckpointError(JobError):
-    """A checkpoint is damaged, or all of a run are; the message says what to do."""
+    """A checkpoint is damaged, or all of a run's are; the message says what to do."""
 
 
 class Choice(NamedTuple):
@@ -49,13 +49,13 @@ class Choice(NamedTuple):
 
     name: str | None
     fault: str  # why a checkpoint that existed is not usable; else ""
-    broken: frozenset[str]  # folders that are newer and no valid checkpoints
+    broken: frozenset[str]  # newer folders that are not valid checkpoints
 
 
 def write_manifest(
     folder: Path, model: dict[str, Any], known: Mapping[str, Digest] | None = None
 ) -> None:
-    """Makes a local folder a checkpoint where it is; `report` does so on the way to the store.
+    """Makes a local folder a checkpoint in place; `report` does so on the way to the store.
 
     Args:
         folder: holds the files, and no manifest or an older one.
@@ -63,7 +63,7 @@ def write_manifest(
             image_side, mean, std, file (with the weights), prefix (of their names in its state);
             crop, where images were cut to a square instead of stretched; resized_side, where they
             were stretched to that side and their middle cut out.
-        known: files whose content was looked at already; the others are read here.
+        known: digests of files that were read already; the others are read here.
     """
     files = {}
     for path in _files(folder):
@@ -74,7 +74,7 @@ def write_manifest(
 
 
 def model(folder: Path) -> dict[str, Any]:
-    """What the manifest of a local checkpoint says of its model."""
+    """Return the description of the model in a local checkpoint's manifest."""
     found: dict[str, Any] = _parsed((folder / MANIFEST).read_bytes())["model"]
     return found
 
@@ -92,21 +92,21 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
     Someone who can write to the bucket must not run code here.
 
     Args:
-        file: as torch.save has written it.
-        device: to have the tensors on.
+        file: written by torch.save.
+        device: for the tensors.
         mapped: tensors are read from the file when they are used.
 
     Raises:
-        CheckpointError: it holds something else, or is no such file.
+        CheckpointError: it holds something else, or is not such a file.
     """
-    import torch  # noqa: PLC0415 - what lists or moves checkpoints does without
+    import torch  # noqa: PLC0415 - listing or moving checkpoints does not need it
 
     try:
         state: dict[str, Any] = torch.load(
             file, map_location=device, weights_only=True, mmap=mapped
         )
-    except Exception as error:  # which ones, depends on what is wrong
-        # Between advice that would do harm here stands what was found.
+    except Exception as error:  # its type depends on the fault
+        # The finding stands between advice that would do harm here.
         parts = [part for part in str(error).split("\n\n") if part.strip()]
         found = " ".join(parts[-2 if len(parts) > 2 else 0].split())
         raise CheckpointError(
@@ -116,7 +116,7 @@ def load(file: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, 
 
 
 def valid(files: FileSystem, folder: str) -> list[tuple[str, dict[str, Any]]]:
-    """Checkpoints of a run as far as names and sizes tell; `fetch` looks at the contents too.
+    """Return a run's checkpoints whose names and sizes are valid; `fetch` checks contents too.
 
     Args:
         files: of the store.
@@ -137,7 +137,7 @@ def valid(files: FileSystem, folder: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def fetch(files: FileSystem, folder: str, name: str, target: Path) -> dict[str, Any]:
-    """Brings a checkpoint here and checks every byte.
+    """Downloads a checkpoint and checks every byte.
 
     Args:
         files: of the store.
@@ -165,8 +165,8 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
         model: as for `write_manifest`.
 
     Raises:
-        CheckpointError: there is no file, or one has a name that nothing could restore.
-        StorageError: the store did not take it; there is no manifest then.
+        CheckpointError: the folder has no files, or one has a name that nothing could restore.
+        StorageError: the store did not accept it; the checkpoint has no manifest then.
     """
     paths = _files(folder)
     if not paths:
@@ -179,9 +179,9 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
     small = [path for path in paths if path.stat().st_size <= SMALL_BYTES][: archive.MOST_FILES]
     files: dict[str, Digest] = {}
     if len(small) > 1:
-        # Beside the files: the archive may be larger than the memory.
+        # Next to the files: the archive may be larger than the memory.
         with tempfile.TemporaryFile(dir=folder) as packed:
-            # Links are packed as what they lead to: others are not unpacked.
+            # Links are packed as their targets: links are not unpacked.
             with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
                 for path in small:
                     tar.add(path, path.relative_to(folder).as_posix())
@@ -204,10 +204,10 @@ def store(run: Folder, name: str, folder: Path, model: dict[str, Any]) -> None:
 
 
 def prune(run: Folder, broken: frozenset[str]) -> None:
-    """Removes all but the newest NUM_TO_KEEP valid checkpoints, and those that were never whole.
+    """Keeps the newest NUM_TO_KEEP valid checkpoints; removes older and incomplete ones.
 
-    A damaged one stays until there is a newer one that is valid. Those that the store does not
-    remove now are removed with the next checkpoint.
+    A damaged one stays until a newer one is valid. If the store does not remove a checkpoint now,
+    it is removed with the next one.
 
     Args:
         run: the run's folder in the store.
@@ -240,7 +240,7 @@ def choose(
 
     Args:
         run: the run's folder in the store.
-        scratch: the files go to a folder of the checkpoint's name in here.
+        scratch: the files go to a folder in here with the checkpoint's name.
         had_one: the run is known to have had a checkpoint.
         check: raises CheckpointError where a job cannot use what was fetched.
     """
@@ -265,13 +265,13 @@ def choose(
         return Choice(None, "", broken)
     fault = (
         f"none of the {len(found)} checkpoints in {run.where} is valid (see the warnings): bring "
-        "the store's files back, or start anew with another --name"
+        "the store's files back, or start again with another --name"
     )
     return Choice(None, fault, broken)
 
 
 def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
-    """Loads the files of a checkpoint here that a run, a service or a notebook loads.
+    """Tries to load the files of a checkpoint that a run, a service or a notebook loads.
 
     Raises:
         CheckpointError: one holds more than tensors and plain values.
@@ -285,7 +285,7 @@ def check_loads(folder: Path, manifest: dict[str, Any]) -> None:
 def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
     """`fetch` from a folder of the store that is open already."""
     target.mkdir(parents=True, exist_ok=True)
-    (target / MANIFEST).unlink(missing_ok=True)  # of a transfer that was cut off at its end
+    (target / MANIFEST).unlink(missing_ok=True)  # of a transfer interrupted at its end
     try:
         content = run.read(f"{name}/{MANIFEST}")
         manifest = _parsed(content)
@@ -303,7 +303,7 @@ def fetch_from(run: Source, name: str, target: Path) -> dict[str, Any]:
     packed = target / PACKED
     if packed.exists():
         try:
-            # A plain tar is larger than what it holds.
+            # A plain tar is larger than its content.
             archive.unpack(packed, target, most_bytes=packed.stat().st_size)
         except archive.ArchiveError as error:
             raise CheckpointError(f"{PACKED} cannot be unpacked: {error}") from None
@@ -336,7 +336,7 @@ def order(name: str) -> tuple[int, str]:
 
 
 def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str, Any] | None, str]:
-    """A checkpoint's manifest, or None and why the folder is no checkpoint."""
+    """A checkpoint's manifest, or None and why the folder is not a checkpoint."""
     if MANIFEST not in sizes:
         return None, f"it has no {MANIFEST}: it was never stored to its end"
     if sizes[MANIFEST] > MANIFEST_BYTES:
@@ -359,7 +359,7 @@ def manifest_of(run: Source, name: str, sizes: dict[str, int]) -> tuple[dict[str
 
 
 def is_manifest(content: bytes | None) -> bool:
-    """Whether a file's content is a checkpoint's manifest; None is none."""
+    """Whether a file's content is a checkpoint's manifest; None is not."""
     try:
         return content is not None and bool(_parsed(content))
     except CheckpointError:
@@ -367,7 +367,7 @@ def is_manifest(content: bytes | None) -> bool:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A name of the manifest as a path; a writer of the bucket must not write elsewhere."""
+    """Return a manifest's name as a path; a writer of the bucket must not write elsewhere."""
     if fault := archive.fault_of_name(name):
         raise CheckpointError(f"its {MANIFEST} names {name[:80]!a}, which {fault}")
     return folder / name
@@ -379,17 +379,17 @@ def _manifest(files: dict[str, Digest], model: dict[str, Any]) -> bytes:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """A manifest whose types are those that `_manifest` writes, and whose names can be files.
+    """Return a manifest with the types that `_manifest` writes and names that can be files.
 
-    A writer of the bucket can write anything, and an error here later would keep a run from the
-    checkpoint before.
+    A writer of the bucket can write anything, and a later error would keep a run from using the
+    previous checkpoint.
     """
     try:
         manifest: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"its {MANIFEST} cannot be read: {error!r}") from None
     if not isinstance(manifest, dict):
-        raise CheckpointError(f"its {MANIFEST} cannot be read: it is no object")
+        raise CheckpointError(f"its {MANIFEST} cannot be read: it is not an object")
     version = manifest.get("version")
     if type(version) is not int or version != VERSION:
         raise CheckpointError(
@@ -397,7 +397,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
         )
     files, model = manifest.get("files"), manifest.get("model")
     if not isinstance(files, dict) or not isinstance(model, dict):
-        raise CheckpointError(f"its {MANIFEST} cannot be read: files and model are no objects")
+        raise CheckpointError(f"its {MANIFEST} cannot be read: files and model are not objects")
     if not files:
         raise CheckpointError(f"its {MANIFEST} names no files")
     for name, digest in files.items():
@@ -428,7 +428,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
 def _reserved(name: str, *more: str) -> str:
     """Why a file of a checkpoint cannot have this name; "" if it can."""
     first = next(part for part in name.split("/") if part not in {"", "."})
-    return "is a name of our own" if first in {MANIFEST, archive.SCRATCH, *more} else ""
+    return "is a reserved name" if first in {MANIFEST, archive.SCRATCH, *more} else ""
 
 
 def _files(folder: Path) -> list[Path]:

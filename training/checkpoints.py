@@ -1,8 +1,8 @@
 """Checkpoints in a worker of Ray Train: reported while training goes on, restored on all ranks.
 
-Ray Train is told of each checkpoint, but which are there is read from the store
-(training/checkpoint_files.py): Ray's own list has those that someone damaged or removed, and not
-one whose last report was lost with the worker.
+Ray Train is told of each checkpoint, but the list of checkpoints is read from the store
+(training/checkpoint_files.py): Ray's own list has some that were damaged or removed, and lacks one
+whose last report was lost with the worker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Worker:
 
 
 def new_folder() -> Path:
-    """An empty folder for the files of a checkpoint; what a killed worker leaves is removed."""
+    """Return an empty folder for a checkpoint; `restored` removes those of killed workers."""
     return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=Path.cwd()))
 
 
@@ -79,16 +79,16 @@ def report(
     """Reports to Ray Train; every rank calls it, and the first one gives the checkpoint.
 
     The checkpoint is stored by another thread, at most one at a time: training goes on meanwhile,
-    and the next report waits for it. What was reported last is stored before the worker ends.
+    and the next report waits for it. The last checkpoint is stored before the worker ends.
 
     Args:
         metrics: of this report.
         folder: the checkpoint's files; removed once they are stored. None: no checkpoint.
         model: as for `write_manifest`.
-        stored: is called by that thread once the checkpoint can be restored, and nobody waits
-            for it but the next report, and who says `wait`.
-        wait: until it is stored. Training stands still meanwhile, and a worker that is lost later
-            costs no more than what was trained since: at most one interval.
+        stored: is called by that thread once the checkpoint can be restored; only the next report
+            and callers that set `wait` wait for it.
+        wait: until it is stored. Training stops meanwhile, and losing a worker later costs only the
+            training since then: at most one interval.
 
     Raises:
         StorageError: the previous checkpoint could not be stored; with `wait` also this one.
@@ -108,8 +108,8 @@ def report(
         try:
             store(run, name, Path(checkpoint.path), model or {})
             if stored is not None:
-                # The checkpoint can be restored; who goes on from it does the rest then.
-                with housekeeping(f"{name} is stored, and not all that belongs to it"):
+                # The checkpoint can be restored; the run that resumes from it does the rest.
+                with housekeeping(f"{name} is stored, but not everything that belongs to it"):
                     stored()
             prune(run, _Worker.broken)
         except BaseException as error:
@@ -138,15 +138,15 @@ def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | Non
     """The newest valid checkpoint of the run, the same on all ranks; every rank calls it.
 
     Args:
-        check: raises CheckpointError where the job cannot use what is in the folder that it is
-            given: then the one before is taken.
+        check: raises CheckpointError where the job cannot use the files in the given folder: then
+            the previous checkpoint is used.
 
     Yields:
-        A folder of the checkpoint's name with its files and its manifest, removed at the end; None
-        before the first.
+        A folder with the checkpoint's name, files and manifest, removed at the end; None before the
+        first checkpoint.
 
     Raises:
-        CheckpointError: there are checkpoints and none is valid. On all ranks.
+        CheckpointError: checkpoints exist and none is valid. On all ranks.
     """
     context = train.get_context()
     first = context.get_world_rank() == 0
@@ -162,7 +162,7 @@ def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | Non
             had_one = train.get_checkpoint() is not None
             choice = choose(run, scratch, had_one=had_one, check=check)
             _Worker.broken = choice.broken
-            prune(run, choice.broken)  # what was cut off may fill the store
+            prune(run, choice.broken)  # incomplete checkpoints may fill the store
             found = choice.name, choice.fault
         name, fault = collective.broadcast_from_rank_zero(found)
         if fault:
@@ -180,7 +180,7 @@ def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | Non
 
 
 def _next_name(run: Folder) -> str:
-    """Greater than those of all folders; a worker that was taken for dead has another one."""
+    """Return a name above those of all folders; a worker taken for dead has another one."""
     if not _Worker.number:
         _Worker.number = max((order(name)[0] for name in candidates(run)), default=0)
     _Worker.number += 1

@@ -1,7 +1,7 @@
-"""What Ray Train's controller logs on a busy machine, as one line in place of tracebacks.
+"""Shortens the log of Ray Train's controller on a busy machine: one line, no tracebacks.
 
-The controller tells Ray's autoscaler every few seconds what it needs. Where that answers late, the
-controller logs a traceback each time; training does not depend on it.
+The controller tells Ray's autoscaler every few seconds what it needs. If the autoscaler answers
+late, the controller logs a traceback each time; training does not depend on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def shorten() -> None:
 
 
 class LateAnswers(logging.Filter):
-    """Makes one line of the first late answer and drops the others; passes on all else."""
+    """Logs the first late answer as one line, drops the others, and passes all other records."""
 
     def __init__(self) -> None:
         super().__init__()

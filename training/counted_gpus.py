@@ -1,7 +1,7 @@
-"""How workers talk to each other, also on nodes that count GPUs and have none.
+"""Communication between workers, also on nodes that count GPUs but have none.
 
-There requests are as with GPUs, and CPUs compute. Ray gives a worker that asked for a GPU the
-device cuda:0, there or not.
+Requests on such nodes are the same as with GPUs, and CPUs compute. Ray gives a worker that asked
+for a GPU the device cuda:0, whether it exists or not.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def torch_config(*, use_gpu: bool) -> TorchConfig:
     """NCCL between GPUs, gloo where GPUs are only counted.
 
     Args:
-        use_gpu: the workers ask for GPUs. A node may have been told to count some that are not
-            there; Ray knows the kind of those that are.
+        use_gpu: the workers ask for GPUs. A node may have been told to count GPUs that it does not
+            have; Ray only knows the kind of real ones.
     """
     real = any(name.startswith("accelerator_type:") for name in ray.cluster_resources())  # type: ignore[no-untyped-call]
     if use_gpu and not real:
@@ -28,10 +28,10 @@ def torch_config(*, use_gpu: bool) -> TorchConfig:
 
 
 class ComputeOnCpus:
-    """Around the training function: ray.train.torch.get_device() and all that ask it say CPU."""
+    """Makes ray.train.torch.get_device() return the CPU around the training function."""
 
     def __enter__(self) -> None:
-        """Puts the CPU in the place of the device that this worker was given."""
+        """Replaces the device that this worker was given by the CPU."""
         device_manager._torch_device_manager = CPUTorchDeviceManager()  # type: ignore[assignment]
 
     def __exit__(
@@ -40,7 +40,7 @@ class ComputeOnCpus:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leaves it: the worker ends."""
+        """Restores nothing: the worker ends."""
 
 
 class CountedGpus(TorchConfig):
@@ -48,5 +48,5 @@ class CountedGpus(TorchConfig):
 
     @property
     def train_func_context(self) -> type[ComputeOnCpus]:
-        """Is entered by each worker before the training function."""
+        """The context that each worker enters before the training function."""
         return ComputeOnCpus

@@ -1,4 +1,4 @@
-"""The accelerators of train_model: what a node has, or a CPU where its chips are only counted."""
+"""The accelerators of train_model: a node's own, or a CPU where its chips are only counted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from training.errors import JobError
 
 
 def find(name: str) -> torch.device:
-    """The first device of a kind that this process may use.
+    """Return the first device of a kind that this process may use.
 
     Args:
         name: cpu, gpu or tpu.
 
     Raises:
-        JobError: there is no such kind.
+        JobError: the kind does not exist.
     """
     if name == "cpu":
         return torch.device("cpu")
@@ -32,9 +32,9 @@ def find(name: str) -> torch.device:
 
 
 def lightning_name(name: str) -> str:
-    """What Lightning calls the kind of `find`."""
+    """Return Lightning's name for the kind of `find`."""
     if name == "tpu" and importlib.util.find_spec("torch_xla") is not None:
-        return "tpu"  # no device is made here: its workers could not make theirs
+        return "tpu"  # makes no device here: the workers could not make theirs
     return {"cpu": "cpu", "cuda": "gpu"}[find(name).type]
 
 

@@ -1,4 +1,4 @@
-"""What the epochs of a classifier need, of images or of next characters: plain PyTorch, no Ray."""
+"""Epochs of a classifier of images or of next characters: plain PyTorch, no Ray."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from training.data.splits import size
 
 
 class Totals:
-    """Sums over the labels of an epoch, on all workers together once they are asked for.
+    """Sums over the labels of an epoch; `of_all_workers` adds up those of all workers.
 
     Attributes:
         sums: correct predictions, loss, labels: float64 (3,).
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Nothing is seen yet; `device` is the model's."""
+        """Begins with zero; `device` is the model's."""
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor, loss: torch.Tensor) -> None:
@@ -37,7 +37,7 @@ class Totals:
         return self.means()
 
     def means(self) -> tuple[float, float]:
-        """Accuracy in 0..1 and mean loss of what `sums` has: of one process that trains alone."""
+        """Accuracy in 0..1 and mean loss of `sums`: of a process that trains alone."""
         correct, loss, count = self.sums.tolist()
         return correct / count, loss / count
 
@@ -62,10 +62,10 @@ def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> T
 
 def seed_epoch(seed: int, epoch: int, rank: int) -> None:
     """Makes an epoch's random numbers independent of the epochs before it."""
-    # Mixed, for seeds side by side would give one epoch's numbers to another seed's next one.
+    # Mixed: otherwise one epoch's numbers would be those of the next seed's previous epoch.
     torch.manual_seed(random.Random(f"{seed} {epoch} {rank}").getrandbits(63))  # noqa: S311
 
 
 def share(data: Dataset[Any], rank: int, world: int) -> Subset[Any]:
-    """Every world-th item: unlike DistributedSampler it repeats none, so that sums are exact."""
+    """Return every world-th item; unlike DistributedSampler it repeats none: sums are exact."""
     return Subset(data, range(rank, size(data), world))

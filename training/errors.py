@@ -2,7 +2,7 @@
 
 
 class JobError(Exception):
-    """A job cannot go on, and trying again does not help. The text says what to do.
+    """A job cannot go on, and retrying does not help. The text says what to do.
 
-    It ends the job with one line, and Ray Train does not start the workers again.
+    It ends the job with one line, and Ray Train does not restart the workers.
     """

@@ -1,4 +1,4 @@
-"""What a run does beside training, and what must never end it."""
+"""A run's work besides training, which must never end the run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def housekeeping(what: str) -> Iterator[None]:
-    """Whatever the body cannot do is one line in the job's log, and the run goes on.
+    """Turns an error of the body into one line of the job's log; the run goes on.
 
-    Callbacks of Tune, Ray Train and Lightning run inside their loops: what one of them raises
-    ends a search of hours.
+    Callbacks of Tune, Ray Train and Lightning run inside their loops: an error in one of them would
+    end a search of hours.
 
     Args:
-        what: stays undone, for the line: "old checkpoints stay for now".
+        what: the consequence, for the line: "old checkpoints stay for now".
     """
     try:
         yield
@@ -23,6 +23,6 @@ def housekeeping(what: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """An error as one line that is not too long."""
+    """Return an error as one line that is not too long."""
     said = " ".join(str(error).split())[:400]
     return said if type(error).__name__ == "StorageError" else f"{type(error).__name__}: {said}"

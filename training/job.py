@@ -7,7 +7,7 @@ A job has its arguments as data (training/options.py), a function for the worker
     if __name__ == "__main__":
         job.run(train_worker, JOB, ARGUMENTS, RESOURCES)
 
-`train new NAME` writes one to begin with.
+`train new NAME` writes one to start from.
 """
 
 # ruff: noqa: T201 - a job prints
@@ -62,24 +62,24 @@ OWN = ("history", _ASKED, "place")  # in a checkpoint, next to its parts
 
 
 class Part(Protocol):
-    """What a checkpoint can hold: a module, an optimizer, a scheduler."""
+    """A part of a checkpoint: a module, an optimizer, a scheduler."""
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
-        """Takes them back."""
+        """Loads them."""
 
 
 class Session:
-    """One worker's part of a run, of which all workers have one alike.
+    """One worker's part of a run; each worker has one.
 
     Attributes:
         config: the job's arguments.
         rank: of this worker; 0 prints and writes.
         world: number of workers.
-        device: that this worker computes on.
-        history: one record for each epoch that is done; as many as the checkpoint had.
+        device: of this worker.
+        history: one record for each epoch that is done; at first those of the checkpoint.
     """
 
     def __init__(self, config: Config) -> None:
@@ -97,18 +97,18 @@ class Session:
         self.run = Run(config["storage"], config["run"])
         self._started = 0.0  # of the run's epochs, by the monotonic clock
         self._parts: dict[str, Part] = {}
-        self._asked: asked.Asked = {}  # of the parts, as this start has made them
-        self._loads = False  # what this start has saved
+        self._asked: asked.Asked = {}  # of the parts that this start made
+        self._loads = False  # whether saved state is known to load
         self._description: dict[str, Any] = {"job": config.get("job", "")}
         self._place: place.Place | None = None  # where an earlier start left an epoch
         self._notices = Notices(self.rank, self.world)
 
     def together(self, work: Callable[[], T]) -> T:
-        """Does what can fail on one worker only, such as loading data. Each worker calls it.
+        """Does work that may fail on only one worker, such as loading data. Each worker calls it.
 
         Raises:
-            JobError: that of any worker, on all alike: else the others would wait for the one that
-                ended.
+            JobError: that of any worker, on all of them: otherwise the others would wait for the
+                one that ended.
         """
         try:
             outcome: T | JobError = work()
@@ -125,13 +125,13 @@ class Session:
         """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
 
         Args:
-            **parts: as `report` stores them; also stored when a node of the run is to go.
+            **parts: as `report` stores them; also stored when a node of the run must go.
 
         What this start asks of an optimizer takes precedence over its stored state
         (training/asked.py).
 
         Raises:
-            CheckpointError: there are checkpoints and none is valid.
+            CheckpointError: checkpoints exist and none is valid.
             JobError: the job has a part that the checkpoint does not.
         """
         self._parts, self._asked = parts, asked.of(parts)
@@ -165,30 +165,30 @@ class Session:
                     f"warning: {left.batches} batches of epoch {left.epoch + 1} are trained twice: "
                     f"{why}"
                 )
-            # Epochs that only a damaged checkpoint had are trained again.
+            # Epochs that only a damaged checkpoint has are trained again.
             self.run.write_metrics(self.history)
 
     def epochs_left(self) -> range:
-        """Numbers of the epochs that are not done, from 0. Starts the clock of the records."""
+        """Return the numbers of the epochs still to do, from 0. Starts the clock of the records."""
         earlier = self.history[-1]["minutes"] if self.history else 0
         self._started = time.monotonic() - 60 * earlier
         return range(len(self.history), self.config["epochs"])
 
     @property
     def batches_done(self) -> int:
-        """Batches of the next epoch that an earlier start has done, and `epoch_batches` omits."""
+        """Batches of the next epoch done by an earlier start, which `epoch_batches` omits."""
         return self._place.batches if self._place else 0
 
     def epoch_batches(
         self, batches: Iterable[T], epoch: int, totals: Totals | None = None
     ) -> Iterator[T]:
-        """Passes an epoch's batches on and shows their progress, as a bar if somebody watches.
+        """Passes an epoch's batches on and shows their progress, as a bar if a client watches.
 
-        When a node of the run is to go, it stores a checkpoint between two batches and leaves; the
-        workers that go on get the batches that are left of the epoch.
+        When a node of the run must go, it stores a checkpoint between two batches and leaves; the
+        next workers get the remaining batches of the epoch.
 
         Args:
-            batches: of this worker, as many as any other has.
+            batches: of this worker, as many as on any other.
             epoch: its number, from 0.
             totals: the sums that the job keeps of the epoch.
         """
@@ -201,7 +201,7 @@ class Session:
     def _left_of(
         self, batches: Iterable[T], epoch: int, totals: Totals | None, done: place.Place | None
     ) -> Iterator[T]:
-        """The batches behind a place in the epoch, until a node of the run is to go."""
+        """Yields the batches after a place in the epoch, until a node of the run must go."""
         drawn = iter(batches)
         number = 0
         if done:
@@ -233,16 +233,16 @@ class Session:
         progress.tell(progress.Noticed(epoch, number))
 
     def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
-        """Passes batches on that are only measured; shows their progress each half minute."""
+        """Passes on batches that are only measured; shows their progress every half minute."""
         every = progress.LINE_INTERVAL_S
         return progress.watched(batches, "measuring", every, tells=self.rank == 0)
 
     def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
-        """Ends an epoch: Ray Train gets its record, the store a checkpoint. Each worker calls it.
+        """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
 
         Args:
             record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
-                They are made plain: training/plain.py.
+                They are converted to plain values: training/plain.py.
             description: what is needed to use the weights without the job: `model` of
                 training/checkpoint_files.py.
             **parts: the state to resume from; the first worker's is stored.
@@ -265,13 +265,13 @@ class Session:
         if folder is None:
             checkpoints.report(self.history[-1])
             return
-        # Not before the checkpoint: a run that is cut off trains the epoch again, to other minutes.
+        # Not before the checkpoint: an interrupted run repeats the epoch, with other `minutes`.
         told = partial(self.run.write_metrics, list(self.history))
         checkpoints.report(self.history[-1], folder, self._description, stored=told)
         progress.tell(progress.Epoch(self.history[-1]["epoch"]))
 
     def _saved(self, parts: Mapping[str, Part], more: Mapping[str, Any] = {}) -> Path | None:
-        """A new folder with the state of the run; None for workers that store nothing.
+        """Return a new folder with the state of the run; None for workers that store nothing.
 
         Raises:
             JobError: a later start could not load it.
@@ -280,8 +280,8 @@ class Session:
             return None
         if taken := sorted(parts.keys() & set(OWN)):
             raise JobError(
-                f"parts {', '.join(taken)} of the checkpoint have names of the run's own: call "
-                "them otherwise in session.report and session.restore"
+                f"parts {', '.join(taken)} of the checkpoint have reserved names: rename "
+                "them in session.report and session.restore"
             )
         folder = checkpoints.new_folder()
         state = {name: part.state_dict() for name, part in parts.items()}
@@ -305,17 +305,17 @@ class Session:
                 checkpoints.load(file, mapped=True)
             except checkpoints.CheckpointError as error:
                 raise JobError(
-                    f"no later start could load the state of {name!r}, for {error}: make it plain "
+                    f"no later start could load the state of {name!r}: {error}; make it plain "
                     "values, or leave it out of session.report and session.restore"
                 ) from None
-        raise JobError(f"no later start could load the run's state, for {fault}")
+        raise JobError(f"no later start could load the run's state: {fault}")
 
 
 Worker = Callable[[Session], None]
 
 
 def _check_state(folder: Path) -> None:
-    """Looks whether a checkpoint holds what `Session.restore` reads.
+    """Checks that a checkpoint holds the state that `Session.restore` reads.
 
     Raises:
         CheckpointError: it does not.
@@ -333,7 +333,7 @@ def _check_state(folder: Path) -> None:
             place.Place(**state["place"])
     except (JobError, LookupError, TypeError, AttributeError) as error:
         raise checkpoints.CheckpointError(
-            f"{CHECKPOINT_FILE} is not one of a run's: {error!r}"
+            f"{CHECKPOINT_FILE} is not a run's checkpoint: {error!r}"
         ) from None
     if not good:
         raise checkpoints.CheckpointError(f"{CHECKPOINT_FILE} has no records of epochs")
@@ -347,18 +347,18 @@ def run(
     fixed: Sequence[str] = (),
     given: Sequence[str] | None = None,
 ) -> Run:
-    """Runs a job's driver: begins the run or goes on with it, trains, and ends it.
+    """Runs a job's driver: begins or resumes the run, trains, and ends it.
 
     Args:
         train_worker: what each worker runs.
         name: of the job.
         arguments: of the job; `epochs` and `max_failures` among them.
-        resources: of which the first are the workers'.
-        fixed: arguments that a run keeps when it goes on.
+        resources: the first entry is the workers'.
+        fixed: arguments that a resumed run keeps.
         given: arguments in place of the command line's.
 
     Returns:
-        The run, all epochs of which are done. What a user can mend ends the process with a line.
+        The run, with all epochs done. An error that a user can fix ends the process with a line.
     """
     with one_message():
         the_run, config = begin(name, arguments, fixed, given)
@@ -372,7 +372,7 @@ def run(
 
 @contextmanager
 def one_message() -> Iterator[None]:
-    """Makes one line of what a user can mend, and ends the process with exit code 1."""
+    """Turns an error that a user can fix into one line, and ends the process with exit code 1."""
     try:
         yield
     except (JobError, StorageError) as error:
@@ -387,21 +387,21 @@ def begin(
     *,
     epochs: str = "epochs",
 ) -> tuple[Run, Config]:
-    """The run that the client named, and its configuration.
+    """Return the run that the client named, and its configuration.
 
-    Without the client a run has a name of its own. Arguments that are not given are those of the
-    run's last start.
+    Without the client a run gets a new name. Arguments that are not given are those of the run's
+    last start.
 
     Args:
         name: of the job.
         arguments: of the job.
-        fixed: arguments that a run keeps when it goes on.
+        fixed: arguments that a resumed run keeps.
         given: arguments in place of the command line's.
         epochs: the argument that says how many epochs there are.
 
     Raises:
         JobError: the run was started with other arguments.
-        StorageError: what the run has in the store cannot be read.
+        StorageError: the run's files in the store cannot be read.
     """
     storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
     own = f"{name.replace('/', '-')}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
@@ -410,7 +410,7 @@ def begin(
     config = {"job": name} | options.parse(f"train submit {name} --", arguments, given, earlier)
     if other := options.differences(earlier, config, ("job", *fixed)):
         raise JobError(
-            f"run {the_run.name!r} was started otherwise ({other}) and cannot go on so: "
+            f"run {the_run.name!r} was started with other arguments ({other}): "
             "take another --name, or the same arguments"
         )
     return the_run, config | {"epochs": config[epochs]}
@@ -435,18 +435,18 @@ def fit(
     resources: options.Resources,
     **trainer: Any,
 ) -> None:
-    """Trains with Ray Train, which is connected to.
+    """Trains with Ray Train; the process is connected already.
 
     Args:
         train_worker: what each worker runs; a function at the top level of a module or script.
         the_run: to train.
-        config: `max_failures` is how often lost workers are started again.
-        resources: of which the first are the workers'.
+        config: `max_failures` is how often lost workers are restarted.
+        resources: the first entry is the workers'.
         **trainer: more arguments for Ray's TorchTrainer.
 
     Raises:
         JobError: the training failed.
-        StorageError: the store stays away.
+        StorageError: the store stays unavailable.
     """
     the_run.start(config)
     bundles = options.bundles(resources[:1], config)
@@ -469,15 +469,15 @@ def fit(
 
 
 def say_completed(the_run: Run) -> None:
-    """Says that the run is done, and where it is."""
+    """Says that the run is done, and where it is stored."""
     print(f"Training completed after {len(the_run.metrics())} epochs: {the_run.url}")
 
 
 def _address(train_worker: Worker) -> tuple[str, str]:
-    """Where workers find a function: a module, or a script's path in the working folder; its name.
+    """Return a function's module, or its script's path in the working folder, and its name.
 
-    Ray would send a script's function with all modules that it seems to name: with `torch` and any
-    `x.classes` that is torch.classes too, which cannot be sent.
+    Ray would send a script's function with all modules that it seems to name: `torch` and any
+    `x.classes` would bring torch.classes, which cannot be sent.
     """
     module, name = train_worker.__module__, train_worker.__name__
     if train_worker.__qualname__ != name:
@@ -492,13 +492,13 @@ def _address(train_worker: Worker) -> tuple[str, str]:
 
 def _find(module: str, name: str) -> Worker:
     if module.endswith(".py"):
-        # Ray puts the working folder into the path, and works elsewhere itself.
+        # Ray puts the working folder into the path, but runs elsewhere.
         places = [Path(place, module) for place in ("", *sys.path)]
         path = next((place for place in places if place.is_file()), places[0]).resolve()
-        sys.path.insert(0, str(path.parent))  # as where a script is run
+        sys.path.insert(0, str(path.parent))  # as for a script
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{module} is no Python source file")
+            raise ImportError(f"{module} is not a Python source file")
         script = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = script
         spec.loader.exec_module(script)
@@ -509,9 +509,9 @@ def _find(module: str, name: str) -> Worker:
 
 
 def _work(module: str, name: str, config: Config) -> str:
-    """What each worker runs; returns why it could not go on.
+    """Runs on each worker; returns why it could not go on.
 
-    Raised, Ray Train would start the workers again, only to see the same.
+    If it were raised, Ray Train would restart the workers, only to fail again.
     """
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
     train_worker = _find(module, name)

@@ -1,6 +1,6 @@
-"""What a run's log says when workers fail: one line, without a traceback.
+"""A run's log of failed workers: one line each, without a traceback.
 
-Ray Train itself tells it by tracebacks only, and not at all where the run goes on.
+Ray Train itself logs only tracebacks, and nothing at all if the run goes on.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ray.train import UserCallback
 if TYPE_CHECKING:
     from ray.train.v2._internal.execution.context import TrainRunContext
 
-ADDRESS = re.compile(r"\bip: ([\w.:]+)")  # in what Ray says of a worker that is gone
-LONGEST = 200  # characters of a reason; Ray lists what it might have been
+ADDRESS = re.compile(r"\bip: ([\w.:]+)")  # in Ray's message about a lost worker
+LONGEST = 200  # characters of a reason; Ray lists possible causes
 
 
 class LostWorkers(UserCallback):
-    """Tells each failure in the job's log; Ray Train calls it in the controller's process."""
+    """Logs each failure in the job's log; Ray Train calls it in the controller's process."""
 
     def __init__(self, max_failures: int) -> None:
         """Begins to count.
 
         Args:
-            max_failures: how often workers are started again.
+            max_failures: how often workers are restarted.
         """
         self._allowed = max_failures
         self._failures = 0
@@ -55,6 +55,6 @@ class LostWorkers(UserCallback):
 
 
 def _is_taken_away(error: Exception) -> bool:
-    """Whether it is the end of a worker whose node was drained, which Ray Train does not count."""
+    """Whether the worker ended because its node was drained, which Ray Train does not count."""
     error = getattr(error, "health_check_failure", error)
     return bool(getattr(error, "preempted", False))

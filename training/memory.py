@@ -1,4 +1,4 @@
-"""The most memory that workers take while something runs, and Ray's object store with them."""
+"""Measures the peak memory of workers and of Ray's object store while something runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MB = 1e6  # bytes
 
 
 class PeakMemory:
-    """Looks at all nodes, four times a second, for as long as the body of a `with` runs; needs Ray.
+    """Polls all nodes four times a second while the body of a `with` runs; needs Ray.
 
-    Memory that processes share, the object store's above all, is not counted in each of them.
+    Memory that processes share, above all the object store's, is not counted for each of them.
 
     Attributes:
         processes_mb: of all together at one moment.
@@ -28,7 +28,7 @@ class PeakMemory:
     """
 
     def __init__(self, titles: Sequence[str]) -> None:
-        """Looks at nothing yet.
+        """Measures nothing yet.
 
         Args:
             titles: of the processes, as Ray names them: those of an actor begin with its class,
@@ -59,7 +59,7 @@ class PeakMemory:
     ) -> None:
         self._over.set()
         self._thread.join()
-        self._probes.clear()  # which ends them
+        self._probes.clear()  # ends them
 
     def _watch(self) -> None:
         def left(resources: dict[str, float]) -> float:
@@ -71,7 +71,7 @@ class PeakMemory:
             try:
                 nodes: list[list[int]] = ray.get(used, timeout=10 * INTERVAL_S)
             except ray.exceptions.RayError:
-                continue  # a node is lost or slow: the run goes on without this look
+                continue  # a node is lost or slow: this measurement is skipped
             processes = [size for node in nodes for size in node]
             self.processes_mb = max(self.processes_mb, sum(processes) / MB)
             self.largest_mb = max(self.largest_mb, max(processes, default=0) / MB)
@@ -84,10 +84,10 @@ class _Probe:
         self._titles = titles
 
     def bytes_used(self) -> list[int]:
-        import psutil  # noqa: PLC0415 - Ray brings it along
+        import psutil  # noqa: PLC0415 - Ray installs it
 
         used = []
-        raylet = psutil.Process(os.getppid())  # this node's, which has started all of its workers
+        raylet = psutil.Process(os.getppid())  # this node's, the parent of all its workers
         for process in raylet.children():
             with suppress(psutil.NoSuchProcess):
                 if process.cmdline()[:1] and process.cmdline()[0].startswith(self._titles):

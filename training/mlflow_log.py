@@ -1,7 +1,7 @@
 """One run in MLflow: parameters, metrics, curves, and its checkpoint as a version of a model.
 
-Each value is logged once, whoever logs it again: a run that goes on, or its driver at the end.
-What goes wrong is raised; training/tracking.py keeps it from the training.
+Each value is logged once, even if a resumed run or its driver logs it again. Errors are raised;
+training/tracking.py keeps them away from the training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from training.run_folder import RunFolder
 
-FILE = "tracking.json"  # in the run's folder: which run of MLflow it is, what was registered
+FILE = "tracking.json"  # in the run's folder: the run of MLflow, and the registered checkpoint
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's, with the submission id
 PARAMS_AT_ONCE = 100  # MLflow's limits of a request
 METRICS_AT_ONCE = 1000
@@ -35,10 +35,10 @@ Records = Sequence[dict[str, Any]]
 
 
 class MlflowLog:
-    """A run of MLflow that exists."""
+    """An existing run of MLflow."""
 
     def __init__(self, run: RunFolder, client: MlflowClient, info: Any) -> None:
-        """Takes up what `find` or `create` has.
+        """Wraps the run that `find` or `create` got.
 
         Args:
             run: whose log it is.
@@ -53,7 +53,7 @@ class MlflowLog:
 
     @classmethod
     def find(cls, run: RunFolder, client: MlflowClient) -> MlflowLog | None:
-        """The log that an earlier start, or another process, has begun."""
+        """Return the log that an earlier start, or another process, has begun."""
         known = _record(run).get("run_id")
         if known is None:
             return None
@@ -66,7 +66,7 @@ class MlflowLog:
 
     @classmethod
     def create(cls, run: RunFolder, client: MlflowClient, job: str) -> MlflowLog:
-        """A new log in the job's experiment."""
+        """Return a new log in the job's experiment."""
         info = client.create_run(_experiment(client, job), run_name=run.name).info
         run.write(FILE, json.dumps({"run_id": info.run_id}).encode())
         return cls(run, client, info)
@@ -77,7 +77,7 @@ class MlflowLog:
         known = self._client.get_run(self._id).data.params
         values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in config.items()}
         params = [Param(name, value) for name, value in values.items() if name not in known]
-        # MLflow's parameters stay as they were first; of a run that goes on, others are tags.
+        # MLflow's parameters keep their first values; a resumed run's other values are tags.
         changed = {f"resumed.{k}": v for k, v in values.items() if known.get(k, v) != v}
         tags = [RunTag(name, value) for name, value in (changed | self._origin()).items() if value]
         self._client.log_batch(self._id, params=params[:PARAMS_AT_ONCE], tags=tags)
@@ -100,18 +100,18 @@ class MlflowLog:
                 file = Path(folder) / CURVES
                 file.write_bytes(picture)
                 self._client.log_artifact(self._id, str(file))
-        # MLflow takes no folder as a source: it would be the server's.
+        # MLflow does not accept a local folder as a source: it would be the server's.
         if self._run.url.startswith("s3://"):
             self._register(job.replace("/", "."))  # a model's name has no slash
         self._client.set_terminated(self._id, "FINISHED")
 
     def fail(self) -> None:
-        """Ends the log of a run that did not get to its end; it may go on later."""
+        """Ends the log of an unfinished run, which may resume later."""
         self._client.set_terminated(self._id, "FAILED")
 
     def _metrics(self, record: dict[str, Any]) -> list[Metric]:
         epoch, minutes = record["epoch"], record.get("minutes")
-        # The same for whoever logs this epoch: MLflow keeps one of two values that are equal.
+        # The same in every process that logs this epoch: MLflow keeps one of two equal values.
         when = time.time() * 1000 if minutes is None else self._began_ms + 60_000 * minutes
         found = []
         for key, value in record.items():
@@ -140,7 +140,7 @@ class MlflowLog:
             return
         checkpoint, manifest = found[0]
         model = manifest["model"]
-        with suppress(MlflowException):  # it is there; if not, the version says so
+        with suppress(MlflowException):  # it exists; if not, creating the version fails
             self._client.create_registered_model(name)
         tags = {
             "run": self._run.name,

@@ -1,9 +1,9 @@
-"""The notice that a node of a run is to go: workers hear of it together, and leave.
+"""The notice that a node of a run must go: workers get it together, and leave.
 
-Ray's head knows which nodes are drained, and until when. Ray Train's own watch asks it, from a
-process that would cost each start of the workers two seconds of processor time: here the same
-watch runs in a thread of the first worker. The others are asked for once a second, since workers
-can only leave after the same batch.
+Ray's head knows which nodes are drained, and until when. Ray Train's own watch asks it from a
+process that costs two seconds of processor time at each start of the workers: here the same watch
+runs in a thread of the first worker. It tells the others once a second, because workers can only
+leave after the same batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Notices:
         self._asked, self._batches = time.monotonic(), 0  # the last question, and batches since
 
     def due(self) -> PreemptionInfo | None:
-        """The notice, the same on all workers; each calls it before each batch."""
+        """Return the notice, the same on all workers; each calls it before each batch."""
         if not self._started:
             self._start()
         if self._left > 0:
@@ -51,7 +51,7 @@ class Notices:
             return None
         now = time.monotonic()
         rate = self._batches / max(now - self._asked, 1e-3)
-        # Batches that were quick may become slow: a pause is at most twice the one before.
+        # Quick batches may become slow: a pause is at most twice the previous one.
         most = min(MOST_BATCHES, 2 * self._gap + 1)
         left = 0 if self._world == 1 else max(0, min(most, int(rate * EVERY_S)))
         info = None if self._watch is None else self._watch.get_latest_preemption_info()
@@ -62,9 +62,9 @@ class Notices:
         return info
 
     def leave(self, info: PreemptionInfo) -> NoReturn:
-        """Has Ray Train start the workers again, elsewhere, now rather than at the deadline.
+        """Has Ray Train restart the workers elsewhere, now rather than at the deadline.
 
-        It counts as no failure: a run may be drained more often than `max_failures`.
+        It does not count as a failure: a run may be drained more often than `max_failures`.
         """
         collective.barrier()
         now_ms = int(time.time() * 1000)
@@ -77,12 +77,12 @@ class Notices:
         node = ray.get_runtime_context().get_node_id()
         nodes = [node] * self._world
         if self._world > 1:
-            from torch import distributed  # noqa: PLC0415 - seconds, for who is alone
+            from torch import distributed  # noqa: PLC0415 - takes seconds; a single worker skips it
 
             distributed.all_gather_object(nodes, node)
         if self._rank != 0:
             return
-        # A head that is away for a while is none of the log's business.
+        # A head that is briefly unavailable does not belong in the log.
         logging.getLogger(preemption.__name__).setLevel(logging.CRITICAL)
         ranks: dict[str, list[int]] = {}
         for rank, name in enumerate(nodes):

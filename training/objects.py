@@ -1,7 +1,7 @@
-"""A run's folder in the store: whole files to and from a bucket or a folder, retried for a while.
+"""A run's folder in the store: moves whole files to and from a bucket or folder, with retries.
 
 A bucket goes through boto3, which cuts large files into parts and moves several at once; pyarrow
-uploads one file after the other with one thread. Nothing here knows what the files are.
+uploads one file after the other with one thread. Nothing here knows the files' meaning.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How long an object store that does not answer is waited for. Restarting one takes seconds.
+# How long to wait for an object store that does not answer. Restarting one takes seconds.
 PATIENCE_VARIABLE = "TRAINYARD_STORE_PATIENCE_S"
 DEFAULT_PATIENCE_S = 120.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
 CONNECT_TIMEOUT_S = 5
-READ_TIMEOUT_S = 30  # of one part: a store that takes longer for it has stopped
+READ_TIMEOUT_S = 30  # for one part: a store that takes longer has stopped
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 8
 BLOCK_BYTES = 1024 * 1024
-# Worth another try; others (no such bucket, wrong key, full disk) stay as they are.
+# Worth another try; other errors (no such bucket, wrong key, full disk) persist.
 PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-# versitygw answers so, too, if the last object of the same folder is deleted at that moment.
+# versitygw also answers this if the last object of the same folder is deleted at that moment.
 PASSING_CODE = "ExistingObjectIsDirectory"
 DELETED_AT_ONCE = 1000  # S3's limit
 
 
 class StorageError(Exception):
-    """The store did not do what was asked within the time; the message says what to do."""
+    """The store did not do the task in time; the message says what to do."""
 
 
 class AwayError(Exception):
-    """The store did not answer, or not now: worth another try."""
+    """The store did not answer, or is busy: worth another try."""
 
 
 class Digest(NamedTuple):
@@ -57,24 +57,24 @@ class Digest(NamedTuple):
 
 
 class Source(Protocol):
-    """A folder that is read. Names are relative to it and may have slashes."""
+    """A readable folder. Names are relative to it and may have slashes."""
 
     where: str
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file below the folder."""
+        """Return the bytes of each file below the folder."""
 
     def read(self, name: str) -> bytes:
-        """A small file; FileNotFoundError if it does not exist."""
+        """Reads a small file; FileNotFoundError if it does not exist."""
 
     def download(self, name: str, target: Path) -> Digest:
         """Fetches a file; FileNotFoundError if it does not exist."""
 
 
 class Folder(Source, Protocol):
-    """A folder of the store, which is also written.
+    """A folder of the store that can also be written.
 
-    Every method raises StorageError when the store refuses, or stays away for too long.
+    Every method raises StorageError when the store refuses, or is unavailable for too long.
     """
 
     def write(self, name: str, content: bytes) -> None:
@@ -84,26 +84,26 @@ class Folder(Source, Protocol):
         """Stores a file, hashed as it is read: from the beginning, and again at each new try."""
 
     def delete(self, *names: str) -> None:
-        """Removes files; those that are gone are none the worse."""
+        """Removes files; missing ones are ignored."""
 
 
 def open_url(url: str) -> Folder:
-    """The folder at s3://bucket[/prefix] or file:///path."""
-    from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports what imports this
+    """Return the folder at s3://bucket[/prefix] or file:///path."""
+    from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports this module
 
     return open_folder(*FileSystem.from_uri(url))
 
 
 def patiently(verb: str, what: str, action: Callable[[], T]) -> T:
-    """What an action returns, tried again for a while where the store is away.
+    """Return an action's result; retries for a while if the store is unavailable.
 
     Args:
-        verb: what it does, for the message.
+        verb: for the message.
         what: the object's address, for the message.
         action: raises AwayError where another try may help.
 
     Raises:
-        StorageError: the store stayed away.
+        StorageError: the store stayed unavailable.
     """
     failed, pause = None, FIRST_PAUSE_S
     patience = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
@@ -117,7 +117,7 @@ def patiently(verb: str, what: str, action: Callable[[], T]) -> T:
             if now - failed + pause > patience:
                 raise StorageError(
                     f"cannot {verb} {what}: the store did not do it within {patience:g} s "
-                    f"({PATIENCE_VARIABLE}), last: {error}; what was stored before is as it was: "
+                    f"({PATIENCE_VARIABLE}), last: {error}; earlier files are unchanged: "
                     "start the store, then submit the run again"
                 ) from error
         time.sleep(pause)
@@ -125,35 +125,35 @@ def patiently(verb: str, what: str, action: Callable[[], T]) -> T:
 
 
 def refusal(verb: str, what: str, status: int, said: str) -> Exception:
-    """The error for a store that refuses.
+    """Return the error for a store that refuses.
 
     Args:
-        verb: what it was to do.
+        verb: the refused action.
         what: the object's address.
         status: of HTTP.
-        said: by the store.
+        said: the store's message.
 
     Returns:
-        AwayError where another try may help, else StorageError.
+        AwayError where another try may help, otherwise StorageError.
     """
     if status in PASSING_STATUS or PASSING_CODE in said:
         return AwayError(said)
     return StorageError(
-        f"cannot {verb} {what}: {said}; what was stored before is as it was: mend the store, then "
+        f"cannot {verb} {what}: {said}; earlier files are unchanged: repair the store, then "
         "submit the run again"
     )
 
 
 def open_path(path: Path) -> Folder:
-    """A folder of this machine; it need not be there yet."""
+    """Return a folder of this machine; it need not exist yet."""
     return _LocalFolder(path.absolute())
 
 
 def open_folder(files: FileSystem, path: str) -> Folder:
-    """A folder of a pyarrow file system.
+    """Return a folder of a pyarrow file system.
 
     Raises:
-        ValueError: it is neither of S3 nor local.
+        ValueError: it is neither S3 nor local.
     """
     if files.type_name == "s3":
         bucket, _, prefix = path.partition("/")
@@ -169,7 +169,7 @@ class _BucketFolder:
     def __init__(self, region: str, bucket: str, prefix: str) -> None:
         self.where = f"s3://{bucket}/{prefix}"
         self._client = _client(region, signs_bodies=True)
-        # Large objects need no signed body, which costs a pass: small ones have their sha256.
+        # Large objects do not sign their body, which costs a pass; small ones do.
         self._bulk = _client(region, signs_bodies=False)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
@@ -221,7 +221,7 @@ class _BucketFolder:
             self._client.download_file(**self._at(name), Filename=str(target))
 
         self._patiently("fetch", name, get)
-        with target.open("rb") as file:  # its parts came in any order
+        with target.open("rb") as file:  # parts arrive in any order
             return _copy(file, None)
 
     def delete(self, *names: str) -> None:
@@ -255,7 +255,7 @@ class _BucketFolder:
 
 
 def regular_files(top: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Names and status of the files below a folder; what is removed meanwhile is passed over."""
+    """Yields name and status of the files below a folder; skips files removed meanwhile."""
     for folder, _, names in os.walk(top):
         for path in (Path(folder, name) for name in names):
             with suppress(FileNotFoundError):
@@ -265,7 +265,7 @@ def regular_files(top: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 class _LocalFolder:
-    """Nothing is tried twice: a disk that fails once is not better in a moment."""
+    """Never retries: a disk that failed does not recover in a moment."""
 
     def __init__(self, path: Path) -> None:
         self.where = path.as_uri()
@@ -296,7 +296,7 @@ class _LocalFolder:
         except OSError as error:
             part.unlink(missing_ok=True)
             raise StorageError(
-                f"cannot store {path}: {error}; what was stored before is as it was: make room "
+                f"cannot store {path}: {error}; earlier files are unchanged: make room "
                 "there, or give the folder to the user that Ray runs as, then submit the run again"
             ) from error
         return digest
@@ -316,7 +316,7 @@ class _LocalFolder:
 
 
 class _Hashed:
-    """A source that boto3 reads once and in order, since it has no seek: hashed on the way."""
+    """A source hashed while boto3 reads it: once and in order, because it has no seek."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -343,11 +343,11 @@ def _copy(source: IO[bytes], target: IO[bytes] | None) -> Digest:
 
 @functools.cache
 def _client(region: str, *, signs_bodies: bool) -> Any:
-    """One of a kind for the process: making it reads megabytes, and threads share it.
+    """Return the process's client of a kind: making it reads megabytes, and threads share it.
 
     Args:
         region: of the store.
-        signs_bodies: the signature is of what is sent too, and not of its CRC32 only.
+        signs_bodies: the signature covers the content, not only its CRC32.
     """
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
@@ -361,7 +361,7 @@ def _client(region: str, *, signs_bodies: bool) -> Any:
             read_timeout=READ_TIMEOUT_S,
             retries={"mode": "standard", "total_max_attempts": 2},
             max_pool_connections=PARTS_AT_ONCE + 2,
-            proxies={},  # none: the store is the stack's own (training/s3_requests.py asks none)
+            proxies={},  # none, as in training/s3_requests.py: the store is the stack's own
             s3={"addressing_style": "path", "payload_signing_enabled": signs_bodies},
         ),
     )

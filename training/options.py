@@ -1,8 +1,8 @@
-"""A job's arguments, and what it asks for, as data at the top of its script.
+"""A job's arguments and requests for resources, as data at the top of its script.
 
     ARGUMENTS = {
         "epochs": 20,
-        "learning_rate": {"default": 1e-4, "help": "of Adam"},
+        "learning_rate": {"default": 1e-4, "help": "learning rate of Adam"},
         "seed": {"default": 1, "min": 0},
         "workers": 2,
         "use_gpu": False,
@@ -25,24 +25,24 @@ from typing import Any
 ARGUMENTS, RESOURCES = "ARGUMENTS", "RESOURCES"
 KEYS = {"default", "min", "max", "choices", "pattern", "help"}
 RESERVED = {"job", "run", "storage"}  # in a job's configuration
-NEGATIVE = re.compile(r"-\.?\d\S*")  # such as -1e-3, which argparse takes for an option
+NEGATIVE = re.compile(r"-\.?\d\S*")  # such as -1e-3, which argparse mistakes for an option
 
 Arguments = Mapping[str, Any]
-"""By name the default: a string, a number or a bool; or a dict of `default`, `help` and bounds.
+"""Defaults by name: a string, a number or a bool; or a dict of `default`, `help` and bounds.
 
 Numbers have `min` and `max`, strings `choices` or `pattern`. Without `min`, whole numbers are at
 least 1 and others at least 0. A default of None needs `min`, whose type is the argument's.
 """
 Resources = Sequence[tuple[int | str, Any]]
-"""How many bundles, and Ray's resources in each: numbers, or names of arguments."""
+"""The number of bundles, and Ray's resources in each: numbers, or names of arguments."""
 
 
 def read(source: bytes) -> dict[str, Any]:
-    """The literals ARGUMENTS and RESOURCES of a script, as far as it has them.
+    """Return the literals ARGUMENTS and RESOURCES of a script, if it has them.
 
     Raises:
-        SyntaxError: the script is no Python.
-        ValueError: one of them is no literal.
+        SyntaxError: the script is not Python.
+        ValueError: one of them is not a literal.
     """
     found = {}
     for node in ast.parse(source).body:
@@ -62,7 +62,7 @@ def read(source: bytes) -> dict[str, Any]:
 
 
 def defaults(arguments: Arguments) -> dict[str, Any]:
-    """The default of each argument."""
+    """Return the default of each argument."""
     return {name: _described(value)["default"] for name, value in arguments.items()}
 
 
@@ -72,10 +72,10 @@ def parse(
     given: Sequence[str] | None = None,
     earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The values of the arguments; those not given are as in the run's last start.
+    """Return the arguments' values; those not given keep the values of the run's last start.
 
     Args:
-        prog: what is typed before the arguments.
+        prog: the words before the arguments.
         arguments: the job's.
         given: None for those of the command line.
         earlier: the configuration of the run's last start, None before the first.
@@ -96,7 +96,7 @@ def parse(
 
 
 def bundles(resources: Resources, config: Mapping[str, Any]) -> list[dict[str, float]]:
-    """What a job asks for, one bundle for each worker or task.
+    """Return a job's resources, one bundle for each worker or task.
 
     Args:
         resources: the job's.
@@ -109,14 +109,16 @@ def bundles(resources: Resources, config: Mapping[str, Any]) -> list[dict[str, f
     def amount(value: object) -> float:
         number = config.get(value) if isinstance(value, str) else value
         if not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
-            raise ValueError(f"{RESOURCES} has {value!r}, no number and no argument with one")
+            raise ValueError(f"{RESOURCES} has {value!r}, not a number or an argument with one")
         return float(number)
 
     found: list[dict[str, float]] = []
     pairs: list[Any] = resources if isinstance(resources, list) else [resources]
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], dict)):
-            raise ValueError(f"{RESOURCES} has {pair!r}, and is a list of pairs: a number, a dict")
+            raise ValueError(
+                f"{RESOURCES} has {pair!r}: it must be a list of pairs: a number, a dict"
+            )
         count, asked = pair
         bundle = {str(name): number for name, value in asked.items() if (number := amount(value))}
         found += [bundle] * int(amount(count))
@@ -126,7 +128,7 @@ def bundles(resources: Resources, config: Mapping[str, Any]) -> list[dict[str, f
 def differences(
     earlier: Mapping[str, Any] | None, config: Mapping[str, Any], fixed: Sequence[str]
 ) -> str:
-    """Says what differs from the run's last start among what must not; "" where nothing does."""
+    """Describes fixed arguments that differ from the run's last start; "" where none does."""
     return "; ".join(
         f"{name} was {earlier.get(name)!r}, now {config[name]!r}"
         for name in fixed
@@ -135,7 +137,7 @@ def differences(
 
 
 def _joined(given: Sequence[str]) -> list[str]:
-    """The same with a negative number in one word with its option, as `--shift=-1e-3`."""
+    """Joins a negative number with its option into one word, as `--shift=-1e-3`."""
     joined: list[str] = []
     for word in given:
         if NEGATIVE.fullmatch(word) and joined and re.fullmatch("--[^=]+", joined[-1]):
@@ -162,13 +164,13 @@ def _add(p: argparse.ArgumentParser, name: str, described: dict[str, Any]) -> No
         switch = argparse.BooleanOptionalAction
         p.add_argument(option, action=switch, default=default, help="".join(said) or None)
         return
-    said += [] if default is None else [f"default: {default}"]
+    said += [] if default is None else [f"(default: {default})"]
     p.add_argument(
         option,
         type=_text(described) if isinstance(default, str) else _number(described),
         default=default,
         choices=described.get("choices"),
-        help="; ".join(said),
+        help=" ".join(said),
     )
 
 
@@ -184,8 +186,8 @@ def _text(described: dict[str, Any]) -> Callable[[str], str]:
 def _number(described: dict[str, Any]) -> Callable[[str], int | float]:
     example = described["default"] if described["default"] is not None else described.get("min")
     if not isinstance(example, int | float):
-        raise ValueError(  # noqa: TRY004 - of the data, as the others here
-            f"{ARGUMENTS} has {described!r}: the default is no string, number or bool"
+        raise ValueError(  # noqa: TRY004 - about the data, like the others here
+            f"{ARGUMENTS} has {described!r}: the default is not a string, number or bool"
         )
     kind = type(example)
     least = described.get("min", 1 if kind is int else 0)
@@ -198,5 +200,5 @@ def _number(described: dict[str, Any]) -> Callable[[str], int | float]:
             raise argparse.ArgumentTypeError(f"{text} is {bound}")
         return value
 
-    number.__name__ = kind.__name__  # argparse names it where the text is no number
+    number.__name__ = kind.__name__  # argparse names it where the text is not a number
     return number

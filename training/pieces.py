@@ -1,4 +1,4 @@
-"""A body of HTTP that is sent in pieces: each has its own time, however long all of it takes."""
+"""A body of HTTP that is sent in pieces: each has its own time limit, the whole has none."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class Pieces:
     """A body that can be sent again."""
 
     def __init__(self, content: bytes, sent: Callable[[int], None] | None = None) -> None:
-        """Holds it.
+        """Keeps the content.
 
         Args:
-            content: all of it.
-            sent: is told the bytes of each piece.
+            content: the whole body.
+            sent: is called with the bytes of each piece.
         """
         self._content, self._sent = content, sent
 
     def __iter__(self) -> Iterator[bytes]:
-        """The pieces, in order."""
+        """Yields the pieces, in order."""
         for start in range(0, len(self._content), PIECE_BYTES):
             piece = self._content[start : start + PIECE_BYTES]
             yield piece

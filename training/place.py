@@ -1,7 +1,7 @@
-"""Where an epoch was left between two batches, so that other workers go on behind it.
+"""The place between two batches where an epoch was left, so that other workers can continue it.
 
-They draw the batches before it once more and leave them out. What each worker's random numbers and
-sums were is kept: the run ends as one that was not left.
+They draw the earlier batches again and skip them. Each worker's random numbers and sums are kept:
+the run ends like an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Place:
 
     Attributes:
         epoch: from 0.
-        batches: of it that are done.
-        batch_size: as the job was asked for.
+        batches: number of its batches that are done.
+        batch_size: the job's.
         workers: the state of each, by rank.
     """
 
@@ -34,12 +34,12 @@ class Place:
     workers: list[State]
 
     def record(self) -> dict[str, Any]:
-        """For a checkpoint: plain values and tensors."""
+        """Return it for a checkpoint: plain values and tensors."""
         return asdict(self)
 
 
 def state(device: torch.device, totals: Totals | None) -> State:
-    """What a worker has beside the parts of a checkpoint: random numbers, sums of the epoch."""
+    """Return a worker's state besides the parts of a checkpoint: random numbers, sums."""
     found = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         found["cuda"] = torch.cuda.get_rng_state(device)
@@ -49,7 +49,7 @@ def state(device: torch.device, totals: Totals | None) -> State:
 
 
 def take_back(found: State, device: torch.device, totals: Totals | None) -> None:
-    """Goes on with the state of a worker."""
+    """Restores the state of a worker."""
     torch.set_rng_state(found["cpu"].cpu())
     if device.type == "cuda" and "cuda" in found:
         torch.cuda.set_rng_state(found["cuda"].cpu(), device)

@@ -1,4 +1,4 @@
-"""Plain values: what a record of a run may hold, so that each later start can read it."""
+"""Plain values, which a record of a run may hold, so that each later start can read it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from training.errors import JobError
 
 MOST_VALUES = 1024  # of an array or tensor in a record
-LARGEST_INT = 2**63  # others read whole numbers of 64 bits
+LARGEST_INT = 2**63  # other programs read whole numbers of 64 bits
 
 
-def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - a kind each
-    """A value made plain: numbers, texts, None, lists and dicts with texts as keys.
+def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
+    """Return a value as plain ones: numbers, texts, None, lists and dicts with texts as keys.
 
     Args:
-        found: such a value; or a number, array or tensor of NumPy or PyTorch, a path, a date.
+        found: a plain value; or a number, array or tensor of NumPy or PyTorch, a path, a date.
         name: of the value, for messages.
 
     Raises:
@@ -35,12 +35,12 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - a kind each
         return str(found)
     if isinstance(found, date):
         return found.isoformat()
-    # Of NumPy and PyTorch, whose numbers may also be subclasses of Python's.
+    # NumPy and PyTorch, whose numbers may also be subclasses of Python's.
     if hasattr(found, "tolist") and hasattr(found, "dtype"):
         if math.prod(found.shape) > MOST_VALUES:
             raise JobError(
                 f"{name} of an epoch's record has {math.prod(found.shape)} values: report at most "
-                f"{MOST_VALUES}, and put the rest into a file of its own"
+                f"{MOST_VALUES}, and put the rest into a separate file"
             )
         plain = found.tolist()
         if not isinstance(plain, kind):
@@ -55,7 +55,7 @@ def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - a kind each
 
 
 def finite(found: Any) -> Any:
-    """A plain value as JSON has it: NaN and infinities, which JSON does not have, are None."""
+    """Return a plain value for JSON: NaN and infinities, which JSON lacks, become None."""
     if isinstance(found, dict):
         return {key: finite(each) for key, each in found.items()}
     if isinstance(found, list | tuple):

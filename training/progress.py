@@ -1,6 +1,6 @@
-"""How far a job is: records in its log, which people read as sentences and programs by their form.
+"""A job's progress: records in its log, sentences for people, with a form that programs parse.
 
-A record is one line, behind whatever Ray puts before a worker's line:
+A record is one line, after any prefix that Ray puts before a worker's line:
 
     progress: epoch 2/3: batch 12 of 40, 3.4 batches/s
     progress: epoch 2 is trained
@@ -9,7 +9,7 @@ A record is one line, behind whatever Ray puts before a worker's line:
     Restored from checkpoint s3://ray/...-8a0f: 2 epochs and 12 batches are done, on 10.0.0.5
     Restored on 10.0.0.5 from checkpoint: s3://ray/first/checkpoint_000002-5d1c
 
-The client draws bars from records and leaves out that an epoch is trained, which a job says in its
+The client draws bars from records, and omits those of trained epochs, which a job reports in its
 own words; drills follow records (client/console.py, client/drill/watch.py).
 """
 
@@ -25,18 +25,18 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from training.run_folder import PROGRESS_VARIABLE
 
 BAR_INTERVAL_S = 1.0
-LINE_INTERVAL_S = 30.0  # of a file or a CI's log, which is to show that something is done
+LINE_INTERVAL_S = 30.0  # for a file or a CI log, which should show that work goes on
 MARK = "progress: "
-LONGEST = 4096  # characters of a line with a record: forms search a longer one for minutes
+LONGEST = 4096  # characters of a line with a record: searching a longer one may take minutes
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Batches:
-    """So many batches are done, of so many; `total` is None where nobody knows."""
+    """A number of batches is done, of `total`, or None where it is unknown."""
 
-    text: str  # what is done with them
+    text: str  # the work on them
     done: int
     total: int | None
     rate: float  # batches a second
@@ -47,7 +47,7 @@ class Batches:
 
     @property
     def line(self) -> str:
-        """For a log: `epoch 1/2: batch 12 of 40, 3.4 batches/s`."""
+        """Text for a log: `epoch 1/2: batch 12 of 40, 3.4 batches/s`."""
         of = "" if self.total is None else f" of {self.total}"
         return f"{self.text}: batch {self.done}{of}, {self.rate:.1f} batches/s"
 
@@ -58,18 +58,18 @@ class Batches:
 
     @classmethod
     def of(cls, text: str, done: str, total: str | None, rate: str) -> Self:
-        """From the groups of `FORM`."""
+        """Makes one from the groups of `FORM`."""
         return cls(text, int(done), None if total is None else int(total), float(rate))
 
     @property
     def beside_bar(self) -> str:
-        """For a terminal: `epoch 1/2 batch 12/40 3.4 batches/s`."""
+        """Text for a terminal: `epoch 1/2 batch 12/40 3.4 batches/s`."""
         return f"{self.text} batch {self.done}/{self.total} {self.rate:.1f} batches/s"
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch is trained and handed on to be stored; the first is 0, as people count them 1."""
+    """An epoch is trained and passed on to be stored; counted from 0 here, from 1 in the log."""
 
     number: int
 
@@ -82,13 +82,13 @@ class Epoch:
 
     @classmethod
     def of(cls, number: str) -> Self:
-        """From the groups of `FORM`."""
+        """Makes one from the groups of `FORM`."""
         return cls(int(number) - 1)
 
 
 @dataclass(frozen=True)
 class Noticed:
-    """A node of the run is to go, so the epoch in hand, from 0, is stored up to a batch."""
+    """A node of the run must go, so the current epoch, from 0, is stored up to a batch."""
 
     epoch: int
     batches: int
@@ -105,18 +105,18 @@ class Noticed:
 
     @classmethod
     def of(cls, epoch: str, batches: str) -> Self:
-        """From the groups of `FORM`."""
+        """Makes one from the groups of `FORM`."""
         return cls(int(epoch) - 1, int(batches))
 
 
 @dataclass(frozen=True)
 class Restored:
-    """The run goes on from a checkpoint with so many epochs; None where the job does not know."""
+    """The run resumes from a checkpoint with some epochs; None if the job does not know them."""
 
     checkpoint: str  # its address
     epochs: int | None
-    node: str  # the address of the worker that says so
-    batches: int = 0  # of the epoch after them
+    node: str  # the address of the worker that reports it
+    batches: int = 0  # of the next epoch
 
     FORM: ClassVar = re.compile(
         r"Restored from checkpoint (\S+): (\d{1,9}) epochs(?: and (\d{1,9}) batches)? are done, "
@@ -134,7 +134,7 @@ class Restored:
 
     @classmethod
     def of(cls, *groups: str | None) -> Self:
-        """From the groups of `FORM`."""
+        """Makes one from the groups of `FORM`."""
         checkpoint, epochs, batches, node, other_node, other = groups
         if epochs is None:
             return cls(str(other), None, str(other_node))
@@ -146,7 +146,7 @@ KINDS: tuple[type[Record], ...] = (Batches, Epoch, Noticed, Restored)
 
 
 class Found(NamedTuple):
-    """A record, and what stands before it in its line."""
+    """A record, and the text before it in its line."""
 
     before: str
     record: Record
@@ -158,7 +158,7 @@ def tell(record: Record) -> None:
 
 
 def parse(line: str) -> Found | None:
-    """The record in a line of a log, which others can write too; None where it has none."""
+    """Return the record in a line of a log, which others can write too; None if it has none."""
     if len(line) > LONGEST:
         return None
     for kind in KINDS:
@@ -168,25 +168,25 @@ def parse(line: str) -> Found | None:
 
 
 def interval() -> float:
-    """Seconds between two lines: those of a bar where the client draws one."""
+    """Return the seconds between two lines; shorter where the client draws a bar."""
     return BAR_INTERVAL_S if os.environ.get(PROGRESS_VARIABLE) == "1" else LINE_INTERVAL_S
 
 
 class Progress:
-    """Tells how far an epoch is.
+    """Prints the progress of an epoch.
 
-    For a bar by records, of the last batch too; else by lines. Drills count batches by records
-    only: a line is up to half a minute old.
+    Prints records for a bar, also of the last batch; otherwise lines. Drills count batches by
+    records only: a line is up to half a minute old.
     """
 
     def __init__(self, text: str, batches: int | None, interval_s: float, before: int = 0) -> None:
         """Begins an epoch.
 
         Args:
-            text: what is done.
-            batches: of the epoch; None where nobody knows, and no bar can be drawn.
+            text: the work.
+            batches: of the epoch; None if unknown, then no bar can be drawn.
             interval_s: between two lines.
-            before: so many of the batches were done by an earlier start.
+            before: number of batches done by an earlier start.
         """
         self._text = text
         self._all = batches
@@ -211,7 +211,7 @@ class Progress:
 
 
 def count(batches: Iterable[Any]) -> int | None:
-    """How many batches an epoch has; None where nobody knows."""
+    """Return the number of batches of an epoch; None if unknown."""
     return len(batches) if isinstance(batches, Sized) else None
 
 
@@ -224,15 +224,15 @@ def watched(
     total: int | None = None,
     before: int = 0,
 ) -> Iterator[T]:
-    """Passes batches on and tells their progress.
+    """Passes batches on and prints their progress.
 
     Args:
-        batches: of an epoch, or those that are left of it.
-        text: what is done with them.
-        interval_s: between two lines; by default what the client asked for.
-        tells: whether it is this worker that prints, for all of them do the same.
-        total: of the epoch, where `batches` does not know.
-        before: so many of the epoch's batches were done by an earlier start.
+        batches: all or the remaining ones of an epoch.
+        text: the work on them.
+        interval_s: between two lines (default: the client's).
+        tells: whether this worker prints; all of them do the same work.
+        total: of the epoch, if `batches` does not know it.
+        before: number of the epoch's batches done by an earlier start.
     """
     total = count(batches) if total is None else total
     progress = Progress(text, total, interval() if interval_s is None else interval_s, before)

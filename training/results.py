@@ -1,9 +1,9 @@
 """A run's model, in one line of a notebook or script.
 
     import training
-    model = training.load("first")      # what `train pull first` has brought; on a node, the store
+    model = training.load("first")      # from `train pull first`; on a node, from the store
 
-Nothing of the cluster is needed for what was pulled.
+Pulled runs do not need the cluster.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NEEDED = ("architecture", "classes", "file", "prefix")  # of a manifest's model
 
 
 def load(run: str, folder: str | Path) -> nn.Module:
-    """The model of a run's newest valid checkpoint, on the CPU and set to evaluate.
+    """Return the model of a run's newest valid checkpoint, on the CPU, in evaluation mode.
 
     Every byte is compared with the checkpoint's manifest, and only tensors and plain values are
     read.
 
     Args:
         run: its name.
-        folder: of runs, as `--to` of `train pull`. A run that is not there is taken from the store
-            that TRAINYARD_STORAGE_URL names, as it does in jobs.
+        folder: of runs, as `--to` of `train pull`. A run that it lacks is read from the store that
+            TRAINYARD_STORAGE_URL names, as jobs have it.
 
     Raises:
-        ValueError: the name is none, or the model is of no architecture of this code.
-        JobError: there is no such run or no checkpoint of it, or its job does not describe it.
+        ValueError: the name is invalid, or this code lacks the model's architecture.
+        JobError: the run or its checkpoint is missing, or its job does not describe the model.
         CheckpointError: none of its checkpoints is valid.
-        RuntimeError: the weights are not that architecture's.
+        RuntimeError: the weights do not fit the architecture.
         StorageError: the store cannot be read.
     """
     place = Path(folder).expanduser()
@@ -57,12 +57,12 @@ def load(run: str, folder: str | Path) -> nn.Module:
 
 
 def _newest(store: Folder, run: str, here: Path | None = None) -> nn.Module:
-    """The newest model of a store that is read.
+    """Return the newest model of a readable store.
 
     Args:
         store: of the run.
         run: its name, for messages.
-        here: the same, where it is a folder: nothing is copied.
+        here: the same, if it is a local folder: nothing is copied.
     """
     faults = []
     for name, sizes in checkpoint_files.candidates(store).items():
@@ -91,7 +91,7 @@ def _check(folder: Path, files: dict[str, dict[str, object]]) -> None:
     for name, expected in files.items():
         found = checkpoint_files.digest_of(folder / name)
         if found != (expected["size"], expected["sha256"]):
-            raise CheckpointError(f"{name} is not what its manifest says")
+            raise CheckpointError(f"{name} does not match its manifest")
 
 
 def _model(folder: Path, model: dict[str, object], run: str) -> nn.Module:

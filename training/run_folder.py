@@ -1,13 +1,13 @@
-"""What a run leaves in the store under `<storage>/<run>/`.
+"""A run's files in the store under `<storage>/<run>/`.
 
-config.json         the job's arguments, as the run was last started
-starts.jsonl        one line a start: time, arguments, git commit, package versions
-metrics.jsonl       one line an epoch
+config.json         the job's arguments at the run's last start
+starts.jsonl        one line per start: time, arguments, git commit, package versions
+metrics.jsonl       one line per epoch
 curves.png          loss and accuracy over the epochs
 checkpoint_*/       the newest few (training/checkpoints.py)
-tracking.json       which run of MLflow it is, where there is one (training/tracking.py)
+tracking.json       the run of MLflow, if the stack has it (training/tracking.py)
 
-Jobs reach the store by training/objects.py, which waits for one that is away for a while.
+Jobs reach the store through training/objects.py, which waits for an unavailable store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_name(name: str) -> str:
     """Returns a run's name.
 
     Raises:
-        ValueError: it would not do as a folder and as an object's prefix everywhere.
+        ValueError: it would not work everywhere as a folder and as an object's prefix.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError(
@@ -50,7 +50,7 @@ def check_name(name: str) -> str:
 
 
 def whole_records(content: bytes | None) -> list[dict[str, Any]]:
-    """The objects in lines of JSON, up to the first line that has none."""
+    """Return the objects in lines of JSON, up to the first line without one."""
     records: list[dict[str, Any]] = []
     for line in (content or b"").splitlines():
         try:
@@ -95,10 +95,10 @@ class RunFolder:
         return self._files, self._folder
 
     def config(self) -> dict[str, Any] | None:
-        """The arguments of the last start, None before the first.
+        """Return the arguments of the last start, None before the first.
 
         Raises:
-            StorageError: what is there is no configuration.
+            StorageError: the file is not a configuration.
         """
         text = self.read(CONFIG)
         if text is None:
@@ -107,16 +107,16 @@ class RunFolder:
             return dict(json.loads(text))
         except (ValueError, TypeError, RecursionError) as error:
             raise StorageError(
-                f"{self.url}/{CONFIG} is no JSON object ({type(error).__name__}): bring back what "
-                "it was, or take another --name"
+                f"{self.url}/{CONFIG} is not a JSON object ({type(error).__name__}): restore "
+                "the file, or take another --name"
             ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch, oldest first; up to the first that is damaged."""
+        """Return one record per epoch, oldest first, up to the first damaged one."""
         return whole_records(self.read(METRICS))
 
     def read(self, name: str) -> bytes | None:
-        """One of the run's files; None when it is not there."""
+        """Return one of the run's files; None if it does not exist."""
         try:
             return self._store.read(name)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A run as its job writes it: starts, metrics, curves; the same in MLflow, where there is one."""
+"""A run, written by its job: starts, metrics, curves; also in MLflow, if the stack has it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Run(RunFolder):
             self._tracking.start(config)
 
     def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
-        """Writes all epochs anew: a resumed run's history is its checkpoint's."""
+        """Rewrites all epochs: a resumed run's history is its checkpoint's."""
         self.write(
             METRICS, "".join(json.dumps(plain.finite(epoch)) + "\n" for epoch in history).encode()
         )
@@ -49,8 +49,8 @@ class Run(RunFolder):
             self._tracking.log(history)
 
     def end(self) -> None:
-        """Draws the curves and has MLflow told that the run is done; for its driver."""
-        with housekeeping(f"there is no {CURVES}"):
+        """Draws the curves and tells MLflow that the run is done; for its driver."""
+        with housekeeping(f"{CURVES} is missing"):
             self.draw_curves()
         if self._tracking is not None:
             self._tracking.end()

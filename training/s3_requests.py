@@ -1,7 +1,7 @@
 """Plain requests to a bucket of an S3 service, signed by botocore.
 
-Of botocore it takes the signature alone. Its clients, and boto3's, load the description of all of
-S3 first: half a second of processor time for a few kinds of requests.
+It only uses botocore's signature. The clients of botocore and boto3 first load the description of
+all of S3: half a second of processor time for a few kinds of requests.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from training.pieces import PIECE_BYTES, Pieces
 REGION = "us-east-1"
 CONNECTIONS = 8  # as many as client/history.py has readers
 CONNECT_TIMEOUT_S = 1
-SEND_TIMEOUT_S = 30  # of a piece of a large body, which a busy store takes when it can
-BUSY = (500, 502, 503, 504)  # HTTP statuses after which it is asked once more
+SEND_TIMEOUT_S = 30  # for a piece of a large body: a busy store may be slow to accept it
+BUSY = (500, 502, 503, 504)  # HTTP statuses after which the request is repeated once
 PASSING_TRIES, PASSING_PAUSE_S = 5, 0.05
 
 
@@ -34,7 +34,7 @@ class UnansweredError(Exception):
 
 
 class Reply(NamedTuple):
-    """What the service answered.
+    """The service's answer.
 
     Attributes:
         status: of HTTP.
@@ -46,12 +46,12 @@ class Reply(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether it did what was asked."""
+        """Whether the request succeeded."""
         return self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def refusal(self) -> tuple[str, str]:
-        """Code and text of a refusal, "" for what it does not say."""
+        """Code and text of a refusal, "" for missing ones."""
         said = xml(self.content)
         if said is None:
             return "", ""
@@ -79,7 +79,7 @@ class Requests:
         self.endpoint = endpoint.rstrip("/")
         self.bucket = bucket
         self._signature = S3SigV4Auth(keys, "s3", region)
-        logging.getLogger("urllib3").setLevel(logging.ERROR)  # no word of a first attempt
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # nothing about first attempts
         self._pool = urllib3.PoolManager(
             maxsize=CONNECTIONS,
             retries=urllib3.Retry(
@@ -108,7 +108,7 @@ class Requests:
             key: of the object, "" for the bucket itself.
             content: the body.
             query: of the URL.
-            headers: beside those of the signature.
+            headers: in addition to those of the signature.
             timeout: seconds without a byte of the answer.
 
         Raises:
@@ -117,7 +117,7 @@ class Requests:
         url = f"{self.endpoint}/{quote(self.bucket)}/{quote(key, safe='/~')}"
         if query:
             url += "?" + urlencode(query, quote_via=quote)
-        # The time to connect is also that of each piece that is sent.
+        # The time-out to connect is also that of each piece that is sent.
         is_large = len(content) > PIECE_BYTES
         connect = SEND_TIMEOUT_S if is_large else CONNECT_TIMEOUT_S
         if is_large:
@@ -144,7 +144,7 @@ class Requests:
 
 
 def xml(content: bytes) -> ET.Element | None:
-    """The root of an answer in XML; None if it is none."""
+    """Return the root of an answer in XML; None if it is not XML."""
     try:
         return ET.fromstring(content)  # noqa: S314 - expat bounds what entities grow to
     except ET.ParseError:

@@ -1,4 +1,4 @@
-"""A search with Ray Tune, as jobs have one: sampled arguments, ASHA, and a state to go on from."""
+"""A search with Ray Tune for jobs: sampled arguments, ASHA, and a state to resume from."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from training import job, options, ray_train, search_state, signed, trials
 from training.runs import Run
 from training.search_files import SearchFiles
 
-OF_THE_MACHINE = ("gpus_per_worker", "cpus_per_worker")  # may change when a search goes on
+OF_THE_MACHINE = ("gpus_per_worker", "cpus_per_worker")  # may change when a search resumes
 
 Check = Callable[[dict[str, Any]], object]
 
 
 class Space(NamedTuple):
-    """What is sampled, as Tune has it, and what the best trial is known by."""
+    """What Tune samples, and the goal that determines the best trial."""
 
     sampled: Mapping[str, Any]
     goal: trials.Goal
@@ -39,7 +39,7 @@ def run(
     given: Sequence[str] | None = None,
     check: Check | None = None,
 ) -> None:
-    """Runs a search's driver: begins the search or goes on with it, and shows the best trial.
+    """Runs a search's driver: begins or resumes the search, and shows the best trial.
 
     Args:
         trial: what each trial runs; it reports `val_accuracy`, `val_loss`, `train_accuracy`,
@@ -47,11 +47,11 @@ def run(
         name: of the job.
         arguments: of the job; `num_samples`, `seed` and those of OF_THE_MACHINE among them.
         resources: of one trial.
-        space: what is searched.
-        epochs: the argument that says how many epochs a trial gets at most.
+        space: to search.
+        epochs: the argument with the most epochs that a trial gets.
         given: arguments in place of the command line's.
-        check: runs on a node before the first trial; a JobError of it ends the search, where that
-            of a trial would only end the trial.
+        check: runs on a node before the first trial; its JobError ends the search, whereas that of
+            a trial would only end the trial.
     """
     with job.one_message():
         fixed = [each for each in arguments if each not in OF_THE_MACHINE]
@@ -68,10 +68,10 @@ def _search(
     begun: tuple[Run, job.Config],
 ) -> None:
     the_run, config = begun
-    # Nodes of one machine share Ray's folders: one that unpacks the job's code replaces this one's.
+    # Nodes of one machine share Ray's folders: one that unpacks the job's code replaces this copy.
     os.chdir(tempfile.gettempdir())
-    # A search that was cut off goes on from its stored state: at most a second behind, and what it
-    # takes to store it.
+    # An interrupted search resumes from its stored state: at most a second old, plus the time to
+    # store it.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     ray_train.connect()
     [bundle] = options.bundles(resources, config)
@@ -81,7 +81,7 @@ def _search(
         _check(check, config, bundle)
     the_run.start(config)
     pruning = search_state.Pruning(the_run.url, the_run.name)
-    _, folder = the_run.place  # without its s3://, as Tune wants it beside a file system
+    _, folder = the_run.place  # without s3://, as Tune expects it along with a file system
     trainable = tune.with_resources(trial, bundle)
     if goes_on:
         tuner = tune.Tuner.restore(folder, trainable, storage_filesystem=files)
@@ -102,7 +102,7 @@ def _search(
                 name=the_run.name,
                 storage_path=str(Path(folder).parent),
                 storage_filesystem=files,
-                failure_config=tune.FailureConfig(max_failures=1),  # on a node that is lost
+                failure_config=tune.FailureConfig(max_failures=1),  # for lost nodes
                 callbacks=[trials.TrialLines(config["epochs"], space.goal), pruning],
                 verbose=0,
             ),

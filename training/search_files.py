@@ -1,12 +1,12 @@
-"""The store as Tune's driver sees it: state that is signed, whole, and executed only if it is ours.
+"""The store for Tune's driver: state that is signed, whole, and executed only if it is ours.
 
-Tune keeps the state of a search pickled, in files that it overwrites in place and copies to the
-store while it writes them; and it unpickles what it finds there. Given this as its file system,
+Tune pickles the state of a search into files that it overwrites in place and copies to the store
+while it writes them; and it unpickles the files that it finds there. With this file system,
 
-- it stores a state signed (training/signed.py), only when it is whole, and beside the one before;
-- it reads the states that `take_up` has checked, or that it has written itself: what is changed in
-  the store meanwhile, it never sees;
-- it neither stores nor reads any other pickle, nor a line of results that is cut off.
+- it stores a state signed (training/signed.py), only when whole, next to the previous one;
+- it reads the states that `take_up` has checked, or that it has written itself: it never sees
+  later changes of the store;
+- it neither stores nor reads any other pickle, nor an incomplete line of results.
 
 The trials' own processes get the plain file system: their checkpoints hold no pickles.
 """
@@ -32,13 +32,13 @@ from training.objects import Folder, open_folder
 from training.run_folder import RunFolder
 
 TUNER = "tuner.pkl"
-# By session: when the search was started or went on.
+# By session: when the search was started or resumed.
 SEARCH = re.compile(r"experiment_state-(.*)\.json")
 STATE = re.compile(
     r"tuner\.pkl|(?:experiment_state|basic-variant-state|search_gen_state)-([^/]*)\.json"
     r"|(?:searcher-state|callback-states)-([^/]*)\.pkl"
 )
-BEFORE = ".before"  # the one that a state has replaced
+BEFORE = ".before"  # the state before the last one
 LINES = ("result.json", "progress.csv")  # of a trial; each result is a line
 PICKLE = ".pkl"
 
@@ -66,7 +66,7 @@ class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not t
         super().__init__(_Handler(self._plain, path, self.search))
 
     def __reduce__(self) -> Any:
-        """In another process it is the plain one: the driver alone reads and writes states."""
+        """Becomes the plain one in another process: only the driver reads and writes states."""
         return self._plain.__reduce__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SearchFiles:
@@ -75,7 +75,7 @@ class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not t
 
 
 class StoredSearch:
-    """The states of one search: what is in the store, and what of it was checked."""
+    """The states of one search: those in the store, and those that were checked."""
 
     def __init__(self, folder: Folder, run: str, key: bytes) -> None:
         """Reads nothing yet.
@@ -91,11 +91,11 @@ class StoredSearch:
         self.held: dict[str, bytes] = {}
 
     def take_up(self) -> bool:
-        """Reads what the search goes on from; False where nothing of it was stored.
+        """Reads the state to resume from; False where none was stored.
 
         Raises:
             SearchError: a state is not ours, or none is whole.
-            StorageError: the store stays away.
+            StorageError: the store stays unavailable.
         """
         names = self._folder.sizes()
         states = sorted({name.removesuffix(BEFORE) for name in names if _is_state(name)})
@@ -105,22 +105,22 @@ class StoredSearch:
         sessions = [session[1] for name in found if (session := SEARCH.fullmatch(name))]
         if TUNER not in found or not sessions:
             if not any(SEARCH.fullmatch(name) for name in states):
-                return False  # cut off before there was a trial
+                return False  # interrupted before the first trial
             raise SearchError(
                 f"no state of search {self._run!r} in {self._folder.where} is whole: bring the "
-                "store's files back, or start anew with another --name"
+                "store's files back, or start again with another --name"
             )
         newest = max(sessions)
-        # Files of a session whose state is torn would not fit the one that is taken.
+        # Files of a session whose state is torn would not fit the one in use.
         self.held = {name: found[name] for name in found if _session(name) <= newest}
         return True
 
     def states(self) -> list[bytes]:
-        """The stored states of the newest session: the last one, and the one before.
+        """Return the stored states of the newest session: the last two.
 
         Raises:
             SearchError: one of them is not ours.
-            StorageError: the store stays away.
+            StorageError: the store stays unavailable.
         """
         names = self._folder.sizes()
         for name in sorted((name for name in names if SEARCH.fullmatch(name)), reverse=True):
@@ -130,10 +130,10 @@ class StoredSearch:
         return []
 
     def store(self, name: str, content: bytes) -> None:
-        """Stores a state, if it is whole: Tune may be writing while it is copied.
+        """Stores a state if it is whole: Tune may be writing while it is copied.
 
         Raises:
-            StorageError: the store does not take it.
+            StorageError: the store does not accept it.
         """
         last = self.held.get(name)
         if content == last or not whole(name, content):
@@ -151,8 +151,8 @@ class StoredSearch:
             if content is not None:
                 return content
             print(  # noqa: T201 - a job's
-                f"warning: {version} of search {self._run!r} is not whole: the state before is "
-                "taken",
+                f"warning: {version} of search {self._run!r} is not whole: the previous state is "
+                "used",
                 flush=True,
             )
         return None
@@ -167,21 +167,21 @@ class StoredSearch:
             return None
         except signed.SignatureError as error:
             raise SearchError(
-                f"{version} in {self._folder.where} is refused, for Tune would execute it: "
-                f"{error}. Whoever can write the bucket may have put it there, or the stack's Ray "
-                "token is another one since: start the search anew with another --name"
+                f"{version} in {self._folder.where} is refused, because Tune would execute it: "
+                f"{error}. Anyone who can write to the bucket may have put it there, or the "
+                "stack's Ray token has changed: start the search again with another --name"
             ) from None
 
 
 class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
-    """Names of states lead to the checked ones; all else to the store."""
+    """Names of states lead to the checked ones, all others to the store."""
 
     def __init__(self, plain: fs.FileSystem, path: str, search: StoredSearch) -> None:
         self._plain = plain
         self._path = path.rstrip("/")
         self._search = search
         self._folder = open_folder(plain, path)
-        self._stored: dict[str, bytes] = {}  # digests of what is in the store
+        self._stored: dict[str, bytes] = {}  # digests of the files in the store
 
     def get_type_name(self) -> str:
         return f"signed {self._plain.type_name}"
@@ -236,7 +236,7 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
         return path.rstrip("/").removeprefix(f"{self._path}/")
 
     def _is_hidden(self, path: str) -> bool:
-        """States are those that were checked; and Tune takes other JSON of ours for its own."""
+        """Hides unchecked states, and our JSON, which Tune would take for its own."""
         name = self._name(path).removesuffix(BEFORE)
         return name.endswith(PICKLE) or ("/" not in name and name.endswith(".json"))
 
@@ -266,7 +266,7 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
             self._search.store(name, content)
             return
         if name.endswith(PICKLE) or "-tmp-" in name:
-            return  # errors and parameters, which Tune has as text too; states half written
+            return  # errors and parameters, which Tune also has as text; incomplete states
         digest = hashlib.sha256(content).digest()
         if self._stored.get(name) != digest:  # Tune copies all files every time
             self._folder.write(name, content)
@@ -289,7 +289,7 @@ class _Upload(io.BytesIO):
 
 
 def whole(name: str, content: bytes) -> bool:
-    """Whether a state's content has an end; nothing of it is executed."""
+    """Whether a state's content is complete; nothing of it is executed."""
     try:
         if SEARCH.fullmatch(name):
             return isinstance(json.loads(content)["trial_data"], list)

@@ -1,8 +1,8 @@
-"""What a search that was cut off goes on from: its trials' checkpoints, and how far each had come.
+"""The state to resume an interrupted search from: its trials' checkpoints and progress.
 
-Tune keeps the newest checkpoints by what its driver knows; the state in the store, from which the
-search goes on, may name an older one, whose trial then fails. So here what is stored decides:
-the last state and the one before, which takes its place where it is damaged.
+Tune keeps the newest checkpoints that its driver knows; the state in the store, from which the
+search resumes, may name an older one, whose trial then fails. So here the stored states decide:
+the last one and the previous one, which replaces it if it is damaged.
 """
 
 # ruff: noqa: ARG002 - the signature is Tune's
@@ -24,16 +24,16 @@ from training.search_files import StoredSearch
 
 TRIAL = r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*"  # a trial's folder; its id
 CHECKPOINT = re.compile(TRIAL + r"/checkpoint_(\d{6})/")
-# Tune records a result first, and its checkpoint with the trial's next event: the one before may
-# still be what the trial goes on from.
+# Tune records a result first, and its checkpoint with the trial's next event: the trial may still
+# resume from the previous one.
 KEPT = 2
-RESULTS = "result.json"  # in a trial's folder: one line for each result
+RESULTS = "result.json"  # in a trial's folder: one line per result
 PAUSE_SECONDS = 10.0
 
 
 def newest(state: bytes) -> dict[str, int]:
-    """The number of each trial's newest checkpoint in a stored state, by the trial's id."""
-    trials = json.loads(state)["trial_data"]  # what is pickled in there stays as it is
+    """Return the number of each trial's newest checkpoint in a stored state, by the trial's id."""
+    trials = json.loads(state)["trial_data"]  # pickled parts stay as they are
     results = [json.loads(metadata)["last_result"] for _, metadata in trials]
     return {
         result["trial_id"]: int(result["checkpoint_dir_name"].rpartition("_")[2])
@@ -43,10 +43,10 @@ def newest(state: bytes) -> dict[str, int]:
 
 
 def trial_id(folder: str) -> str:
-    """The id of the trial whose folder has this name, as Tune makes them.
+    """Return the id of the trial whose folder has this name.
 
     Raises:
-        ValueError: no trial has.
+        ValueError: no trial has such a folder.
     """
     found = re.fullmatch(TRIAL, folder)
     if found is None:
@@ -55,10 +55,10 @@ def trial_id(folder: str) -> str:
 
 
 def reported(folder: Folder, trial_folder: str) -> list[dict[str, Any]]:
-    """What a trial has reported, as far as it is stored and can be read.
+    """Return a trial's reports that are stored and readable.
 
     Raises:
-        StorageError: the store stays away.
+        StorageError: the store stays unavailable.
     """
     try:
         content = folder.read(f"{trial_folder}/{RESULTS}")
@@ -73,7 +73,7 @@ def reported(folder: Folder, trial_folder: str) -> list[dict[str, Any]]:
 
 
 def prune(folder: Folder, run: str) -> None:
-    """Removes what the stored states no longer need.
+    """Removes checkpoints that the stored states no longer need.
 
     Args:
         folder: of the search.
@@ -81,7 +81,7 @@ def prune(folder: Folder, run: str) -> None:
 
     Raises:
         SearchError: a state is not ours.
-        StorageError: the store stays away.
+        StorageError: the store stays unavailable.
     """
     states = [newest(each) for each in StoredSearch(folder, run, signed.cluster_key()).states()]
     if not states:
@@ -113,7 +113,7 @@ class Pruning(tune.Callback):
         self._last = 0.0
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Prunes if it is time to; what is kept now is removed the next time."""
+        """Prunes if enough time has passed."""
         if time.monotonic() - self._last < PAUSE_SECONDS:
             return
         self.prune()
@@ -126,14 +126,14 @@ class Pruning(tune.Callback):
 
 
 class Halving(ASHAScheduler):
-    """ASHA that knows, in a search that goes on, what its trials had reached before.
+    """ASHA that knows the earlier results of a resumed search's trials.
 
-    Tune stores no scheduler, and starts one anew (Ray's issue 30838): ASHA would then compare a
-    trial only with those that still run, and let the weak ones go on.
+    Tune does not store the scheduler, and starts a new one (Ray's issue 30838): ASHA would then
+    compare a trial only with running ones, and let the weak ones go on.
     """
 
     def __init__(self, url: str, **settings: Any) -> None:
-        """No trial has reached anything yet.
+        """Begins without results.
 
         Args:
             url: of the search's folder.
@@ -143,14 +143,14 @@ class Halving(ASHAScheduler):
         self._url = url
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Takes in what a trial of the stored search had reported.
+        """Adds the earlier reports of a trial of the stored search.
 
-        Raises nothing: Tune would take that for a search without a state, and begin it anew.
+        Raises nothing: Tune would take that for a search without a state, and restart it.
         """
         super().on_trial_add(tune_controller, trial)
         if "training_iteration" not in trial.last_result:
             return
-        with housekeeping(f"ASHA does without what trial {trial.trial_id} had reported"):
+        with housekeeping(f"ASHA misses the earlier reports of trial {trial.trial_id}"):
             for result in reported(open_url(self._url), trial.storage.trial_dir_name):
-                # What the trial is to do now was told it then.
+                # The returned decision is ignored: the trial got it then.
                 super().on_trial_result(tune_controller, trial, result)

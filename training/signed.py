@@ -1,11 +1,11 @@
-"""Signed files in the store: only who has the cluster's token can make one that is taken.
+"""Signed files in the store: only a holder of the cluster's token can make one that is accepted.
 
     trainyard-signed-1 00000000001234 <HMAC-SHA256 as 64 hex digits>
     the content, 1234 bytes
 
-Whoever can write the bucket has the key of the training user, but not the Ray token. A file says
-for which name it was signed, so that none can be passed off as another. An older version of the
-same file is not told from the newest one.
+Anyone who can write to the bucket has the key of the training user, but not the Ray token. The
+signature covers the file's name, so that no file can be passed off as another. It does not tell an
+older version of a file from the newest one.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ PURPOSE = b"trainyard: state of a search in the store, version 1"
 
 
 class SignatureError(JobError):
-    """A file is not one that the cluster has signed under this name; the message says what."""
+    """The cluster has not signed this file under this name; the message says why."""
 
 
 def cluster_key() -> bytes:
-    """The key, from the Ray token where Ray itself finds it.
+    """Return the key, from the Ray token where Ray itself finds it.
 
     Raises:
         SignatureError: this process has no Ray token.
     """
     from ray import _raylet  # noqa: PLC0415 - only jobs need it
 
-    # Not in Ray's stubs; `ray get-auth-token` reads it so too.
+    # Not in Ray's stubs; `ray get-auth-token` reads it the same way.
     loader = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
     if not loader.has_token(ignore_auth_mode=True):
         raise SignatureError(
-            "there is no Ray token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token)"
+            "found no Ray token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token)"
         )
     return derived(str(loader.get_raw_token(ignore_auth_mode=True)))
 
 
 def derived(token: str) -> bytes:
-    """The key of a cluster with this token."""
+    """Return the key of a cluster with this token."""
     return hmac.digest(token.encode(), PURPOSE, "sha256")
 
 
 def signed(content: bytes, name: str, key: bytes) -> bytes:
-    """What is stored.
+    """Return the signed file.
 
     Args:
         content: of the file.
-        name: says which file it is; whoever reads it gives the same.
+        name: identifies the file; its readers give the same.
         key: of the cluster.
     """
     return b"%b%0*d %b\n%b" % (
@@ -68,10 +68,10 @@ def signed(content: bytes, name: str, key: bytes) -> bytes:
 
 
 def content_of(stored: bytes, name: str, key: bytes) -> bytes | None:
-    """The content of a signed file; None where the file was cut off while it was written.
+    """Return the content of a signed file; None if it was not completely written.
 
     Raises:
-        SignatureError: the file is not signed, was changed, or is another one.
+        SignatureError: the file is not signed, was changed, or has another name.
     """
     header = stored[:HEADER_BYTES]
     if not header.startswith(MAGIC[: len(header)]):
@@ -91,6 +91,6 @@ def content_of(stored: bytes, name: str, key: bytes) -> bytes | None:
 
 
 def _mac(content: bytes, name: str, key: bytes) -> bytes:
-    # The name cannot run over into the content: its length is fixed by its own digest.
+    # The name cannot run over into the content: its digest has a fixed length.
     named = hashlib.sha256(name.encode()).digest()
     return hmac.new(key, named + content, "sha256").hexdigest().encode()

@@ -1,6 +1,6 @@
-"""Logs runs to MLflow where the stack has one (docs/tracking.md), and keeps its faults away.
+"""Logs runs to MLflow if the stack has it (docs/tracking.md), and isolates runs from its faults.
 
-A thread does it, with time-outs: whatever becomes of MLflow, a training goes on as without it.
+A thread does it, with time-outs: a failure of MLflow never affects the training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 CREDENTIALS_VARIABLE = "TRAINYARD_TRACKING_CREDENTIALS_FILE"
 USER_VARIABLE = "MLFLOW_TRACKING_USERNAME"
 PASSWORD_VARIABLE = "MLFLOW_TRACKING_PASSWORD"  # noqa: S105 - a name
-# How long a driver waits at most. What a start has not done by then is done beside the training.
+# The longest that a driver waits. The rest of a start is then done during the training.
 START_S = 15.0
 END_S = 60.0
 FAIL_S = 6.0
@@ -39,23 +39,23 @@ SETTINGS = {
 
 
 def of(run: RunFolder) -> Tracking | None:
-    """The log of a run; None where there is no MLflow."""
+    """Return the log of a run; None without MLflow."""
     uri = os.environ.get(URI_VARIABLE)
     return Tracking(run, uri) if uri else None
 
 
 class Tracking:
-    """One run's log, of one process. Methods return soon and raise nothing.
+    """One run's log in one process. Methods return soon and raise nothing.
 
-    The run's folder says which run of MLflow it is, so that a driver, its workers and a run that
-    goes on elsewhere log to the same.
+    The run's folder names the run of MLflow, so that a driver, its workers and a run resumed
+    elsewhere log to the same one.
     """
 
     def __init__(self, run: RunFolder, uri: str) -> None:
         """Connects to nothing yet.
 
         Args:
-            run: whose parameters, metrics and checkpoints are logged.
+            run: provides the parameters, metrics and checkpoints to log.
             uri: of the tracking server.
         """
         self._run = run
@@ -67,17 +67,17 @@ class Tracking:
         self._warned = False
 
     def start(self, config: dict[str, Any]) -> None:
-        """Begins the log, or takes it up again; a process that ends before `end` has failed."""
+        """Begins or resumes the log; a process that ends before `end` has failed."""
         self._do(partial(self._start, config), START_S)
         atexit.register(self._fail)
 
     def log(self, history: Sequence[dict[str, Any]]) -> None:
-        """Logs what is new of a run's epochs; nobody waits for it."""
+        """Logs a run's new epochs; the caller does not wait."""
         self._history = list(history)
         self._do(self._log)
 
     def end(self) -> None:
-        """Logs what is left, the curves and the model."""
+        """Logs the remaining epochs, the curves and the model."""
         atexit.unregister(self._fail)
         if not self._do(self._end, END_S):
             self._warn(f"it was not done within {END_S:g} s")
@@ -87,7 +87,7 @@ class Tracking:
         log.describe(config)
 
     def _log(self) -> None:
-        # Without one its driver could not begin it, and has warned; it tries again at the end.
+        # Without one, its driver could not begin it and has warned; it tries again at the end.
         if (log := self._find()) is not None:
             log.log(self._history)
 
@@ -152,8 +152,8 @@ class Tracking:
         for secret in (os.environ.get(PASSWORD_VARIABLE), address.password):
             shown = shown.replace(secret, "***") if secret else shown
         print(  # noqa: T201 - a job's
-            f"warning: MLflow at {address.netloc.rpartition('@')[2]} does not take the log of run "
-            f"{self._run.name} ({shown}); the run goes on, and what is missing is tried again "
+            f"warning: MLflow at {address.netloc.rpartition('@')[2]} does not accept the log of "
+            f"run {self._run.name} ({shown}); the run goes on, and the missing part is tried again "
             "with each epoch and at the end",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""What a search with Ray Tune shows: trials as they go, the table, the best one, the picture."""
+"""The output of a search with Ray Tune: running trials, the table, the best trial, the picture."""
 
 # ruff: noqa: ARG002, T201 - the signatures are Tune's, and a job prints
 
@@ -26,11 +26,11 @@ TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
 
 @dataclass(frozen=True)
 class Goal:
-    """What a search samples, and what its best trial has most or least of.
+    """The sampled arguments of a search, and the figure that determines its best trial.
 
     Attributes:
         searched: the layout of each sampled value in the table, by the argument's name.
-        figure: `valid_acc`, the highest of which is best, or `valid_loss`, the lowest.
+        figure: `valid_acc` (the highest is best) or `valid_loss` (the lowest).
     """
 
     searched: Mapping[str, str]
@@ -38,24 +38,24 @@ class Goal:
 
     @property
     def metric(self) -> str:
-        """The name that trials report the figure by."""
+        """The name under which trials report the figure."""
         return "val_accuracy" if self.figure == "valid_acc" else "val_loss"
 
     @property
     def mode(self) -> str:
-        """`max` or `min`, as Tune has it."""
+        """Tune's mode: `max` or `min`."""
         return "max" if self.figure == "valid_acc" else "min"
 
     def said(self, config: Mapping[str, Any]) -> str:
-        """What a trial tries, for a line."""
+        """Return a trial's sampled values, for a line."""
         return ", ".join(f"{name} {config[name]:.4g}" for name in self.searched)
 
     def shown(self, figure: float) -> str:
-        """An accuracy in %, or a loss."""
+        """Return an accuracy in %, or a loss."""
         return f"{figure:.3%}" if self.figure == "valid_acc" else f"{figure:.4f}"
 
     def best(self, history: list[dict[str, Any]]) -> float:
-        """The best epoch's figure; greater is better, whichever figure it is. NaN is worst."""
+        """Return the best epoch's figure; greater is better for either figure. NaN is worst."""
         sign = 1 if self.mode == "max" else -1
         figures = (float(each[self.figure]) for each in history)
         return max((sign * each for each in figures if math.isfinite(each)), default=-math.inf)
@@ -64,7 +64,7 @@ class Goal:
 class TrialLines(tune.Callback):
     """Prints each sampled configuration once, and a line for each epoch of a trial.
 
-    Where nothing was printed for half a minute, a line says how far the search is.
+    After half a minute without output, a line reports the progress of the search.
     """
 
     def __init__(self, epochs: int, goal: Goal) -> None:
@@ -80,19 +80,19 @@ class TrialLines(tune.Callback):
         self._printed = time.monotonic()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Prints what was sampled since the last step."""
+        """Prints the trials sampled since the last step."""
         for trial in trials:
             if trial.trial_id not in self._sampled:
                 self._sampled.add(trial.trial_id)
-                with housekeeping(f"what {_title(trial.trial_id)} tries is not shown"):
+                with housekeeping(f"the values of {_title(trial.trial_id)} are not shown"):
                     self._print(f"{_title(trial.trial_id)}: {self._goal.said(trial.config)}")
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Says that the search goes on, when nobody else did so for a while."""
+        """Says that the search goes on, after a while without output."""
         if time.monotonic() - self._printed < LINE_INTERVAL_S:
             return
-        self._printed = time.monotonic()  # also where nothing can be shown: it is tried again later
-        with housekeeping("how far the search is, is not shown"):
+        self._printed = time.monotonic()  # also if nothing can be shown: it is tried again later
+        with housekeeping("the progress of the search is not shown"):
             ended = sum(trial.is_finished() for trial in trials)
             running = sum(trial.status == trial.RUNNING for trial in trials)
             self._print(f"search: {ended} of {len(trials)} trials have ended, {running} run")
@@ -119,7 +119,7 @@ class TrialLines(tune.Callback):
 
 
 def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
-    """Prints the table and the best trial, and writes what `train show` and `train pull` want.
+    """Prints the table and the best trial, and writes the files for `train show` and `train pull`.
 
     Args:
         run: of the search.
@@ -127,10 +127,10 @@ def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
         goal: of the search.
 
     Returns:
-        Why there is no best trial; "" where there is one.
+        Why the search has no best trial; "" if it has one.
     """
     print("  ".join(("trial", *goal.searched, "epochs", goal.figure)))
-    # A search that went on has its trials in another order.
+    # A resumed search has its trials in another order.
     results = sorted(
         (found[index] for index in range(len(found))),
         key=lambda result: _number(search_state.trial_id(Path(result.path).name)),
@@ -159,8 +159,8 @@ def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
     with housekeeping("the search has no checkpoint of its best trial"):
         best_trial.keep(run, Path(result.path).name)
     run.write_metrics(histories[best])
-    run.end()  # draws the best trial's curves; the picture of all takes their place
-    with housekeeping(f"there is no {CURVES} of all trials"):
+    run.end()  # draws the best trial's curves, which the picture of all then replaces
+    with housekeeping(f"{CURVES} of all trials is missing"):
         run.write(CURVES, _picture(run.name, histories, best, goal))
     print(
         f"Best trial: {best:05d} ({goal.said(result.config or {})}), "
@@ -172,12 +172,12 @@ def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
 
 
 def _history(result: tune.Result) -> list[dict[str, Any]]:
-    """One record an epoch, as training/run_folder.py has them."""
+    """Return one record per epoch, as in training/run_folder.py."""
     table = result.metrics_dataframe
     if table is None or "val_accuracy" not in table:
         return []
     note = {"data": "generated"} if _mark(result.metrics) else {}
-    # Where a trial went on from its checkpoint, an epoch that was measured again stands last.
+    # In a trial that resumed from its checkpoint, a repeated epoch comes last.
     rows = table.drop_duplicates("epoch", keep="last").to_dict("records")
     return [
         {
@@ -194,7 +194,7 @@ def _history(result: tune.Result) -> list[dict[str, Any]]:
 
 
 def _picture(name: str, histories: list[list[dict[str, Any]]], best: int, goal: Goal) -> bytes:
-    """The goal's figure over the epochs of all trials: a PNG."""
+    """Return the goal's figure over the epochs of all trials, as a PNG."""
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     for number, history in enumerate(histories):
@@ -222,7 +222,7 @@ def _number(trial_id: str) -> str:
 
 
 def _cell(config: dict[str, Any], name: str, layout: str) -> str:
-    """A value of a trial, if Tune has it: not of one that failed before its first report."""
+    """Return a value of a trial; Tune lacks it if the trial failed before its first report."""
     return f"{f'{config[name]:{layout}}' if name in config else '-':>{len(name)}}"
 
 

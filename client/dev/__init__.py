@@ -1,1 +1,1 @@
-"""`train dev`: a warm session on the cluster, which runs a job anew after each save."""
+"""`train dev`: a warm session on the cluster, which runs a job again after each save."""

@@ -1,6 +1,6 @@
 """`train dev`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ app = typer.Typer()
 def dev(
     job: Annotated[str, typer.Argument(help="Name of a job, or path of a .py file.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="After `--`: the job's own arguments.")
+        list[str] | None, typer.Argument(help="Arguments of the job, after `--`.")
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Each run waits for your editor's debugger.")
+        bool, typer.Option("--debug", help="Let each run wait for your editor's debugger.")
     ] = False,
     working_dir: Annotated[
-        str | None, typer.Option(help="Folder to upload; of a .py file its own.")
+        str | None, typer.Option(help="Folder to upload (default: the folder of the .py file).")
     ] = None,
     runtime_env: Annotated[
-        Path | None, typer.Option(help="YAML or JSON file of Ray's runtime environment.")
+        Path | None, typer.Option(help="YAML or JSON file with Ray's runtime environment.")
     ] = None,
     stack: Stack = None,
     outputs: Outputs = None,
@@ -61,7 +61,7 @@ def dev(
         session.close()
         raise
     session.close()
-    raise ClientError(f"session {session.job_id} has ended by itself: start it again")
+    raise ClientError(f"session {session.job_id} has ended unexpectedly: start it again")
 
 
 def _run_after_saves(session: Session) -> None:

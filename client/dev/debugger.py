@@ -1,7 +1,7 @@
 """An editor's way to a run that waits for a debugger.
 
 A local port stays the same from run to run. It is open to this user's programs only, and speaks to
-debugpy on the cluster with the session's key, so that nobody else can make the run obey.
+debugpy on the cluster with the session's key, so that nobody else can control the run.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Debugger:
         resources.push(self._tunnels)
 
     def point(self, host: str, port: int, folders: dict[str, str]) -> None:
-        """Leads to a run that waits at an address of the cluster, and says how to attach.
+        """Forwards to a run that waits at an address of the cluster, and says how to attach.
 
         Args:
             host: of the cluster.
             port: there.
-            folders: by the path here, where the run has it.
+            folders: the run's path of each folder, by the path here.
         """
         self._there = self._way(host, port)
         if self._listener is None:
@@ -57,7 +57,7 @@ class Debugger:
     def _way(self, host: str, port: int) -> tuple[str, int]:
         if self._outputs.cluster is not None:
             raise ClientError(
-                "a pod's own address is not reached from here: kubectl leads to services only. "
+                "a pod's own address cannot be reached: kubectl forwards to services only. "
                 "Run the job on a stack of this machine to debug it"
             )
         if self._outputs.ssh is None:
@@ -127,7 +127,7 @@ def _authorize(run: socket.socket, key: str) -> None:
     """Shows debugpy the key, as its own adapter does.
 
     Raises:
-        ClientError: it wants another one.
+        ClientError: the run has another key.
     """
     arguments = {"debugServerAccessToken": key}
     request = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}

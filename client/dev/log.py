@@ -25,7 +25,7 @@ class Log:
 
         Args:
             session: its id.
-            roots: by its path in the session's copy, each folder here.
+            roots: each folder here, by its path in the session's copy.
             record: takes each record, after the output before it.
         """
         self._record = record
@@ -56,13 +56,13 @@ class Log:
         return line
 
     def close(self) -> None:
-        """Writes what came without a line's end."""
+        """Writes the unfinished line."""
         self._writer.write(self._lines.rest())
         self._writer.close()
 
 
 def unread(pieces: Iterator[bytes], skip: int) -> Iterator[bytes]:
-    """What stands behind so many bytes of a log that is read again from its beginning."""
+    """Yield a log that is read again from its beginning, without its first bytes."""
     for piece in pieces:
         if skip < len(piece):
             yield piece[skip:]

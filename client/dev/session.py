@@ -1,11 +1,11 @@
-"""A session seen from here: begin it, send what changed, show its output, end it.
+"""A session seen from here: begin it, send changes, show its output, end it.
 
 In a notebook:
 
     from client.dev.session import open_session
 
     session = open_session("my_job.py")
-    session.run("--epochs", "1")  # sends what changed; shows the run's output until its end
+    session.run("--epochs", "1")  # sends changes; shows the run's output until its end
     session.close()
 
 Messages go up as packages do, and the log comes down, through the dashboard: it is the one address
@@ -51,7 +51,7 @@ class Session:
 
     Attributes:
         job_id: its submission id.
-        sources: what it was sent.
+        sources: the files that it was sent.
         sent_bytes: size of the last message.
         ended: the job, once it has ended.
     """
@@ -74,7 +74,7 @@ class Session:
             job_id: submission id.
             server: that has the job.
             outputs: of the stack, with addresses that answer here.
-            sources: what it was sent.
+            sources: the files that it was sent.
             resources: closed at its end.
             idle: nothing runs before `run`.
         """
@@ -100,7 +100,7 @@ class Session:
         parallel.start(self._keep)
 
     def save(self, touched: set[Path] | None = None) -> bool:
-        """Sends what has changed and begins a run with it; False where nothing has.
+        """Sends the changes and begins a run with them; False if nothing changed.
 
         Args:
             touched: paths that were written; None to look at all.
@@ -114,7 +114,7 @@ class Session:
         return bool(changes)
 
     def run(self, *arguments: str) -> int | None:
-        """Sends what has changed, and runs the script with these arguments until its end.
+        """Sends the changes, and runs the script with these arguments until its end.
 
         Returns:
             The exit code; None where another run took its place.
@@ -162,7 +162,7 @@ class Session:
                     if not left:
                         raise ClientError(
                             f"nothing was sent ({error}): save again once the stack answers; "
-                            "it ends a session whose client it has not heard for a minute"
+                            "it ends a session whose client has been silent for a minute"
                         ) from None
                     time.sleep(LOOK_S)
             self._messages += 1
@@ -219,7 +219,7 @@ class Session:
             now = time.monotonic()
             if now - alive > ALIVE_S:
                 alive = now
-                with suppress(ClientError):  # said below once it lasts
+                with suppress(ClientError):  # reported below if it lasts
                     self._send({"kind": "alive"}, {})
             try:
                 job = self._server.job(self.job_id)
@@ -262,7 +262,7 @@ def open_session(
         arguments: the job's own.
         idle: nothing runs before the session's `run`; else the first run begins at once.
         debug: each run waits for a debugger.
-        working_dir: folder to upload; of a .py file its own.
+        working_dir: folder to upload; by default the folder of the .py file.
         runtime_env: YAML or JSON file of Ray's runtime environment.
         stack: name of the stack.
         outputs: file with the stack's outputs.

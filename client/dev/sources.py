@@ -1,4 +1,4 @@
-"""The files of a session here: which there are, and what has changed since it began."""
+"""The files of a session here, and their changes since it began."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from training.dev_session.patches import Blocks, Patch
 
 
 class Sources:
-    """What a job uploads, file by file.
+    """The upload of a job, file by file.
 
     Attributes:
-        roots: by its path in the session's copy, each folder that is sent.
-        folders: all that can hold what is sent, as of the last look; .git is none of them.
+        roots: each uploaded folder, by its path in the session's copy.
+        folders: all that can hold uploaded files, as of the last look; without .git.
     """
 
     def __init__(self, script: Script, excludes: Sequence[str], secrets: Sequence[str]) -> None:
@@ -48,10 +48,10 @@ class Sources:
             self._sent[name] = (found.digest, found.executable)
 
     def changes(self, touched: Collection[Path] | None = None) -> dict[str, Patch | None]:
-        """What differs from the last time; a change is returned once.
+        """Return the changes since the last call; each is returned once.
 
         Args:
-            touched: where something was written; None if anything may have changed.
+            touched: written paths; None if anything may have changed.
 
         Raises:
             ClientError: a file holds a secret of the stack, or cannot be read; nothing counts as

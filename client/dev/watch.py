@@ -1,4 +1,4 @@
-"""Saved files, as the operating system tells of them."""
+"""Saved files, as the operating system reports them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from client.dev.sources import Sources
 from client.errors import ClientError
 
 STEP_MS = 20  # without a further change: an editor writes, then renames
-LOOK_MS = 500  # how often whoever waits may look at something else
+LOOK_MS = 500  # how often the caller can look at something else
 
 
 def saves(sources: Sources) -> Iterator[set[Path]]:
-    """Paths that were written, deleted or made, one set for each save.
+    """Yield the paths that were written, deleted or made, one set for each save.
 
     Sets are empty twice a second without a save. Folders that are left out are not watched: those
     of .git or a virtual environment would take thousands of watches.
 
     Raises:
-        ClientError: the operating system watches no more.
+        ClientError: the operating system cannot watch that many.
     """
     new: set[Path] = set()  # folders
     while True:
@@ -36,7 +36,7 @@ def saves(sources: Sources) -> Iterator[set[Path]]:
                 recursive=False,
                 raise_interrupt=True,
             ):
-                # What came into a new folder before it was watched is found by looking again.
+                # Looking again finds files that came into a new folder before it was watched.
                 yield {Path(path) for _, path in changes} | new
                 new = sources.folders - folders
                 if sources.folders != folders:

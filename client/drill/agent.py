@@ -1,4 +1,4 @@
-"""What a drill runs on the cluster: it kills one process of Ray's there, and says when.
+"""A drill's job on the cluster: kills one process of Ray's there, and says when.
 
     python agent.py worker NODE PID
     python agent.py node NODE
@@ -6,8 +6,8 @@
     python agent.py head
 
 A job of its own, sent as this one file. It prints `{"at": seconds since 1970, "pid": ...}` a moment
-before it kills, for the log of a job whose head is gone cannot be read; `preempt` before it gives
-notice, with which a cloud says that it takes a machine back.
+before it kills, since the log of a job cannot be read without its head. `preempt` prints it before
+it gives notice, as a cloud does before it takes a machine back.
 
 A process is known by its place in Ray: a training worker is a child of its node's raylet, as is the
 actor that kills it; the head's GCS listens on the address that this driver is connected to.
@@ -23,7 +23,7 @@ import sys
 import time
 from typing import Any
 
-import ray  # makes the psutil known that it brings along
+import ray  # makes its own copy of psutil importable
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import psutil  # isort: skip - images have no other
@@ -35,20 +35,20 @@ class Killer:
     """An actor on the node whose process is to be killed."""
 
     def find(self, pid: int | None) -> int:
-        """The process: a worker of this node, or without one the node's raylet."""
+        """Return the process to kill: the worker of this node, or without one the node's raylet."""
         raylet = os.getppid()
         if pid is not None and psutil.Process(pid).ppid() != raylet:
-            raise ValueError(f"process {pid} is no worker of this node's raylet {raylet}")
+            raise ValueError(f"process {pid} is not a worker of this node's raylet {raylet}")
         return raylet if pid is None else pid
 
     def kill(self, pid: int, at: float) -> None:
-        """Kills a process at a time; before a raylet its other workers, which outlive it."""
+        """Kills a process at a time; before a raylet its other workers, which would outlive it."""
         workers = psutil.Process(pid).children() if pid == os.getppid() else []
         _kill(at, *(worker.pid for worker in workers if worker.pid != os.getpid()), pid)
 
 
 def main(target: str, node: str = "", argument: str = "") -> None:
-    """Kills a worker (of a process), a node's raylet (after a notice), or the head's GCS."""
+    """Kills a worker's process, a node's raylet (for preempt after a notice), or the head's GCS."""
     ray.init(log_to_driver=False)
     if target == "head":
         gcs = _listener(int(ray.get_runtime_context().gcs_address.rpartition(":")[2]))
@@ -62,7 +62,7 @@ def main(target: str, node: str = "", argument: str = "") -> None:
         at += float(argument)
         _give_notice(node, at)
     done = killer.kill.remote(found, at)
-    ray.wait([done])  # of a raylet's end it hears as an error, which is what was wanted
+    ray.wait([done])  # a raylet's end arrives as an error, as wanted
 
 
 def _announce(pid: int) -> float:
@@ -72,7 +72,7 @@ def _announce(pid: int) -> float:
 
 
 def _give_notice(node: str, deadline: float) -> None:
-    """Has the head drain a node: no more work for it, and who runs on it is told."""
+    """Has the head drain a node, which gets no more work and tells its programs."""
     from ray.core.generated import autoscaler_pb2  # noqa: PLC0415 - for this fault only
 
     names: Any = autoscaler_pb2

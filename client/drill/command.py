@@ -1,6 +1,6 @@
 """`train drill`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ app = typer.Typer()
 @app.command()
 def drill(
     context: typer.Context,
-    fault: Annotated[Fault, typer.Argument(help="What is lost.")],
-    run: Annotated[str, typer.Argument(help="Name of a run that trains, or is queued.")],
+    fault: Annotated[Fault, typer.Argument(help="Fault to provoke.")],
+    run: Annotated[str, typer.Argument(help="Name of a running or queued run.")],
     node: Annotated[
-        bool, typer.Option("--node", help="Of worker-loss: its whole node is lost.")
+        bool, typer.Option("--node", help="Kill the worker's whole node, with worker-loss.")
     ] = False,
     seconds: Annotated[
         float | None,
         typer.Option(
             min=1,
             max=600,
-            help="Of store-loss: how long it does not answer (10). Of preempt: the notice (20).",
+            help="Seconds of the outage (default: 10), or of preempt's notice (default: 20).",
         ),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option("--script", help="The run's script, if it is one of your own.")
+        Path | None, typer.Option("--script", help="Script of the run, if it is your own.")
     ] = None,
     working_dir: Annotated[
-        Path | None, typer.Option("--working-dir", help="Its folder, as it was submitted with.")
+        Path | None, typer.Option("--working-dir", help="Folder that it was submitted with.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the question.")] = False,
     as_json: Json = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Provoke a fault while a run trains; exits with 0 when it ends as if there was none."""
+    """Provoke a fault while a run trains; exit with 0 if it ends like an undisturbed run."""
     server, stack_outputs = reach_jobs(context, stack, outputs)
     from client import repeat
     from client.drill import procedure
@@ -59,7 +59,7 @@ def drill(
     if not yes:
         typer.confirm(
             f"This provokes a {fault} in stack {stack_outputs.stack!r}, for all that runs there "
-            f"and not for run {run!r} alone. Go on?",
+            f"and not only for run {run!r}. Go on?",
             abort=True,
             err=True,
         )

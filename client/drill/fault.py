@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """What is lost."""
+    """A kind of fault."""
 
     WORKER_LOSS = "worker-loss"
     STORE_LOSS = "store-loss"

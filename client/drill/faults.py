@@ -31,14 +31,14 @@ CLOCKS_S = 60  # how far the cluster's clock may be from this machine's
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """What was done, in words, and when, in seconds since 1970."""
+    """A fault in words, and its time in seconds since 1970."""
 
     what: str
     at: float
 
 
 def check(fault: Fault, outputs: StackOutputs) -> None:
-    """Refuses what cannot be done to a stack, or would not be undone.
+    """Refuses a fault that a stack cannot have, or would not recover from.
 
     Raises:
         ClientError: saying why.
@@ -79,18 +79,18 @@ def preempt(
 
 
 def lose_head(outputs: StackOutputs) -> InjectedFault:
-    """Kills the head's GCS; the head ends with it and comes back by policy."""
+    """Kills the head's GCS; the head ends with it, and its restart policy brings it back."""
     at, pid = _kill(outputs, "head")
     return InjectedFault(f"killed the head (GCS, process {pid})", at)
 
 
 def lose_store(outputs: StackOutputs, seconds: float, look: Callable[[], None]) -> InjectedFault:
-    """Stops the store for some seconds, then kills it, so that it comes back by policy.
+    """Stops the store for some seconds, then kills it; its restart policy brings it back.
 
     Args:
         outputs: of the stack.
         seconds: how long it does not answer.
-        look: is called meanwhile, again and again.
+        look: called repeatedly meanwhile.
     """
     server = store.find(outputs)
     at = time.time()
@@ -138,7 +138,7 @@ def _kill(outputs: StackOutputs, *arguments: str) -> tuple[float, int]:
 
 
 def _announced(line: str, job_id: str) -> tuple[float, int]:
-    """When the agent kills, and what: the cluster's word, and so looked at."""
+    """Return the time of the kill and the process, checked: they come from the cluster."""
     try:
         said = json.loads(line)
         at, pid = float(said["at"]), int(said["pid"])

@@ -33,10 +33,10 @@ class Drill:
     """A fault for a run.
 
     Attributes:
-        fault: what is lost.
-        whole_node: of worker-loss: the worker's node goes with it.
-        seconds: of store-loss: how long the store does not answer; of preempt: the notice.
-        script: the run's, as the user named it; None where it is a job of this package.
+        fault: the kind of fault.
+        whole_node: with worker-loss, the worker's node is lost too.
+        seconds: length of the store's outage, or with preempt of the notice.
+        script: the run's, as the user named it; None for a job of this package.
     """
 
     fault: Fault
@@ -66,7 +66,7 @@ class Before:
 
 
 def check(drill: Drill, run: str, server: JobServer, outputs: StackOutputs) -> Job:
-    """Finds the job that trains a run, or will, and refuses what cannot be drilled.
+    """Finds the job that trains a run, or will train it, and refuses an impossible drill.
 
     Raises:
         ClientError: saying why.
@@ -87,7 +87,7 @@ def check(drill: Drill, run: str, server: JobServer, outputs: StackOutputs) -> J
 
 
 def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) -> Report:
-    """Does it; takes the rest of the run and, unless there is one already, an undisturbed one.
+    """Carries the drill out: waits for the run's end, and trains an undisturbed run if none exists.
 
     Raises:
         ClientError: the fault could not be provoked, or the stack or the run did not come back.
@@ -117,7 +117,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
         detected = watch.until("the head's end", lambda: not watch.answers, RECOVERY_S)
         _wait_for_nodes(stack.state, nodes)
         warn(f"the head and its {nodes} nodes are back; run {run} is submitted again")
-        watch.look()  # its workers trained on until their nodes had given the head up
+        watch.look()  # its workers trained until their nodes gave up the head
         restores, workers = 0, frozenset()
     before = Before(
         workers=workers,
@@ -132,7 +132,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
     restored = watch.restored[before.restores :]
     warn(f"run {run} goes on{f' from {restored[0][0]}' if restored else ''}")
     _to_the_end(watch)
-    if drill.fault is Fault.PREEMPT:  # which may be still to come, and is none of the other run's
+    if drill.fault is Fault.PREEMPT:  # it may be yet to come, and must not hit the other run
         time.sleep(max(0.0, struck.at + drill.seconds - time.time()))
         _wait_for_nodes(stack.state, nodes)
 
@@ -165,7 +165,7 @@ def carry_out(drill: Drill, job: Job, server: JobServer, outputs: StackOutputs) 
 
 
 def _reach_an_epoch(watch: Watch, store: Store) -> None:
-    """Waits until an epoch is stored, so that there is something to go on from."""
+    """Waits until an epoch is stored, from which the run can go on."""
     watch.until("its first epoch", lambda: watch.records and watch.workers)
     asked = int(history.read_run(store, watch.run).config.get("epochs", 0))
     if asked and asked - len(watch.records) < EPOCHS_LEFT:
@@ -190,7 +190,7 @@ def _strike(drill: Drill, watch: Watch, stack: Stack) -> faults.InjectedFault:
 def _lost(drill: Drill, watch: Watch, before: Before) -> float:
     """Epochs that were trained before the fault and again after it.
 
-    After a notice a run trains on until it leaves: what it trained by then counts.
+    After a notice a run trains until it leaves: these epochs count.
     """
     restored = watch.restored[before.restores :]
     if not restored:
@@ -210,12 +210,12 @@ def _next_epoch(
         watch: of the run.
         before: its state at the fault.
         detected: when somebody acted on the fault, if that is known.
-        same_workers: whether those at the fault may go on; else what they still store, while they
-            end, does not count.
+        same_workers: whether the workers at the fault may go on; if not, epochs that they store
+            while they end do not count.
 
     Returns:
-        When somebody acted on the fault: Ray Train has, once it asks for other workers; None when
-        the same workers went on. And when that epoch was stored.
+        The time when somebody acted on the fault (Ray Train asked for other workers), None when the
+        same workers went on; and the time when that epoch was stored.
     """
     seen = [] if detected is None else [detected]
     stored = before.stored
@@ -254,10 +254,10 @@ def _submit(request: submission.Request, stack: Stack) -> Job:
 
 
 def _twin(mine: RunRecord, store: Store) -> RunRecord:
-    """The undisturbed run of the same configuration and commit: one that is there, or a new one.
+    """Return the undisturbed run of the same configuration and commit: an existing or a new one.
 
-    A new one has no more than the configuration: a job's arguments that were left out are those of
-    its run's last start.
+    A new one has only the configuration: omitted arguments of a job are those of its run's last
+    start.
     """
     names = set()
     for run in history.list_runs(store):

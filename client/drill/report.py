@@ -1,4 +1,4 @@
-"""What a drill found out: times, lost work, and the run's end beside the undisturbed one's."""
+"""A drill's result: times, lost work, and the run's end compared with the undisturbed run's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Report:
 
     Attributes:
         fault: worker-loss, store-loss, head-loss or preempt.
-        what: what was killed or stopped, in words.
+        what: the fault in words.
         run: the run's name.
         status: of the run's job at its end.
         detected_s: from the fault until somebody acted on it; None when nobody had to.
@@ -46,7 +46,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether the run ended as if nothing had happened."""
+        """Whether the run ended like the undisturbed run."""
         return not self.faults
 
     def record(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Report:
             f"run {self.undisturbed}": f"{self.epochs[1]} epochs",
         }
         for name, (mine, theirs) in self.metrics.items():
-            rows[name] = f"{mine:.6g} beside {theirs:.6g}"
+            rows[name] = f"{mine:.6g}, undisturbed {theirs:.6g}"
         rows["result"] = "; ".join(self.faults) or (
-            f"passed: as the undisturbed run, to {TOLERANCE:g} of each metric"
+            f"passed: like the undisturbed run, to {TOLERANCE:g} of each metric"
         )
         return [{"what": name, "value": value} for name, value in rows.items()]
 

@@ -22,11 +22,11 @@ from client.errors import ClientError
 from client.outputs import StackOutputs
 
 STACK_LABEL = "trainyard.stack"
-SUPERVISED = "SUPERVISOR_ENABLED"  # what supervisord gives its programs
+SUPERVISED = "SUPERVISOR_ENABLED"  # supervisord sets it for its programs
 BACK_S = 60
 STARTING = 500  # HTTP statuses from here on are the server's own faults
 POLL_S = 0.1
-# By themselves they end a process on the spot: its store would stay stopped.
+# By default they end a process at once: its store would stay stopped.
 ENDING = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2),
@@ -40,14 +40,14 @@ class Server(Protocol):
     what: str
 
     def pause(self) -> None:
-        """Stops it where it is: its connections stay open and nothing answers."""
+        """Freezes it: its connections stay open and nothing answers."""
 
     def restart(self) -> None:
-        """Ends it as it stands; it comes back by the policy of its runtime."""
+        """Kills it; its runtime's policy brings it back."""
 
 
 class Process:
-    """A supervised process; a kill ends a stopped one too, and supervisord starts it anew."""
+    """A supervised process; a kill ends a stopped one too, and supervisord starts it again."""
 
     def __init__(self, process: psutil.Process) -> None:
         self._process = process
@@ -116,13 +116,13 @@ def find(outputs: StackOutputs) -> Server:
 
 @contextmanager
 def outage(server: Server, endpoint: str) -> Iterator[Callable[[], None]]:
-    """The body runs while the store does not answer; afterwards it does, whatever happened.
+    """Runs the body while the store does not answer; starts the store again in any case.
 
     Where a signal would end the process (a closed terminal, Ctrl-C, `kill`), the process ends once
     the store answers. Only SIGKILL leaves the store stopped.
 
     Yields:
-        What the body calls again and again: it ends the body after a signal.
+        A function that the body calls repeatedly: it ends the body after a signal.
 
     Raises:
         ClientError: it has not come back.
@@ -137,11 +137,11 @@ def outage(server: Server, endpoint: str) -> Iterator[Callable[[], None]]:
 
 
 class _Signals:
-    """Signals are only noted, and end what is under way where it calls `check`.
+    """Notes signals; they end the work only where it calls `check`.
 
     A handler that raised would do so anywhere: in an object's finalizer, where Python ignores it,
-    or while a lock is taken, which then stays so. And it is no mask that keeps them away: a mask is
-    of one thread, and another thread takes the signal.
+    or while a lock is taken, which then stays so. A mask would not keep signals away: it is of one
+    thread, and another thread takes the signal.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class _Signals:
             _end(self._came)
 
     def check(self) -> None:
-        """Raises what ends the process, if a signal came."""
+        """Ends the process if a signal came."""
         if self._came:
             _end(self._came)
 
@@ -173,8 +173,8 @@ class _Signals:
             return
         self._came = number
         name = signal.Signals(number).name
-        with suppress(OSError):  # of a terminal that is gone
-            # No stream of Python's: what it interrupts may be writing to it.
+        with suppress(OSError):  # the terminal is gone
+            # Not a stream of Python's: the interrupted code may be writing to it.
             os.write(2, f"drill ended by {name}; the object store is started again\n".encode())
 
 
@@ -199,8 +199,7 @@ def _wait(endpoint: str) -> None:
     end = time.monotonic() + BACK_S
     while time.monotonic() < end:
         with suppress(urllib3.exceptions.HTTPError):
-            # Whoever has no key is refused by a store that works, and told to wait by one that
-            # still starts.
+            # Without a key a working store refuses a request; one that still starts says to wait.
             if urllib3.request("GET", endpoint, timeout=1, retries=False).status < STARTING:
                 return
         time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""A run seen from outside while things are done to its stack: its job, workers, log and epochs."""
+"""A run seen from outside during a drill: its job, workers, log and epochs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from training import progress, run_folder
 
 POLL_S = 0.2
 ANSWER_S = 10  # a server that hangs does not answer
-TELL_S = 5  # between two lines on how far the run is
-LOST_AFTER_S = 120  # a job server that does not answer for so long will not do so again
+TELL_S = 5  # between two lines about the run's progress
+LOST_AFTER_S = 120  # a job server that is silent for so long will not answer again
 
 T = TypeVar("T")
 
 
 class Watch:
-    """What is known of a run so far; `look` asks anew.
+    """The known state of a run; `look` updates it.
 
     Attributes:
         job: as the job server last knew it.
@@ -83,15 +83,15 @@ class Watch:
             self.trained, self.trained_at = trained, time.time()
 
     def until(self, what: str, check: Callable[[], Any], deadline_s: float | None = None) -> float:
-        """Looks until a check holds; returns when that was, in seconds since 1970.
+        """Looks until a check holds; returns that time in seconds since 1970.
 
         Args:
-            what: is waited for, for the message.
-            check: is asked after each look.
-            deadline_s: at most so long; without one until the job has ended.
+            what: the awaited event, for the message.
+            check: called after each look.
+            deadline_s: the longest wait; without one until the job has ended.
 
         Raises:
-            ClientError: the time is over, or the job has ended or is out of reach.
+            ClientError: the time is up, or the job has ended or is out of reach.
         """
         begun = time.monotonic()
         while True:
@@ -103,7 +103,7 @@ class Watch:
             if deadline_s is not None:
                 if waited > deadline_s:
                     raise ClientError(
-                        f"waited {deadline_s:g} s for {what}, in vain: look at the stack's nodes "
+                        f"{what} did not come within {deadline_s:g} s: look at the stack's nodes "
                         f"(train info), then submit run {self.run!r} again to go on with it"
                     )
             elif self.answers and self.job.status.ended:
@@ -128,7 +128,7 @@ class Watch:
 
     @property
     def reached(self) -> list[float]:
-        """The epochs that were trained when each of them was told, as far as the log knows."""
+        """The epochs that were trained before each of these starts, as far as the log knows."""
         return [epochs + self._part(steps) for epochs, steps in self._log.reached]
 
     @property
@@ -137,7 +137,7 @@ class Watch:
         return self._log.steps_an_epoch
 
     def part_of_an_epoch(self, at: float) -> float:
-        """How much of the epoch in hand was trained at a time, 0 to 1.
+        """Return the part of the current epoch that was trained at a time, 0 to 1.
 
         From the log's steps where it has them, else from the time since the last epoch was seen.
         """
@@ -161,7 +161,7 @@ class Watch:
 
 
 class _Log:
-    """What a job's log says so far."""
+    """The facts from a job's log so far."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -172,7 +172,7 @@ class _Log:
         self.reached: list[tuple[int, int]] = []  # epochs and steps, before each of them
 
     def read(self, text: str) -> None:
-        """Takes the log from its beginning; reads the whole lines that are new."""
+        """Takes the whole log; reads its new complete lines."""
         end = text.rfind("\n") + 1
         lines, self._length = text[self._length : end].splitlines(), max(end, self._length)
         for line in lines:
@@ -189,5 +189,5 @@ class _Log:
 
 
 def _ask(request: Callable[..., T], *arguments: object) -> T:
-    # A reply may also come in small pieces, for ever.
+    # A reply may also come in small pieces without an end.
     return parallel.start(request, *arguments).result(ANSWER_S)

@@ -1,6 +1,6 @@
 """The command `train pull`."""
 
-# ruff: noqa: PLC0415 - a command imports what it needs, for most of it is slow
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def pull(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name of a run.")],
     to: Annotated[
-        Path, typer.Option("--to", help="Folder of runs; the run has a folder of its name there.")
+        Path, typer.Option("--to", help="Folder for runs; each run has a folder of its name there.")
     ] = RESULTS,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Until the run's job has ended.")
+        bool, typer.Option("-f", "--follow", help="Pull until the run's job has ended.")
     ] = False,
     stack: Stack = None,
     outputs: Outputs = None,
 ) -> None:
-    """Bring a run's records and its newest checkpoint here; only what has changed."""
+    """Bring a run's records and its newest checkpoint here, if they have changed."""
     from client import store
     from client.pull.transfer import Transfer
     from training import run_folder
@@ -54,11 +54,11 @@ def pull(
             return
         pulled = transfer.run()
     except KeyboardInterrupt:
-        say(f"\nstopped: what is whole is in {to / run}, and the same command goes on")
+        say(f"\nstopped: complete files are in {to / run}, and the same command goes on")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         if is_ours and to.exists():
-            with suppress(OSError):  # of a disk that is full, which was told of
+            with suppress(OSError):  # the disk is full, which was told
                 (to / ".gitignore").write_text("*\n")  # uploads of jobs leave it out too
     if pulled is None:
         raise ClientError(f"no run is called {run!r} in {place.url}: `train runs` lists them")
@@ -73,11 +73,11 @@ def _follow(run: str, transfer: Transfer, to: Path, outputs: contract.StackOutpu
     patience = jobs.LOST_THROUGH_SSH_S if outputs.away else jobs.LOST_AFTER_S
     say(f"pulling run {run} while its job runs; Ctrl-C stops the pull only")
     ended = follow.follow(server, run, transfer, lambda new: _tell(run, new, to), patience)
-    say(f"its job has ended: {ended}" if ended else "no job of it runs")
+    say(f"its job has ended: {ended}" if ended else "it has no running job")
 
 
 def _tell(run: str, pulled: Pulled, to: Path) -> None:
-    """One line of what a pass has brought."""
+    """Prints one line about the result of a pass."""
     parts = []
     if pulled.transfer:
         parts.append(f"{pulled.checkpoint} ({pulled.transfer})")

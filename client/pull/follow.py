@@ -21,7 +21,7 @@ def follow(
     tell: Callable[[Pulled], None],
     lost_after_s: float,
 ) -> str:
-    """Pulls what is new until no job of the run is active, and then once more.
+    """Pulls changes until no job of the run is active, and then once more.
 
     Args:
         server: knows the jobs.
@@ -31,10 +31,10 @@ def follow(
         lost_after_s: how long the server may be out of reach.
 
     Returns:
-        How the last job ended, as "SUCCEEDED"; "" where the server knows none of the run.
+        How the last job ended, as "SUCCEEDED"; "" if the server knows no job of the run.
 
     Raises:
-        ClientError: a pass failed, there is no such run, or the server was lost.
+        ClientError: a pass failed, no such run exists, or the server was lost.
     """
     answered = time.monotonic()
     while True:
@@ -47,10 +47,10 @@ def follow(
         except DashboardError as error:
             if time.monotonic() - answered > lost_after_s:
                 raise ClientError(
-                    f"lost the job server for {lost_after_s:g} s ({error}): whether run {run} goes "
-                    "on is not known; pull again without --follow for what the store has"
+                    f"lost the job server for {lost_after_s:g} s ({error}): cannot tell whether "
+                    f"run {run} goes on; pull again without --follow to get the store's files"
                 ) from None
-        # Asked before this pass: what a job stored before its end is seen.
+        # Asked before this pass, which so sees all that a job stored before its end.
         pulled = transfer.run()
         if pulled is None and not active:
             raise ClientError(f"no run is called {run!r}, and no job of it waits: see `train runs`")

@@ -1,4 +1,4 @@
-"""Which runs are at home or copied: marks in the store, where `make down` looks too."""
+"""Marks of pulled and copied runs in the store, where `make down` looks too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL = (MARK, REPLICATED)
 
 @dataclass(frozen=True)
 class Mark:
-    """What of a run was pulled or copied last, by whoever.
+    """The part of a run that was pulled or copied last, by any user.
 
     Attributes:
         checkpoint: its name; "" where the run had none.
@@ -30,12 +30,12 @@ class Mark:
     files: int = 0
 
     def dump(self) -> bytes:
-        """As it lies in the store."""
+        """Return the mark as the store has it."""
         return json.dumps(asdict(self)).encode()
 
 
 def inner(names: Iterable[str]) -> int:
-    """How many files of a run are in folders of it, but checkpoints (cluster/replicate.py too)."""
+    """Return the number of files in a run's folders, not checkpoints (cluster/replicate.py too)."""
     return sum(
         len(parts) > 1 and not any(part.startswith((".", PREFIX)) for part in parts)
         for parts in (name.split("/") for name in names)
@@ -43,7 +43,7 @@ def inner(names: Iterable[str]) -> int:
 
 
 def read(store: Store, run: str, name: str = MARK) -> Mark | None:
-    """A mark of a run; None where it has none that can be read.
+    """Return a mark of a run; None if it has no readable one.
 
     Args:
         store: of the stack.

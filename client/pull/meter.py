@@ -1,4 +1,4 @@
-"""How far a transfer is: a bar on a terminal, else a line each half minute."""
+"""The progress of a transfer: a bar on a terminal, else a line each half minute."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Meter:
         """Begins.
 
         Args:
-            what: is transferred, for the line.
+            what: name of the transfer, for the line.
             total: bytes.
-            out: is written to; the standard output.
+            out: stream to write to; by default the standard output.
         """
         self.done = 0
         self._what = clean(what)
@@ -38,19 +38,19 @@ class Meter:
         self._present = 0
 
     def skip(self, count: int) -> None:
-        """Counts bytes that were here already, which say nothing of the speed."""
+        """Counts bytes that were here already, which say nothing about the speed."""
         self._present += count
         self.add(count)
 
     def add(self, count: int) -> None:
-        """Counts bytes, and shows how far it is when it is time."""
+        """Counts bytes, and shows the progress when it is time."""
         self.done += count
         interval = BAR_INTERVAL_S if self._terminal else LINE_INTERVAL_S
         if time.monotonic() - self._shown >= interval:
             self.show()
 
     def show(self, note: str = "") -> None:
-        """Shows how far it is.
+        """Shows the progress.
 
         Args:
             note: in place of the speed, as "the store is away".
@@ -65,13 +65,13 @@ class Meter:
         self._out.flush()
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._terminal:
             self._out.write(CLEAR_LINE)
             self._out.flush()
 
     @property
     def speed(self) -> str:
-        """What came, by the time since the beginning."""
+        """The received bytes by the time since the beginning."""
         seconds = max(time.monotonic() - self._begun, 1e-6)
         return f"{(self.done - self._present) / MB / seconds:.0f} MB/s"

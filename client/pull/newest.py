@@ -18,7 +18,7 @@ ROOM_BYTES = 64 * 1024 * 1024  # left free: others write too
 
 
 class Newest:
-    """Brings checkpoints of one run; one that is damaged is warned of once and skipped."""
+    """Brings checkpoints of one run; a damaged one gives one warning and is skipped."""
 
     def __init__(self, source: RunSource, folder: Path) -> None:
         """Asks nothing yet.
@@ -35,21 +35,21 @@ class Newest:
         """Brings the newest valid checkpoint, and removes older ones here.
 
         Returns:
-            Its name, "" where the run has none; and what came, "" where it was here.
+            Its name, "" if the run has none; and the transfer, "" if it was here.
 
         Raises:
-            ClientError: the store went away, none is valid, or there is no room.
+            ClientError: the store went away, none is valid, or the disk lacks room.
             OSError: a file cannot be written.
         """
         while True:
-            # Listed anew: the run removes old ones while they are brought here.
+            # Listed again: the run may remove old ones while they are brought here.
             found = checkpoint_files.candidates(self._source)
             stored = [name for name, sizes in found.items() if MANIFEST in sizes]
             name = next((name for name in stored if name not in self._broken), "")
             if stored and not name:
                 raise ClientError(
                     f"none of the {len(stored)} checkpoints in {self._source.where} is valid (see "
-                    "the warnings); what was pulled before is as it was"
+                    "the warnings); earlier pulls are unchanged"
                 )
             if not name or self._is_whole(name):
                 return name, ""
@@ -69,7 +69,7 @@ class Newest:
         return checkpoint_files.manifest_of(here, name, sizes)[0] is not None
 
     def _fetch(self, name: str, sizes: dict[str, int]) -> str:
-        """Brings a checkpoint under a hidden name, looks at every byte, and names it."""
+        """Brings a checkpoint under a hidden name, checks every byte, and renames it."""
         manifest, fault = checkpoint_files.manifest_of(self._source, name, sizes)
         if manifest is None:
             raise CheckpointError(fault)
@@ -85,7 +85,7 @@ class Newest:
             checkpoint_files.fetch_from(self._source, name, part)
         except CheckpointError:
             shutil.rmtree(part, ignore_errors=True)
-            if goes_on:  # what was here may be what is damaged
+            if goes_on:  # the part from before may be damaged
                 return self._fetch(name, sizes)
             raise
         finally:
@@ -103,7 +103,7 @@ class Newest:
 
     def _check_room(self, name: str, sizes: dict[str, int], part: Path) -> None:
         here = sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
-        # Packed files lie there twice for a moment.
+        # Packed files are there twice for a moment.
         more = sum(sizes.values()) + sizes.get(checkpoint_files.PACKED, 0) - here
         free = shutil.disk_usage(self._folder).free
         if more + ROOM_BYTES > free:
@@ -115,6 +115,6 @@ class Newest:
     def _remove_older(self, newest: str) -> None:
         for name in checkpoint_files.candidates(open_path(self._folder)):
             if checkpoint_files.order(name) < checkpoint_files.order(newest):
-                # The manifest first: what lacks a file is no checkpoint.
+                # The manifest first: a checkpoint that lacks a file must not have one.
                 (self._folder / name / MANIFEST).unlink(missing_ok=True)
                 shutil.rmtree(self._folder / name)

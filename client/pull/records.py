@@ -1,4 +1,4 @@
-"""The files of a run beside its checkpoints, as the store has them."""
+"""The files of a run except its checkpoints, as the store has them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KNOWN = ".records.json"
 
 
 def pull(source: RunSource, folder: Path) -> int:
-    """Brings what has changed, each file whole or not at all.
+    """Brings changed files, each whole or not at all.
 
     Args:
         source: the run, listed.
         folder: of the run on this machine.
 
     Returns:
-        How many files have changed.
+        The number of changed files.
 
     Raises:
         OSError: a file cannot be written.
@@ -44,7 +44,7 @@ def pull(source: RunSource, folder: Path) -> int:
 
 
 def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> bool:
-    """Brings a file if it is a record that has changed; whether it has."""
+    """Brings a file if it is a changed record; returns whether it was."""
     if not _is_record(name):
         return False
     path, listed = folder / name, source.files[name]
@@ -55,7 +55,7 @@ def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> 
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(archive.part_of(path.name))
-    part.unlink(missing_ok=True)  # of another content, perhaps
+    part.unlink(missing_ok=True)  # perhaps with other content
     try:
         source.download(name, part)
     except FileNotFoundError:  # the run has removed it
@@ -68,9 +68,9 @@ def _pull(source: RunSource, folder: Path, name: str, known: dict[str, Any]) -> 
 
 
 def _is_record(name: str) -> bool:
-    """Whether it is none of a checkpoint, none that is hidden, and a name that can be one here.
+    """Whether it is outside checkpoints, not hidden, and has a name that is possible here.
 
-    Whoever can write the bucket names its objects.
+    Any writer of the bucket names its objects.
     """
     parts = name.split("/")
     return (
@@ -81,7 +81,7 @@ def _is_record(name: str) -> bool:
 
 
 def _state(path: Path, listed: Listed) -> list[Any] | None:
-    """What there is in the store and here; None where one of them does not tell."""
+    """The state in the store and here; None if one of them is unknown."""
     try:
         status = path.stat()
     except OSError:

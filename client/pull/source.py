@@ -1,7 +1,7 @@
-"""A run's folder in the store, read by ranges: what was cut off goes on where it was.
+"""A run's folder in the store, read by ranges: a transfer that was cut goes on where it was.
 
-The ranges of a file come several at a time and are written in order: what a file on this machine
-has, however its transfer ended, is the beginning of the whole.
+The ranges of a file come several at a time and are written in order: however its transfer ended,
+a file on this machine is the beginning of the whole.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ LONGEST_PAUSE_S = 5.0
 
 
 class RunSource:
-    """A run in the store, as `training.objects.Source` has it.
+    """A run in the store; implements `training.objects.Source`.
 
     A store that has answered and goes away is asked again for TRAINYARD_STORE_PATIENCE_S.
 
     Attributes:
         run: its name.
         where: its address.
-        answered: whether the store has, ever.
-        files: what the last list had.
+        answered: whether the store has ever answered.
+        files: those of the last listing.
         meter: counts what is downloaded; None counts nothing.
     """
 
@@ -54,12 +54,12 @@ class RunSource:
         self._patience_s = float(os.environ.get(PATIENCE_VARIABLE, DEFAULT_PATIENCE_S))
 
     def sizes(self) -> dict[str, int]:
-        """Lists the run anew: bytes of each file."""
+        """Lists the run; returns the bytes of each file."""
         self.files = self._patiently(lambda: self._store.listed(self.run))
         return {name: listed.size for name, listed in self.files.items()}
 
     def read(self, name: str) -> bytes:
-        """A small file."""
+        """Reads a small file."""
         content = self._patiently(lambda: self._store.get(f"{self.run}/{name}"))
         if content is None:
             raise FileNotFoundError(f"{self.where}/{name}")
@@ -70,7 +70,7 @@ class RunSource:
         self._patiently(lambda: self._store.put(f"{self.run}/{name}", content))
 
     def download(self, name: str, target: Path) -> Digest:
-        """Fetches a file that the last list had, behind what of it is here."""
+        """Fetches a file of the last listing, after the part of it that is here."""
         if name not in self.files:
             raise FileNotFoundError(f"{self.where}/{name}")
         size = self.files[name].size
@@ -126,11 +126,11 @@ class RunSource:
         return self._store.part(f"{self.run}/{name}", start, count)
 
     def _patiently(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Does something until the store has answered.
+        """Tries an action until the store has answered.
 
         Args:
-            action: what is done.
-            again: is done at each further try; None: the action.
+            action: the first try.
+            again: each further try; None: the action.
 
         Raises:
             AwayError: it never answered, or not within the patience.

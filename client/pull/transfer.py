@@ -1,4 +1,4 @@
-"""One pass of a pull: what the store has of a run and this machine lacks.
+"""One pass of a pull: brings the files of a run that this machine lacks.
 
     results/first/config.json …                    as in the store
     results/first/checkpoint_000003-5d1c/          the newest valid one, unpacked, with a manifest
@@ -28,12 +28,12 @@ LOCK = ".pull.lock"
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pass has brought.
+    """The result of a pass.
 
     Attributes:
-        records: files beside checkpoints that were new or had changed.
+        records: number of new or changed files outside checkpoints.
         checkpoint: name of the newest valid one; "" where the run has none yet.
-        transfer: of the checkpoint, as "512 MB, 210 MB/s"; "" where it was here.
+        transfer: of the checkpoint, as "512 MB, 210 MB/s"; "" if it was here.
     """
 
     records: int
@@ -64,11 +64,11 @@ class Transfer:
         self._newest = Newest(self._source, folder)
 
     def run(self) -> Pulled | None:
-        """One pass; None where the store has no run of this name.
+        """Does one pass; returns None if the store has no run of this name.
 
         Raises:
             ClientError: the store went away, the folder cannot be written, has no room or another
-                run of this name, or none of the run's checkpoints is valid. What is whole stays.
+                run of this name, or none of the run's checkpoints is valid. Complete files stay.
         """
         try:
             if not self._source.sizes():
@@ -80,7 +80,7 @@ class Transfer:
             if not self._source.answered:
                 raise
             raise ClientError(
-                f"{error}; what came is kept in {self._folder}: the same command goes on with it"
+                f"{error}; received files are kept in {self._folder}: the same command goes on"
             ) from None
         except FileNotFoundError as error:
             raise ClientError(f"{error} was removed during the pull: pull again") from None
@@ -107,7 +107,7 @@ class Transfer:
             yield
 
     def _check_identity(self) -> None:
-        """Refuses to mix two runs of one name: those of a stack that is gone cannot come back."""
+        """Refuses to mix two runs of one name: runs of a stack that is gone cannot come back."""
         here = self._folder / run_folder.STARTS
         if not here.exists() or run_folder.STARTS not in self._source.files:
             return
@@ -122,7 +122,7 @@ class Transfer:
             )
 
     def _mark(self, pulled: Pulled) -> None:
-        """Notes in the store what is here; a store that takes nothing costs the pull nothing."""
+        """Marks the run in the store as pulled; a failure of that does not fail the pull."""
         metrics = self._folder / run_folder.METRICS
         content = metrics.read_bytes() if metrics.exists() else b""
         epochs = len(run_folder.whole_records(content))

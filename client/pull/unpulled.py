@@ -1,8 +1,8 @@
 """`make down` asks before jobs or results are lost: `python -m client.pull.unpulled -s lambda`.
 
-It names jobs that run, and runs that end with the machines. Where nobody can be asked, --yes lets
-runs end, and --force jobs too. Of stacks without an end time it names no runs: their results stay.
-A cluster that is gone holds the destroy up for some seconds, and does not keep a script from it.
+It names running jobs, and runs that end with the machines. If nobody can be asked, --yes lets runs
+end, and --force jobs too. For stacks without an end time it names no runs: their results stay.
+A cluster that is gone delays the destroy for some seconds, and does not keep a script from it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DEADLINE_S = 15.0
 
 @dataclass
 class Ending:
-    """What ends with a stack; None for as long as it is not known.
+    """The jobs and runs that end with a stack; None as long as they are unknown.
 
     Attributes:
-        jobs: that have not ended, each with its run and user.
-        runs: of which something was neither pulled nor copied, where the machines end.
+        jobs: active ones, each with its run and user.
+        runs: not completely pulled or copied, if the machines end.
     """
 
     jobs: list[str] | None = None
@@ -41,7 +41,7 @@ class Ending:
 
 
 def main() -> None:
-    """Asks; ends with 1 or 130 where the user thinks again, or cannot be asked."""
+    """Asks; ends with 1 or 130 if the user declines or cannot be asked."""
     parser = argparse.ArgumentParser(prog="python -m client.pull.unpulled", description=__doc__)
     parser.add_argument("-s", "--stack", required=True)
     parser.add_argument("--yes", action="store_true", help="let runs end without a question")
@@ -58,11 +58,11 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     if ending.jobs is None:
-        warn(f"warning: which jobs run in stack {stack!r} is not known ({reason})")
+        warn(f"warning: cannot tell which jobs run in stack {stack!r} ({reason})")
     elif ending.jobs:
         warn(f"warning: these jobs run, and end with stack {stack!r}: {', '.join(ending.jobs)}")
     if ending.jobs is not None and ending.runs is None:
-        warn(f"warning: which runs of stack {stack!r} were not pulled is not known ({reason})")
+        warn(f"warning: cannot tell which runs of stack {stack!r} were not pulled ({reason})")
     elif ending.runs:
         warn(
             f"warning: these runs were not pulled, and end with the machines of stack {stack!r}: "
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _agree(ending: Ending, *, yes: bool, force: bool) -> None:
-    """Go on only with what the user lets end."""
+    """Go on only if the user agrees to the losses."""
     lost = bool(ending.jobs) and not force
     if not lost and (yes or (ending.jobs == [] and ending.runs == [])):
         return
@@ -86,12 +86,12 @@ def _agree(ending: Ending, *, yes: bool, force: bool) -> None:
     elif lost:
         sys.exit("error: jobs run: wait for them, end them with train stop, or add FORCE=1")
     elif ending.jobs is not None:
-        # A cluster of which nothing is known is often dead already: a script may end it.
+        # A cluster that does not answer is often dead already: a script may end it.
         sys.exit("error: nobody can be asked: pull the runs, or add YES=1")
 
 
 def unpulled(store: Store) -> list[str]:
-    """Names of the runs of which something was neither pulled nor replicated.
+    """Return the names of the runs that were not completely pulled or replicated.
 
     Raises:
         ClientError: the store cannot be read.
@@ -114,7 +114,7 @@ def _is_home(store: Store, run: history.RunRecord) -> bool:
 
 
 def _look(stack: str, ending: Ending) -> None:
-    """Fill in what ends; what comes first is known where the rest does not answer."""
+    """Fill in the ending, in order: the first is known even if the rest does not answer."""
     try:
         outputs = contract.of_state(stack)
     except DownError:  # destroy says so

@@ -18,7 +18,7 @@ from training.sweep import result
 def collect(
     point: Point, record: Record, job: Job | None, records: Records, outputs: StackOutputs
 ) -> Outcome | None:
-    """Takes what a point has left; it is removed from the store once it is here.
+    """Takes a point's result and files, and then removes them from the store.
 
     Args:
         point: the point.
@@ -28,7 +28,7 @@ def collect(
         outputs: of the stack.
 
     Returns:
-        How it ended; None when a job that nobody knows any more has left nothing.
+        How it ended; None if a job that the cluster has forgotten has left nothing.
 
     Raises:
         ClientError: the store cannot be read, or the sweep's folder cannot be written.

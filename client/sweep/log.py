@@ -20,5 +20,5 @@ class Prefixed(io.StringIO):
         return len(text)
 
     def flush(self) -> None:
-        """Passes on what is written."""
+        """Flushes the standard output."""
         sys.stdout.flush()

@@ -15,10 +15,10 @@ class Point:
 
     Attributes:
         number: its place in the sweep, from 0.
-        overrides: what it has of its own, as `optimizer.lr=0.1`.
+        overrides: its own settings, as `optimizer.lr=0.1`.
         identity: the same for the same point of a later start.
         folder: its output folder, relative to the sweep's folder.
-        bundle: what it asks for.
+        bundle: its request.
         runtime_env: file of Ray's keys; None without one.
     """
 
@@ -37,13 +37,13 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a point ended.
+    """The outcome of a point.
 
     Attributes:
         job: submission id; "" for a point that was not sent.
-        value: what its function returned.
+        value: the result of its function.
         error: one line; "" for a point that is done.
-        note: what did not come along; "" where all did.
+        note: the parts that did not come along; "" if all did.
     """
 
     job: str = ""

@@ -26,8 +26,8 @@ class LetGoError(Exception):
     """Ctrl-C: the jobs go on.
 
     Attributes:
-        jobs: ids of those that were sent.
-        waiting: how many points were not.
+        jobs: ids of the jobs that were sent.
+        waiting: number of points that were not.
     """
 
     def __init__(self, jobs: Sequence[str], waiting: int) -> None:
@@ -63,10 +63,10 @@ class Queue:
 
         Args:
             points: to be sent.
-            sent: those that were sent by an earlier start, with their jobs.
+            sent: points that an earlier start has sent, with their jobs.
 
         Raises:
-            LetGoError: the user let go.
+            LetGoError: the user pressed Ctrl-C.
             ClientError: a result cannot be taken, or no point sent; the jobs go on.
         """
         self._waiting.extend(points)

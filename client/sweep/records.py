@@ -1,9 +1,9 @@
-"""What a sweep's folder remembers, so that the same command goes on where it was left.
+"""The records in a sweep's folder, from which the same command goes on.
 
 <folder>/               a point's files
-results.csv, .png       what is told at the end
-earlier/<number>/       another sweep that had this folder, with all of this
-.rayignore              keeps all of this out of uploads
+results.csv, .png       the report at the end
+earlier/<number>/       another sweep that had this folder, with all of these
+.rayignore              keeps all of these out of uploads
 .points/sweep.json      the sweep's name, drawn once
 .points/<identity>.json a point that was sent, or is done
 .points/lock            held by the process that runs the sweep
@@ -43,7 +43,7 @@ class Record:
         job: submission id; "" for a point that was not sent.
         number: its place in the sweep.
         folder: its output folder, relative to the sweep's folder.
-        overrides: what it has of its own.
+        overrides: its own settings.
         done: its result is here.
         error: one line of a point that failed or was refused.
         value: the result; None until it is done.
@@ -60,7 +60,7 @@ class Record:
 
 
 class DamagedArchiveError(ClientError):
-    """What a point has left cannot be unpacked."""
+    """The files of a point cannot be unpacked."""
 
 
 class Records:
@@ -106,10 +106,10 @@ class Records:
         self._held.close()
 
     def leave_out(self) -> None:
-        """Leaves the folder out of uploads that it is within: results are not code.
+        """Leaves the folder out of uploads that contain it: results are not code.
 
         Raises:
-            ClientError: the folder does not take the file that says so.
+            ClientError: the file that says so cannot be written.
         """
         try:
             (self.folder / IGNORED).write_text("*\n", encoding="utf-8")
@@ -117,17 +117,17 @@ class Records:
             raise self._refused(error) from None
 
     def take_up(self, points: Sequence[Point], name: str) -> Path | None:
-        """Makes the folder that of the sweep which has these points.
+        """Takes the folder for the sweep with these points.
 
-        If it has other points under their numbers, it is another sweep's: that one is set aside.
-        Points that a sweep set aside has in common with this one are copied, not run again.
+        If it has other points under their numbers, it is another sweep's, which is set aside.
+        Points that such a sweep has in common with this one are copied, not run again.
 
         Args:
             points: a batch of the sweep.
             name: name for the sweep, if it is new.
 
         Returns:
-            Where the other sweep is now; None if there was none.
+            The new folder of the other sweep; None without one.
 
         Raises:
             ClientError: the folder cannot be written, or its records cannot be read.
@@ -139,7 +139,7 @@ class Records:
         earlier = sorted(found, key=lambda path: -int(path.name))
         try:
             if is_another:
-                # The name is moved last: without it, the last start was killed amid the move.
+                # The name is moved last: without it, the last start was killed during the move.
                 if not earlier or (earlier[0] / FOLDER / f"{SWEEP}.json").exists():
                     number = int(earlier[0].name) + 1 if earlier else 1
                     earlier.insert(0, self.folder / EARLIER / str(number))
@@ -188,7 +188,7 @@ class Records:
         """Writes a point's record, whole or not at all.
 
         Raises:
-            ClientError: the folder does not take it.
+            ClientError: it cannot be written.
         """
         self._write(identity, asdict(record))
 
@@ -205,7 +205,7 @@ class Records:
 
         Raises:
             DamagedArchiveError: the archive is damaged, or leads out of the folder.
-            ClientError: the folder does not take them.
+            ClientError: they cannot be written.
         """
         try:
             target = self.folder / folder

@@ -1,4 +1,4 @@
-"""What a sweep says at its end: a table by the metric, a picture, the points that failed."""
+"""The report at a sweep's end: a table by the metric, a picture, the points that failed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Ended = tuple[Point, Outcome]
 
 
 def prepare() -> None:
-    """Imports what draws the picture, half a second's work, while the points run."""
+    """Imports the library for the picture, half a second's work, while the points run."""
     threading.Thread(target=_pyplot, name="pyplot", daemon=True).start()
 
 
 def with_others(ended: Sequence[Ended], records: Mapping[str, Record]) -> list[Ended]:
-    """The points of a batch, and those that the sweep has of other batches and starts."""
+    """Return the points of a batch, and the sweep's points of other batches and starts."""
     mine = {point.identity for point, _ in ended}
     others = []
     for identity, record in records.items():
@@ -94,7 +94,7 @@ def _row(point: Point, outcome: Outcome) -> dict[str, Any]:
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
-    """What a point returned, by the names of columns."""
+    """The result of a point, by the names of columns."""
     if outcome.error or outcome.value is None:
         return {}
     if isinstance(outcome.value, Mapping):

@@ -1,4 +1,4 @@
-"""Runs the points of a sweep on a stack, and goes on with what an earlier start has left."""
+"""Runs the points of a sweep on a stack, and goes on from an earlier start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sweep:
         points: all of them.
         records: of the sweep's folder.
         outputs: of the stack.
-        sent: what all jobs have in common.
+        sent: the common part of all jobs.
         as_tasks: one job for all of them.
         outcomes: by the points' numbers, as they end.
     """
@@ -44,21 +44,21 @@ class Sweep:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
 
     def run(self) -> list[Outcome]:
-        """Runs what is not done.
+        """Runs the points that are not done.
 
         Returns:
             How each point ended, in their order.
 
         Raises:
             ClientError: nothing can be sent, or no result can be kept.
-            LetGoError: the user let go.
+            LetGoError: the user pressed Ctrl-C.
         """
         server = jobs.connect(self.outputs)
         todo, flying = self._split(server)
         if todo:
             for file in {point.runtime_env for point in todo}:
                 env = self.sent.environment(self.records.name, file)
-                preflight.run(env, "", self.outputs)  # one of its own jobs may run still
+                preflight.run(env, "", self.outputs)  # one of its own jobs may still run
                 conda.check(env, server, self.outputs, submission.send)
         if self.as_tasks:
             self._run_tasks(server, todo, flying)
@@ -99,7 +99,7 @@ class Sweep:
         return todo, flying
 
     def _note(self, point: Point, job_id: str) -> None:
-        """Notes a point before it is sent: a job that nobody knows would run twice."""
+        """Notes a point before it is sent: a job without a note would run twice."""
         self.records.put(point.identity, self._record(point, job_id))
 
     def _record(self, point: Point, job_id: str, error: str = "") -> Record:

@@ -1,4 +1,4 @@
-"""What is sent of a sweep: the script's folder, Trainyard's own package, and the points."""
+"""The upload of a sweep: the script's folder, Trainyard's own package, and the points."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from client.sweep.point import Point
 from training import run_folder
 
 JOB_ID_BYTES = 8
-# Ray gives a worker back after half a second, and asks for it anew, which takes a fifth of one.
+# Ray gives a worker back after half a second, and getting it again takes a fifth of one.
 # Another job waits for a sweep's workers only so much longer.
 LEASE, LEASE_MS = "RAY_worker_lease_timeout_milliseconds", 5000
-# What Ray's options are called that a bundle has under other names.
+# Names of Ray's options by the names in a bundle.
 ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
 @dataclass(kw_only=True, eq=False)
 class Code:
-    """All that the jobs of a batch are sent but the points: code, data, packages, variables.
+    """The upload of a batch's jobs except the points: code, data, packages, variables.
 
-    It is copied when the batch begins. Points may wait for hours until they are sent, and what is
-    edited meanwhile is not what their identities say.
+    It is copied when the batch begins. Points may wait for hours until they are sent, and files
+    that are edited meanwhile would not match their identities.
 
     Attributes:
         script: the script that computes the points.
-        copies: folder for them.
+        copies: folder for the copies.
         secrets: the stack's secret values; no uploaded file may hold one.
     """
 
@@ -48,7 +48,7 @@ class Code:
 
     @cache  # noqa: B019 - there is one of these
     def environment(self, file: Path | None) -> dict[str, Any]:
-        """The runtime environment of all jobs, but for the names of their runs.
+        """The runtime environment of all jobs, except the names of their runs.
 
         Args:
             file: the user's runtime environment; None without one.
@@ -68,7 +68,7 @@ class Code:
 
     @cache  # noqa: B019
     def digest(self, file: Path | None) -> str:
-        """A digest of it: a point of another one is another point."""
+        """Return a digest of the code: with another digest a point is another point."""
         env = dict(self.environment(file))
         variables = dict(env.pop("env_vars"))
         for name in (run_folder.COMMIT_VARIABLE, run_folder.PROGRESS_VARIABLE):
@@ -93,7 +93,7 @@ class Code:
     def _copied(self, location: str, excludes: Sequence[str]) -> str:
         source = Path(location).absolute()
         if package.is_remote(location) or not source.exists():
-            return location  # of what is not there, a later check tells
+            return location  # a later check reports a missing one
         target = Path(tempfile.mkdtemp(dir=self.copies), source.name)
         try:
             found = package.of_module(source, excludes)
@@ -114,7 +114,7 @@ class Code:
 
 @dataclass(kw_only=True, eq=False)
 class Upload:
-    """What the jobs of a sweep have in common.
+    """The common part of the jobs of a sweep.
 
     Attributes:
         code: the code that computes the points.
@@ -170,7 +170,7 @@ class Upload:
         asked = [f"{p.number}:{json.dumps(p.bundle, separators=(',', ':'))}" for p in points]
         command = join(["python", "-m", "training.sweep.tasks", job_id, *asked])
         env = self.environment(self.sweep, *files)
-        # Lines of several points that differ in numbers alone are not one line.
+        # Lines of several points that differ only in numbers must not become one line.
         env["env_vars"] |= {"RAY_DEDUP_LOGS": "0", LEASE: str(LEASE_MS)}
         self._send(env, job_id, command, [], {})
 
@@ -225,7 +225,7 @@ def contains(script: Script, folder: Path) -> bool:
 
 
 def new_job_id() -> str:
-    """An id as Ray's own are; known before the job is sent, so that the folder can note it."""
+    """Return an id like Ray's own; known before the job is sent, so that the folder can note it."""
     return f"raysubmit_{secrets.token_hex(JOB_ID_BYTES)}"
 
 

@@ -6,9 +6,9 @@ tar, from a URL or a file, with the three splits anywhere in it; their images ar
 or all together under the names <class>_<number>.jpg. Without a source generated.py draws a
 stand-in, which the manifest tells apart.
 
-Food-11 appears whole or not at all: it is made beside its place, checked, and renamed. The next run
-knows it by its manifest, and removes the leftovers of a killed run. Only the split, the class and
-the bare name of an image decide where a file goes.
+Food-11 appears whole or not at all: it is made next to its place, checked, and renamed. The next
+run knows it by its manifest, and removes the leftovers of a killed run. Only the split, the class
+and the bare name of an image decide where a file goes.
 """
 
 import argparse
@@ -51,7 +51,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 CLASS_FOLDER = re.compile(r"class_(\d{1,2})")
 FLAT_NAME = re.compile(r"(\d{1,2})_.+")
-GENERATED = "generated: "  # what the source of generated.py's manifest begins with
+GENERATED = "generated: "  # begins the source of generated.py's manifest
 
 # Food-11 is 16,643 images in 1.2 GB. A far larger archive is another one, or an attack.
 MAX_BYTES = 32 * 1024**3
@@ -85,7 +85,7 @@ class DatasetError(Exception):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a filled volume holds.
+    """The content of a filled volume.
 
     Attributes:
         source: URL or file name of the archive, or how the images were generated.
@@ -110,13 +110,13 @@ class Member:
 
 
 class Progress:
-    """Says how far it is, every few seconds."""
+    """Prints the progress every few seconds."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        """Say it, unless something was said just now."""
+        """Print a text, unless one was printed just now."""
         if time.monotonic() - self._last >= PROGRESS_SECONDS:
             self._last = time.monotonic()
             _say(text)
@@ -129,12 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     source.add_argument("--url", type=_url, help="http or https address of a zip or tar")
     source.add_argument("--archive", type=Path, help="a zip or tar")
     source.add_argument("--generate", action="store_true", help="draw a small stand-in for Food-11")
-    parser.add_argument("--sha256", type=_sha256, help="of the archive: refuse any other")
+    parser.add_argument("--sha256", type=_sha256, help="sha256 that the archive must have")
     parser.add_argument("--folder", type=Path, default="/mnt", help="the volume (default: /mnt)")
     options = parser.parse_args(arguments)
     if options.generate and options.sha256:
         parser.error("argument --sha256: not allowed with argument --generate")
-    # Python has no handler for it, and what has none does not end the first process of a container.
+    # Without a handler, which Python lacks, it does not end the first process of a container.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         _fill(options.folder, options.url or options.archive, options.sha256)
@@ -155,7 +155,7 @@ def _fill(folder: Path, source: str | Path | None, sha256: str | None) -> None:
         try:
             _make_empty(staging)
             manifest = _prepare(staging, source, sha256) if source else _generate(staging)
-            os.sync()  # or a power cut leaves the new name and not what it names
+            os.sync()  # otherwise a power cut may leave the new name without its files
             (staging / NAME).rename(folder / NAME)
         except OSError as error:
             raise DatasetError(
@@ -199,7 +199,7 @@ def _is_filled(folder: Path, sha256: str | None, *, generated: bool) -> bool:
     manifest = _read_manifest(folder / NAME / MANIFEST)
     if found != [NAME] or manifest is None:
         raise DatasetError(
-            f"{folder} holds what this did not put there ({', '.join(found[:5])}): "
+            f"{folder} holds data of another origin ({', '.join(found[:5])}): "
             "name another volume, or empty this one"
         )
     if _survey(folder / NAME) != (manifest.images, manifest.digest):
@@ -232,7 +232,7 @@ def _read_manifest(path: Path) -> Manifest | None:
 
 def _make_empty(staging: Path) -> None:
     if staging.exists():
-        _say("removing what an interrupted run left")
+        _say("removing the leftovers of an interrupted run")
         shutil.rmtree(staging)
     staging.mkdir()
 
@@ -274,7 +274,7 @@ def _generate(staging: Path) -> Manifest:
         import generated  # noqa: PLC0415 (needs packages that nothing else here does)
     except ImportError as error:
         raise DatasetError(f"{error}: to generate images install numpy and pillow") from None
-    _say("drawing generated images, which are no food")
+    _say("drawing generated images, not food")
     generated.generate(staging / NAME)
     return Manifest(**json.loads((staging / NAME / MANIFEST).read_text()))
 
@@ -322,7 +322,7 @@ def _download_once(url: str, shown: str, archive: Path) -> str:
         while chunk := answer.read(CHUNK):
             done += len(chunk)
             if max(done, size) > MAX_BYTES:
-                raise DatasetError(f"{shown} is larger than {MAX_BYTES // MIB} MiB: no Food-11 is")
+                raise DatasetError(f"{shown} is larger than {MAX_BYTES // MIB} MiB: Food-11 is not")
             file.write(chunk)
             digest.update(chunk)
             progress(f"downloaded {done // MIB} of {size // MIB or '?'} MiB")
@@ -336,7 +336,7 @@ def _unpack(archive: Path, shown: str, target: Path) -> None:
     """Sort the images of an archive into class folders.
 
     Raises:
-        DatasetError: it is no archive, damaged, unsafe, too large, or its layout is unknown.
+        DatasetError: it is not an archive, damaged, unsafe, too large, or its layout is unknown.
     """
     progress = Progress()
     images = other = total = 0
@@ -346,7 +346,7 @@ def _unpack(archive: Path, shown: str, target: Path) -> None:
             if total > MAX_BYTES or count > MAX_MEMBERS:
                 raise DatasetError(
                     f"it holds more than {MAX_BYTES // MIB} MiB or {MAX_MEMBERS} files: "
-                    "no Food-11 does"
+                    "Food-11 does not"
                 )
             if member.open is None:
                 continue
@@ -364,7 +364,7 @@ def _unpack(archive: Path, shown: str, target: Path) -> None:
     except OSError as error:
         if error.errno is not None:
             raise
-        # Not the system's: gzip and bzip2 have no error of their own for what they cannot unpack.
+        # Not the system's: gzip and bzip2 have no error of their own for damaged data.
         raise DatasetError(f"{shown} is damaged ({error}): get it again") from None
     _say(f"unpacked {images} images; left out {other} other files")
 
@@ -373,7 +373,7 @@ def _members(archive: Path) -> Iterator[Member]:
     """Return the files and folders of an archive, without unpacking any.
 
     Raises:
-        DatasetError: it is no zip or tar, or has what is neither file nor folder.
+        DatasetError: it is neither zip nor tar, or has entries other than files and folders.
     """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as package:
@@ -407,7 +407,7 @@ def _tar_members(stream: IO[bytes]) -> Iterator[Member]:
     for count in itertools.count():
         block = stream.read(tarfile.BLOCKSIZE)
         if len(block) == tarfile.BLOCKSIZE and not any(block):
-            stream.read(CHUNK)  # what fills the last record: a compressed one is checked at its end
+            stream.read(CHUNK)  # padding of the last record: a compressed one is checked at its end
             return
         try:
             entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
@@ -424,7 +424,7 @@ def _tar_members(stream: IO[bytes]) -> Iterator[Member]:
             name = _pax_name(content) if entry.type == tarfile.XHDTYPE else _text(content)
             continue
         if entry.type == tarfile.XGLTYPE and not count and 0 <= entry.size <= MAX_HEADER:
-            _exactly(stream, padded)  # of all entries; git begins with one
+            _exactly(stream, padded)  # for all entries; git's archives begin with one
             continue
         shown, extended, name = name or entry.name, False, ""
         if entry.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}:
@@ -472,10 +472,10 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def _place(name: str) -> Path | None:
-    """Return where an image belongs, relative to Food-11; None for what is no image of a split.
+    """Return an image's path, relative to Food-11; None for files that are not images of a split.
 
     Raises:
-        DatasetError: the name would leave its folder, or says no class.
+        DatasetError: the name would leave its folder, or names no class.
     """
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -493,7 +493,7 @@ def _place(name: str) -> Path | None:
         match = CLASS_FOLDER.fullmatch(below[0]) if len(below) == 1 else None
     if match is None or int(match[1]) >= CLASSES:
         raise DatasetError(
-            f"{name!r} says no class: it is neither <split>/class_NN/<image> nor "
+            f"{name!r} names no class: it is neither <split>/class_NN/<image> nor "
             f"<split>/<class>_<number>.jpg with a class below {CLASSES}"
         )
     return Path(folders[splits[-1]], f"class_{int(match[1]):02d}", file)
@@ -507,7 +507,7 @@ def _write_image(opened: Callable[[], IO[bytes]], name: str, target: Path) -> No
     if len(content) > MAX_IMAGE_BYTES:
         raise DatasetError(f"{name!r} is larger than {MAX_IMAGE_BYTES // MIB} MiB")
     if not content.startswith(IMAGE_STARTS):
-        raise DatasetError(f"{name!r} is no JPEG or PNG image: get the archive again")
+        raise DatasetError(f"{name!r} is not a JPEG or PNG image: get the archive again")
     try:
         with target.open("xb") as file:
             file.write(content)
@@ -546,7 +546,7 @@ def _say(text: str) -> None:
 def _url(text: str) -> str:
     parts = urllib.parse.urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise argparse.ArgumentTypeError(f"{text!r} is no http or https address")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an http or https address")
     if parts.username or parts.password:
         raise argparse.ArgumentTypeError("the address holds a password, which everybody would see")
     return text

@@ -6,7 +6,7 @@
 A class is a shape (disc, ring, cross, stripes, ...) in a colour of its own on noise. The colours
 of neighbours overlap, shapes differ in place, size and angle: neither tells the class alone. What
 is learned here says nothing about food. The manifest's source begins with "generated", so that
-whoever prints a figure can say what it was measured on.
+programs can say on which data a figure was measured.
 
 The same arguments draw the same images. Needs NumPy and Pillow.
 """
@@ -38,7 +38,7 @@ SOURCE = "generated"
 HUE_DEVIATION = 0.05  # of a turn; classes are 1/11 apart, so that neighbours overlap
 NOISE_DEVIATION = 0.1  # of the range 0..1
 
-# From coordinates in units of the shape's radius, turned by its angle, to what belongs to it.
+# From coordinates in units of the shape's radius, turned by its angle, to the shape's mask.
 SHAPES: Sequence[Callable[[Plane, Plane], Mask]] = (
     lambda x, y: np.hypot(x, y) < 0.8,  # disc
     lambda x, y: np.maximum(abs(x), abs(y)) < 0.7,  # square
@@ -57,10 +57,12 @@ SHAPES: Sequence[Callable[[Plane, Plane], Mask]] = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw as the command line says; return the exit status."""
     parser = argparse.ArgumentParser(prog="generated", description="Draws a stand-in for Food-11.")
-    parser.add_argument("--folder", type=Path, required=True, help="is made, or is empty")
+    parser.add_argument("--folder", type=Path, required=True, help="a new or empty folder")
     for split, count in IMAGES.items():
-        parser.add_argument(f"--{split}", type=int, default=count, help=f"images ({count})")
-    parser.add_argument("--side", type=int, default=SIDE, help=f"of an image in pixels ({SIDE})")
+        shown = f"number of images (default: {count})"
+        parser.add_argument(f"--{split}", type=int, default=count, help=shown)
+    shown = f"side of an image in pixels (default: {SIDE})"
+    parser.add_argument("--side", type=int, default=SIDE, help=shown)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     counts = {split: getattr(options, split) for split in IMAGES}
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     shown = ", ".join(f"{split} {count}" for split, count in counts.items())
-    sys.stdout.write(f"{options.folder}: generated {CLASSES} classes, no food ({shown} images)\n")
+    sys.stdout.write(f"{options.folder}: generated {CLASSES} classes, not food ({shown} images)\n")
     return 0
 
 
@@ -80,7 +82,7 @@ def generate(
     """Draw the images, and then the manifest: without it the folder is not complete.
 
     Args:
-        folder: is made, or is empty; gets <split>/class_NN/<class>_<number>.jpg.
+        folder: a new or empty one; gets <split>/class_NN/<class>_<number>.jpg.
         images: number of images by split, spread evenly over the classes.
         side: of an image in pixels.
         seed: of all random numbers.
@@ -104,7 +106,7 @@ def generate(
     for split_number, (split, count) in enumerate(images.items()):
         for number in range(count):
             label = number % CLASSES
-            # Of its own numbers alone: more images leave the ones before them as they are.
+            # From its own numbers alone: more images leave the ones before them as they are.
             random = np.random.default_rng([seed, split_number, number])
             content = _jpeg(_draw(label, side, random))
             path = Path(split, f"class_{label:02d}", f"{label}_{number // CLASSES}.jpg")

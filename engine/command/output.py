@@ -1,4 +1,4 @@
-"""What a command prints: kept whole, and shown line by line."""
+"""The output of a command: kept whole, and shown line by line."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Protocol
 
 from engine.values import Properties
 
-LAST_LINES = 20  # of what a command printed that an error shows
+LAST_LINES = 20  # of a command's output, shown in an error
 CHUNK = 65536  # bytes
-# What would move a terminal's cursor, or lie to its reader.
+# Characters that would move a terminal's cursor or deceive its reader.
 CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Reader(Protocol):
-    """Where a process's output comes from."""
+    """A stream of a process's output."""
 
     async def read(self, n: int = -1) -> bytes:
         """Up to n bytes; none at the end."""
 
 
 class Output:
-    """What one run of a command prints.
+    """The output of one run of a command.
 
     Args:
         show: shows a line.
@@ -36,7 +36,7 @@ class Output:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
 
     async def listen(self, name: str, reader: Reader) -> None:
-        """Take in one stream to its end."""
+        """Read one stream to its end."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         parts: list[str] = []
         rest = ""
@@ -51,11 +51,11 @@ class Output:
         self._texts[name] = "".join(parts)
 
     def properties(self) -> Properties:
-        """As the resource has it."""
+        """The output as the resource's properties."""
         return {name: text.removesuffix("\n") for name, text in self._texts.items()}
 
     def last_lines(self) -> str:
-        """For an error."""
+        """The last lines, for an error."""
         return "\n".join(f"  {line}" for line in self._last) or "  (nothing)"
 
     def _line(self, line: str) -> None:

@@ -1,6 +1,6 @@
 """Provider of command resources: commands and files on other machines, by SSH.
 
-They do what the plugin's do. Beyond it they end with Ctrl-C and in time, on both sides.
+They work like the plugin's. They also end with Ctrl-C and on time, on both sides.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class CommandProvider:
         return Live(id=f"{name}{drawn}", outputs=news | self._run("create", news))
 
     def find(self, _news: Properties) -> Live | None:
-        """See Provider. What a command did cannot be found: it is run again."""
+        """See Provider. A command's effects cannot be found: it is run again."""
         return None
 
     def read(self, id_: str, olds: Properties) -> Live | None:
-        """See Provider. Nobody can tell what became of what a command did."""
+        """See Provider. A command's effects cannot be read."""
         return Live(id=id_, outputs=olds)
 
     def update(self, _id: str, olds: Properties, news: Properties) -> Properties:
@@ -81,7 +81,7 @@ class CommandProvider:
         return news
 
     def delete(self, _id: str, olds: Properties) -> None:
-        """See Provider. What was copied stays, as the plugin has it."""
+        """See Provider. Copied files stay, as with the plugin."""
         if self._type == schema.REMOTE and "delete" in olds:
             self._run("delete", olds)
 
@@ -107,10 +107,10 @@ class CommandProvider:
         return asyncio.run(self._watched(work))
 
     async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result, unless the user or the clock ends it before.
+        """The work's result, unless the user or the time limit ends it first.
 
         Raises:
-            EngineError: one of them did, or an error of the machine's.
+            EngineError: one of them did, or the machine failed.
         """
         loop = asyncio.get_running_loop()
         seconds = WORK.get().seconds
@@ -118,9 +118,9 @@ class CommandProvider:
         task = asyncio.ensure_future(work)
         while not (await asyncio.wait({task}, timeout=POLL_SECONDS))[0]:
             if self._canceled.is_set():
-                reason = "canceled; what it had done is done, and the next run begins it anew"
+                reason = "canceled; its effects so far stay, and the next run starts it again"
             elif deadline is not None and loop.time() > deadline:
-                reason = f"not done within {seconds:g} s; see to why, or raise its custom_timeouts"
+                reason = f"not done within {seconds:g} s; see why, or raise its custom_timeouts"
             else:
                 continue
             task.cancel()

@@ -1,6 +1,6 @@
-"""What the command resources are made of: properties, what is refused.
+"""The schema of the command resources: their properties, and the refused values.
 
-As the plugin pulumi-resource-command 1.2.1 has it, so that either engine finds nothing to do in a
+It matches the plugin pulumi-resource-command 1.2.1, so that either engine finds nothing to do in a
 state of the other.
 """
 
@@ -28,18 +28,18 @@ HOST_KEY = re.compile(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/]+=*( .*)?", re.DOTALL)
 
 
 def host_key_fault(connection: Properties) -> str:
-    """Why the host cannot be known for sure; "" when it can."""
+    """Why the host cannot be identified; "" when it can."""
     host, key = connection.get("host"), connection.get("hostKey") or ""
     if not key:
         return (
-            f"hostKey of {host} is missing, and the embedded engine talks to no host that it "
-            "cannot tell from another; give the host's public key, as "
-            "/etc/ssh/ssh_host_ed25519_key.pub there has it"
+            f"hostKey of {host} is missing, and the embedded engine only connects to a host that "
+            "it can identify; give the host's public key, from its "
+            "/etc/ssh/ssh_host_ed25519_key.pub"
         )
     if not HOST_KEY.fullmatch(key.strip()):
         return (
-            f"hostKey {key[:40]!r} of {host} is no public key; give it as "
-            "/etc/ssh/ssh_host_ed25519_key.pub there has it: ssh-ed25519 AAAA…"
+            f"hostKey {key[:40]!r} of {host} is not a public key; give it as in its "
+            "/etc/ssh/ssh_host_ed25519_key.pub: ssh-ed25519 AAAA…"
         )
     return ""
 
@@ -51,7 +51,7 @@ def _asset_fault(value: Any) -> str:
 def _matches(what: str, pattern: str) -> Property:
     def fault(value: Any) -> str:
         right = re.fullmatch(pattern, str(value))
-        return "" if right else f"{value!r} is no {what}; give one without quoting"
+        return "" if right else f"{value!r} is not a {what}; give one without quoting"
 
     return Property(required=True, fault=fault)
 
@@ -101,16 +101,16 @@ def check(type_: str, news: Properties) -> tuple[Properties, list[str]]:
     connection = news.get("connection")
     if isinstance(connection, dict):
         given = {key: value for key, value in connection.items() if value is not None}
-        # A secret in what is a secret already: where the plugin misses the mark it sees a change.
+        # A secret inside a secret: without this mark the plugin sees a change.
         news = news | {"connection": secret_keys(given, [PRIVATE])}
     return news, faults
 
 
 def secret_outputs(type_: str, inputs: Properties) -> list[str]:
-    """Outputs that may tell a secret: what a command prints that was given one.
+    """Outputs that may reveal a secret: those of a command that was given one.
 
-    The plugin leaves them in the clear. The connection, which always is a secret, is no part of
-    what a command is given.
+    The plugin leaves them in the clear. The connection, which always is a secret, is not given to
+    the command.
     """
     given = ("create", "delete", "triggers")
     told = type_ == REMOTE and any(holds_secret(inputs.get(key)) for key in given)
@@ -118,7 +118,7 @@ def secret_outputs(type_: str, inputs: Properties) -> list[str]:
 
 
 def hidden(type_: str, properties: Properties) -> Iterator[str]:
-    """Texts that must not be shown: of a connection, all of which the SDK marks, only the key."""
+    """Texts that must not be shown. The SDK marks a whole connection; only its key is hidden."""
     told = {key: value for key, value in properties.items() if not key.startswith("__")}
     connection = reveal(told.get("connection"))
     if type_ in TABLES and isinstance(connection, dict):

@@ -1,4 +1,4 @@
-"""Commands and files on other machines by SSH; hosts are told by their key, always."""
+"""Commands and files on other machines by SSH; hosts are always identified by their key."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from engine.values import Properties
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 5.0
 BACKOFF = 1.5
-# OpenSSH sends no signal to a command of root's. All commands of a connection are children of the
-# one process that serves it.
+# OpenSSH does not signal root's commands. All commands of a connection are children of the one
+# process that serves it.
 END_ALL = "for i in $(ps -o pid= --ppid $PPID); do [ $i = $$ ] || kill -TERM -$i; done"
-END_SECONDS = 2.0  # a command may take to end itself when it is told to
+END_SECONDS = 2.0  # for a command to end when told to
 
 
 def name_of(connection: Properties) -> str:
-    """What messages call a host."""
+    """The name of a host in messages."""
     return Connection.of(connection).name
 
 
@@ -37,11 +37,11 @@ async def run_remote(connection: Properties, command: str, output: Output, say: 
     Args:
         connection: checked properties of a connection.
         command: for the shell.
-        output: takes in what it prints.
+        output: receives its output.
         say: shows a message.
 
     Returns:
-        How it ended badly; "" when it did not.
+        How it failed; "" when it did not.
 
     Raises:
         EngineError: the host cannot be reached or used.
@@ -59,12 +59,12 @@ async def run_remote(connection: Properties, command: str, output: Output, say: 
     if process.exit_signal is not None:
         return f"signal SIG{process.exit_signal[0]}"
     if process.exit_status is None:
-        return "a lost connection; whether it goes on there is not known"
+        return "a lost connection; it may still run there"
     return f"status {process.exit_status}" if process.exit_status else ""
 
 
 async def copy(connection: Properties, path: str, destination: str, say: Say) -> None:
-    """Copy a file to the host, over what is there, or into a folder that is there.
+    """Copy a file to the host, over an existing one, or into an existing folder.
 
     Raises:
         EngineError: the host cannot be reached, or does not take it.
@@ -82,7 +82,7 @@ async def copy(connection: Properties, path: str, destination: str, say: Say) ->
 async def _end(
     client: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes]
 ) -> None:
-    """End a command there, which a server leaves running when the connection ends."""
+    """End a command on the host: a server leaves it running when the connection ends."""
     with suppress(OSError, TimeoutError, asyncssh.Error):
         process.terminate()
         await asyncio.wait_for(client.run(END_ALL), END_SECONDS)
@@ -100,8 +100,8 @@ async def _connected(
         await client.wait_closed()
     except asyncssh.Error as error:
         raise EngineError(
-            f"the connection to {name_of(connection)} broke ({error}); whether what was begun goes "
-            "on there is not known: look, then run up again"
+            f"the connection to {name_of(connection)} broke ({error}); its work there may go on: "
+            "check, then run up again"
         ) from None
     finally:
         client.abort()
@@ -111,9 +111,9 @@ async def _dial(connection: Properties, say: Say) -> asyncssh.SSHClientConnectio
     """Connect, as often as the connection's limit allows.
 
     Raises:
-        EngineError: no attempt succeeded, or one met what does not get better.
+        EngineError: no attempt succeeded, or one met a permanent fault.
     """
-    if fault := host_key_fault(connection):  # of a state that no check has seen
+    if fault := host_key_fault(connection):  # a state may hold an unchecked one
         raise EngineError(f"connection: {fault}")
     there, limit = Connection.of(connection), connection["dialErrorLimit"]
     delay, attempt = FIRST_DELAY_SECONDS, 0

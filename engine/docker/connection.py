@@ -1,4 +1,4 @@
-"""How a Docker Engine is reached, and what its resources have in common."""
+"""The connection to a Docker Engine, and helpers for all its resources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def connect() -> Any:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn what Docker says went wrong into one message about `what`."""
+    """Turn an error of Docker's into one message about `what`."""
     try:
         yield
     except (DockerException, RequestException) as error:
@@ -42,7 +42,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def look(what: str, ask: Callable[[], T]) -> T | None:
-    """What Docker answers about `what`; None where there is no such thing."""
+    """Docker's answer about `what`; None if it does not exist."""
     with explained(what), suppress(NotFound):
         return ask()
     return None
@@ -62,7 +62,7 @@ def fetch_image(client: Any, name: str, say: Say) -> Properties:
     """The image, pulled when this machine lacks it.
 
     Raises:
-        EngineError: it cannot be had.
+        EngineError: it cannot be pulled.
     """
     found: Properties | None = look(f"image {name}", lambda: client.inspect_image(name))
     if found is not None:
@@ -71,7 +71,7 @@ def fetch_image(client: Any, name: str, say: Say) -> Properties:
     if reason := docker_client.pull(client, name):
         raise EngineError(
             f"the image {name} is not on this machine and cannot be pulled ({reason}); load it "
-            "(docker load), tag it so, or name another one"
+            "(docker load), tag one with this name, or name another one"
         )
     pulled: Properties = client.inspect_image(name)
     return pulled

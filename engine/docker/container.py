@@ -19,7 +19,7 @@ from engine.values import Properties
 
 MIB = 1024 * 1024
 
-# Where Docker keeps a property, in what it takes and in what it tells of a container. The program
+# Where Docker keeps a property, in requests and in answers about a container. The program
 # gives some of them only; the plugin records all.
 PLACES = {
     "hostname": "Config.Hostname",
@@ -52,7 +52,7 @@ PLACES = {
 }
 # The plugin reads these back only where the program gives them.
 READ_WHERE_GIVEN = {"devices", "gpus", "logOpts"}
-# Taken over from the program: an image adds to the first two, Docker does not tell the others.
+# Taken over from the program: an image adds to the first two, Docker does not report the others.
 NOT_READ = (
     "envs", "labels", "volumes", "uploads", "networksAdvanced", "mustRun", "start", "waitTimeout",
     "destroyGraceSeconds", "removeVolumes", "containerReadRefreshTimeoutMilliseconds",
@@ -63,7 +63,7 @@ FIXED: Properties = {
     "attach": False, "command": [], "entrypoints": [], "envs": [], "labels": [], "logs": False,
     "rm": False, "securityOpts": [], "stdinOpen": False, "tty": False, "wait": False,
 }  # fmt: skip
-LIMITS = {"restart", "memory", "memorySwap"}  # what the Engine changes of a container that runs
+LIMITS = {"restart", "memory", "memorySwap"}  # what the Engine can change in a running container
 TIMES = ("interval", "timeout", "startPeriod", "startInterval")
 
 
@@ -109,7 +109,7 @@ def _from_devices(found: list[dict[str, str]]) -> list[Properties]:
     return [{"hostPath": d["PathOnHost"], "permissions": d["CgroupPermissions"]} for d in found]
 
 
-# To and from Docker, where it has another form.
+# To and from Docker's form, where it differs.
 FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "healthcheck": (_to_healthcheck, _from_healthcheck),
     "devices": (_to_devices, _from_devices),
@@ -122,7 +122,7 @@ FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 def request_of(news: Properties) -> dict[str, Any]:
     """The body of POST /containers/create."""
-    # The plugin says so of Init when the program does not: the daemon may have another default.
+    # Like the plugin, set Init when the program does not: the daemon may have another default.
     host: dict[str, Any] = {
         "CapDrop": news.get("capabilities", {}).get("drops", []),
         "Binds": [],
@@ -160,8 +160,8 @@ def outputs_of(found: dict[str, Any], declared: Properties) -> Properties:
     """A container as the plugin records it.
 
     Args:
-        found: what Docker tells of it.
-        declared: inputs or former outputs, for what Docker does not tell.
+        found: Docker's answer about it.
+        declared: inputs or former outputs, for values that Docker does not report.
     """
     outputs: Properties = FIXED | {key: declared[key] for key in NOT_READ if key in declared}
     for key, place in PLACES.items():
@@ -182,7 +182,7 @@ def outputs_of(found: dict[str, Any], declared: Properties) -> Properties:
         "runtime": host["Runtime"],
         "ipcMode": host["IpcMode"],
         "networkDatas": _networks(found["NetworkSettings"]["Networks"]),
-        # Of a stopped one that has to run, the plugin notes no ports.
+        # The plugin records no ports of a stopped container that has to run.
         "ports": declared.get("ports", []),
     }
     if outputs["ports"] and (running or declared.get("mustRun")):
@@ -284,7 +284,7 @@ class Container:
         if found["Image"] != image or not wanted.items() <= labels.items():
             return None
         state = found["State"]
-        # It is started last, so a container that runs or has ended was made whole.
+        # It is started last, so a container that runs or has ended is complete.
         if state["Running"] or (state["Status"] == "exited" and not news["mustRun"]):
             return self._live(found["Id"], news)
         self._client.remove_container(found["Id"], v=True, force=True)

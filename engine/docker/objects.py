@@ -34,7 +34,7 @@ class Network:
                 check_duplicate=True,
                 labels=to_labels(news.get("labels", [])),
             )
-            # The Engine ends what a killed operation asked for, and lets two have one name.
+            # The Engine completes a killed operation's request, and lets two have one name.
             for id_ in self._ids(news):
                 if id_ != made["Id"]:
                     self._client.remove_network(id_)
@@ -47,7 +47,7 @@ class Network:
             return self._live(found[0]) if found else None
 
     def _ids(self, news: Properties) -> list[str]:
-        """Those of its name that have its labels."""
+        """The networks with its name and labels."""
         wanted = to_labels(news.get("labels", []))
         return [
             network["Id"]
@@ -111,7 +111,7 @@ class Volume:
         self._client = client
 
     def create(self, news: Properties) -> Live:
-        """See Provider: one of the name that is there already is taken over, as by the plugin."""
+        """See Provider: an existing volume of the name is taken over, as by the plugin."""
         name, labels = news["name"], to_labels(news.get("labels", []))
         with explained(f"volume {name}"):
             self._client.create_volume(name, labels=labels)
@@ -180,11 +180,9 @@ class Image:
     def _build(self, name: str, build: Properties) -> None:
         folder = Path(build["context"]).expanduser()
         if not folder.is_dir():
-            raise EngineError(f"image {name}: the build context {folder.absolute()} is no folder")
+            raise EngineError(f"image {name}: build context {folder.absolute()} is not a folder")
         if not (folder / build["dockerfile"]).is_file():
-            raise EngineError(
-                f"image {name}: there is no {folder.absolute()}/{build['dockerfile']}"
-            )
+            raise EngineError(f"image {name}: {folder.absolute()}/{build['dockerfile']} is missing")
         last: deque[str] = deque(maxlen=SHOWN_LINES)
         for part in self._client.build(
             path=str(folder),

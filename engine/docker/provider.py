@@ -1,7 +1,7 @@
 """Provider of docker resources: networks, volumes, images and containers of one Docker Engine.
 
-What can be told from inputs and state alone is told without Docker: an `up` that finds nothing to
-do neither imports its SDK nor asks a daemon.
+Where inputs and state are enough, Docker is not used: an `up` that finds nothing to do neither
+imports its SDK nor asks a daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.providers import Actions, Diff, Live, Say
 from engine.schema import faults_of
 from engine.values import Properties
 
-# How the plugin says how a state of its own is to be read: wrong once the outputs are ours.
+# The plugin's notes on how to read its own state: wrong once the outputs are ours.
 PLUGIN_NOTES = {"__meta", "__pulumi_raw_state_delta"}
 
 _importing = threading.Lock()
@@ -52,8 +52,8 @@ class DockerProvider:
         """See Provider."""
         changed = differing(self._table, olds, news)
         replaces = [key for key in changed if self._table[key].replaces]
-        # Two of one name cannot be; of images, the new one takes the name over. As the plugin says
-        # nothing of this where only the program asks to replace, neither do we.
+        # No two can have one name; a new image takes the name over. Like the plugin, report none
+        # of this where only the program asks to replace.
         same_name = olds.get("name") == news.get("name") and self._table is not schema.IMAGE
         first = same_name or self._table is schema.CONTAINER
         return Diff(
@@ -73,7 +73,7 @@ class DockerProvider:
     def read(self, id_: str, olds: Properties) -> Live | None:
         """See Provider.
 
-        What is as it was stays as it was written, so that only real drift is a change.
+        Unchanged values stay as they were written, so that only real drift is a change.
         """
         live = self._actions().read(id_, olds)
         if live is None:
@@ -105,10 +105,10 @@ class DockerProvider:
 
 
 def _actions_of(type_: str, say: Say) -> Actions:
-    """What does the work for a type.
+    """The actions for a type.
 
     Raises:
-        EngineError: no Docker Engine that can be used.
+        EngineError: no usable Docker Engine.
     """
     from engine.docker.connection import connect  # noqa: PLC0415 - as above
     from engine.docker.container import Container  # noqa: PLC0415 - imports the SDK

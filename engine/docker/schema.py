@@ -1,7 +1,7 @@
-"""What the docker resources are made of: properties, defaults, what a change of each means.
+"""The schema of the docker resources: properties, defaults, and the effect of changing each.
 
-As the plugin pulumi-resource-docker has it, so that either engine finds nothing to do in a state of
-the other.
+It matches the plugin pulumi-resource-docker, so that either engine finds nothing to do in a state
+of the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _duration_fault(text: str) -> str:
         exact = format_duration(parse_duration(text))
     except ValueError as error:
         return str(error)
-    # Docker tells it so: every preview would show a change.
+    # Docker reports it in this form: every preview would show a change.
     return "" if exact == text else f"write {exact!r} for {text!r}"
 
 
@@ -140,7 +140,7 @@ TABLES = {
 
 
 def fill(value: Any, table: Table) -> Any:
-    """Inputs with their defaults, as the plugin records them: an object, or those of a list."""
+    """Inputs with their defaults, as the plugin records them: of an object or a list of them."""
     if isinstance(value, list):
         return [fill(item, table) for item in value]
     if not isinstance(value, dict):
@@ -159,7 +159,7 @@ def fill(value: Any, table: Table) -> Any:
 
 
 def differing(table: Table, olds: Properties, news: Properties) -> list[str]:
-    """Properties of the program that are not as they are recorded or found."""
+    """Properties of the program that differ from the recorded or real ones."""
     return [
         key
         for key, known in table.items()
@@ -173,7 +173,7 @@ def differing(table: Table, olds: Properties, news: Properties) -> list[str]:
 
 
 def without_notes(value: Any) -> Any:
-    """Inputs as outputs have them: without the names of the defaults in them."""
+    """Inputs in the form of outputs: without the names of the defaults in them."""
     if isinstance(value, dict):
         return {key: without_notes(item) for key, item in value.items() if key != DEFAULTS}
     return [without_notes(item) for item in value] if isinstance(value, list) else value

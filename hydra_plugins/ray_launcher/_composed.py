@@ -1,4 +1,4 @@
-"""Points as Hydra composes them, and what Hydra is given back."""
+"""Points as Hydra composes them, and their results for Hydra."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def compose(
         config: of the sweep.
         batch: the overrides of each point.
         first: number of the first one.
-        code: a digest of what points of a runtime environment run; a point of another one is
-            another point.
+        code: returns a digest of the code for a runtime environment; with another digest a
+            point is another point.
     """
     found = []
     for number, overrides in enumerate(batch, first):
@@ -84,13 +84,13 @@ def sendable(config: DictConfig) -> DictConfig:
 
 
 def state() -> dict[str, object]:
-    """Of Hydra's singletons what a point needs: job's name, version_base, the user's resolvers."""
+    """Return the singletons that a point needs: job's name, version_base, the user's resolvers."""
     found: dict[str, object] = Singleton.get_state()
     return found | {"instances": {kind: kind.instance() for kind in (JobRuntime, VersionBase)}}
 
 
 def returned(composed: Composed, outcome: Outcome) -> JobReturn:
-    """A point's outcome as Hydra has it; its folder is the one of this machine."""
+    """Return a point's outcome in Hydra's form, with its folder on this machine."""
     config = composed.config
     folder = Path(config.hydra.sweep.dir, str(config.hydra.sweep.subdir)).absolute()
     with read_write(config), open_dict(config):
@@ -117,7 +117,7 @@ def returned(composed: Composed, outcome: Outcome) -> JobReturn:
 
 
 def _identity(config: DictConfig, folder: str, code: str) -> str:
-    """The same for the same place in a sweep, code, overrides and configuration, at any time."""
+    """An id that is the same for the same place in a sweep, code, overrides and configuration."""
     unresolved = {
         "number": config.hydra.job.num,
         "folder": folder,

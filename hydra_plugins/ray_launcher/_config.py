@@ -8,14 +8,14 @@ from omegaconf import SI
 
 
 class Unit(Enum):
-    """What a point is on the cluster."""
+    """The form of a point on the cluster."""
 
     job = 0
     task = 1
 
 
 class Direction(Enum):
-    """Which end of the metric is the best."""
+    """The better end of the metric."""
 
     minimize = 0
     maximize = 1
@@ -23,10 +23,10 @@ class Direction(Enum):
 
 @dataclass
 class RayLauncherConf:
-    """Hydra checks names and types of what is given against this.
+    """Hydra checks names and types of given settings against this.
 
-    A configuration may say itself what its points need: `accelerator` has amounts of these names,
-    `sweep` has `metric` and `direction`. What is given here takes precedence.
+    A configuration may contain the needs of its points: `accelerator` has amounts of these names,
+    `sweep` has `metric` and `direction`. Settings that are given here take precedence.
 
     Attributes:
         unit: each point a job of its own, or a task of one job, which starts sooner.
@@ -35,7 +35,7 @@ class RayLauncherConf:
         memory: bytes of each point.
         resources: custom resources of each point, as {TPU: 1}.
         runtime_env: cpu, gpu, tpu, or a file, of Ray's runtime environment.
-        metric: what the table is sorted by, if points return several.
+        metric: the column to sort the table by, if points return several.
         direction: of the metric.
         stack: None is TRAINYARD_STACK, else dev.
         outputs: file with the stack's outputs; None is TRAINYARD_OUTPUTS.

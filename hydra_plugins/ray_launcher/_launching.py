@@ -40,7 +40,7 @@ from training.sweep import points as sent_points
 
 @dataclass(frozen=True)
 class Task:
-    """What Hydra sets a launcher up with."""
+    """Hydra's arguments for a launcher."""
 
     context: HydraContext
     loader: Once
@@ -55,7 +55,7 @@ def launch(
 
     Raises:
         CompactHydraException: with one message for the user.
-        SystemExit: 130, the user let go.
+        SystemExit: 130, the user pressed Ctrl-C.
     """
     known = RayLauncherConf.__dataclass_fields__.keys() - {"_target_"}
     if unknown := settings.keys() - known:
@@ -90,7 +90,7 @@ def _launch(
     file = settings["outputs"]
     outputs = contract.read(settings["stack"], Path(file) if file else None)
     imported.result()
-    gc.freeze()  # what is imported stays: collections, and the last at exit, take much less
+    gc.freeze()  # imports stay: collections, and the last at exit, take much less
     with ExitStack() as held:
         name = submission.default_run_name(script)
         records = held.enter_context(Records(folder, name))
@@ -127,11 +127,11 @@ def _launch(
 
 
 def _script(function: TaskFunction, working_dir: str | None) -> scripts.Script:
-    """The script that the function is of."""
+    """The script of the function."""
     name = getattr(function, "__module__", None) or type(function).__module__
     file = getattr(sys.modules[name], "__file__", None)
     if file is None:
-        raise ClientError("this is no script: put the function into a .py file and run that")
+        raise ClientError("this is not a script: put the function into a .py file and run that")
     return scripts.find(file, working_dir)
 
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 
 class Once:
-    """Hydra's loader, which keeps what the sweeper has composed for the launcher.
+    """Hydra's loader, which keeps the sweeper's points for the launcher.
 
     Attributes:
         loader: Hydra's own.
@@ -26,13 +26,13 @@ class Once:
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
-        """Composes a point, for a sweeper that looks whether it can be."""
+        """Composes a point, for a sweeper that checks whether it can be composed."""
         composed = self.loader.load_sweep_config(master_config, sweep_overrides)
         self._kept[tuple(sweep_overrides)] = composed
         return composed
 
     def take(self, master_config: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """A point's configuration, which nobody else is given."""
+        """Return a point's configuration, which no other caller gets."""
         kept = self._kept.pop(tuple(overrides), None)
         if kept is not None:
             return kept

@@ -1,6 +1,6 @@
-"""What Hydra calls.
+"""The launcher that Hydra calls.
 
-Hydra imports this module whenever it looks for plugins: what is slow is imported by `launch`.
+Hydra imports this module whenever it looks for plugins: `launch` imports the slow modules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RayLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Takes what a launch needs."""
+        """Takes the needs of a launch."""
         self._function, self._config = task_function, config
         self._context = replace(hydra_context)
         self._loader = Once(hydra_context.config_loader)
@@ -42,7 +42,7 @@ class RayLauncher(Launcher):
 
         Raises:
             CompactHydraException: with one message for the user.
-            SystemExit: 130, the user let go.
+            SystemExit: 130, the user pressed Ctrl-C.
         """
         from hydra_plugins.ray_launcher import _launching  # noqa: PLC0415 - slow
 

@@ -1,1 +1,1 @@
-"""`python -m infra.drift`: what of a stack is no longer as its state says. Nothing is changed."""
+"""`python -m infra.drift`: how a stack differs from its state. Nothing is changed."""

@@ -22,13 +22,13 @@ from infra.states import StateError
 
 ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)
-# What the names of resources end with without which no head answers.
+# Endings of the names of resources without which no head answers.
 HEAD_NEEDS = ("-ray-head", "-ray-head-ready", "-supervisor", "-network", "-ray", "-ray-ready")
 HEAD = "process:Supervisor"  # of other machines: its property `host` says how they are reached
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     folder = options.cwd.resolve()
     try:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def examine(folder: Path, stack: str, looked: Looked) -> Report:
-    """Return what a look at a stack comes to, with what lies beside its resources."""
+    """Return the report on a stack: its resources, outputs, machines and Ray nodes."""
     different, failures = resources.different(looked, stack)
     findings = [*resources.interrupted(looked, stack), *different]
     findings += machines.full(looked.seen)
@@ -72,7 +72,7 @@ def _explain(findings: Iterable[Finding]) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Ends with 1 for a wrong command line: 2, argparse's own, says that there is drift."""
+    """Exits with 1 for a wrong command line: argparse's own 2 means drift."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -82,9 +82,13 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m infra.drift", description=__doc__)
     parser.add_argument(
-        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+        "-C",
+        "--cwd",
+        type=Path,
+        default=ROOT,
+        help="folder of the project (default: this checkout)",
     )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
     parser.add_argument("-j", "--json", action="store_true", help="print JSON")
     return parser
 

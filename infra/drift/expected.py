@@ -1,4 +1,4 @@
-"""Outputs that a stack must have, and what they say of its time."""
+"""Outputs that a stack must have, and its end time in them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,14 +8,14 @@ from access import outputs
 from cluster import services
 from infra.drift.findings import OUTPUTS, TIMERS, Finding
 
-# Of each stack; those of services come on top.
+# Outputs of every stack; services add their own.
 NAMES = {
     value for name, value in vars(outputs).items() if name.isupper() and isinstance(value, str)
 }
 
 
 def differing(stack: str, known: Mapping[str, Any], now: datetime) -> list[Finding]:
-    """Return outputs that are missing, and an end of its machines that is past.
+    """Return missing outputs, and an end time of the machines that has passed.
 
     Args:
         stack: its name.
@@ -28,7 +28,7 @@ def differing(stack: str, known: Mapping[str, Any], now: datetime) -> list[Findi
             layer=OUTPUTS,
             name=name,
             expected="an output of the stack",
-            found="the state has none: the last up did not end, or was an older version's",
+            found="the state has none: the last up did not finish, or was by an older version",
             action=f"make up STACK={stack}",
         )
         for name in names - known.keys()

@@ -1,4 +1,4 @@
-"""What a look at a stack finds: lines of a report, by layer."""
+"""Findings of a look at a stack: lines of a report, by layer."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ class Report:
 
     @property
     def code(self) -> int:
-        """Exit code: 1 when the report is not whole, else 2 for drift, 0 for none."""
+        """Exit code: 1 for an incomplete report, otherwise 2 for drift and 0 for none."""
         if self.failures:
             return 1
         return 2 if self.findings else 0

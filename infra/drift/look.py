@@ -1,8 +1,8 @@
-"""Asks the provider of each resource in a state what is there; the state is only read.
+"""Asks providers for the present form of each resource in a state, which is only read.
 
 The one module of this package that imports the embedded engine: it reads states and calls
-providers, whichever engine has written the state. No lock is taken, so that the report can run at
-any time; while an operation runs there is none.
+providers, whichever engine has written the state. No lock is taken, so the report can run at any
+time, except while an operation runs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from engine.project import Project, check_stack_name, read_settings
 from engine.state import Backend, Entry
 from engine.values import mask, reveal
 
-# Properties that say how a resource is made, not how it is.
+# Properties that tell how a resource is made, not its state.
 HIDDEN = "__"
 LONGEST = 120  # characters of a value that a report shows
 
@@ -49,7 +49,7 @@ class Seen:
         name: of the resource in the program.
         props: recorded outputs, secrets in the clear: never to be shown.
         needs: URNs of what it depends on.
-        gone: whether it is no longer there.
+        gone: whether it is missing.
         changes: expected and found value of each property that differs, secrets hidden.
         error: why it could not be looked at, None if it could.
         said: its message, secrets hidden.
@@ -94,7 +94,7 @@ def look(folder: Path, stack: str) -> Looked:
         stack: its name.
 
     Raises:
-        LookError: there is no such stack, its state cannot be read, or it is being changed.
+        LookError: the stack does not exist, its state cannot be read, or it is being changed.
     """
     try:
         project = Project.find(folder)
@@ -122,7 +122,7 @@ def look(folder: Path, stack: str) -> Looked:
         dry_run=True,
     )
     entries = [each for each in state.resources if is_managed(each) and not _going(each)]
-    # What providers say is no part of the report.
+    # The report leaves out what providers print.
     with program_folder(project), redirect_stdout(None), ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [pool.submit(copy_context().run, _look_at, context, entry) for entry in entries]
         seen = [job.result() for job in jobs]

@@ -17,7 +17,7 @@ HERE = "this machine"
 
 
 def full(seen: Iterable[Seen]) -> list[Finding]:
-    """Return machines without room; those that do not answer are told of elsewhere."""
+    """Return machines without room; unreachable machines are reported elsewhere."""
     folders = [each.props for each in seen if each.type in FOLDERS and each.error is None]
     here = {props["folder"] for props in folders if "host" not in props}
     hosts = {
@@ -43,7 +43,7 @@ def full(seen: Iterable[Seen]) -> list[Finding]:
 
 
 def _of_folder(folder: Path) -> list[tuple[str, str, int]]:
-    # A folder that is gone is told of with its resource.
+    # A missing folder is reported with its resource.
     return [(HERE, str(folder), shutil.disk_usage(folder).free // MIB)] if folder.exists() else []
 
 

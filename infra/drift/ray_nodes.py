@@ -1,4 +1,4 @@
-"""The nodes that a stack declares beside those that Ray has, asked of the dashboard."""
+"""Compares the nodes that a stack declares with those that Ray's dashboard lists."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ Amounts = tuple[tuple[str, float], ...]  # of CPU, GPU and custom resources, by 
 
 
 def differing(stack: str, known: Mapping[str, Any], way: dashboard.Way) -> list[Finding]:
-    """Return declared nodes that are not alive, and alive ones that nobody declares.
+    """Return declared nodes that are not alive, and alive ones that are not declared.
 
     Args:
         stack: its name.
         known: its outputs, secrets in the clear.
-        way: to the machine or cluster that its addresses are meant in, None for this machine.
+        way: to the machine or cluster of its addresses, None for this machine.
 
     Raises:
         AskError: the dashboard cannot be asked.
@@ -38,7 +38,7 @@ def differing(stack: str, known: Mapping[str, Any], way: dashboard.Way) -> list[
         for node in nodes
     }
     alive = [(address, _amounts(has, names)) for address, has in _alive(known, way)]
-    # Ray starts and ends those of a group that grows.
+    # Ray starts and ends the nodes of a group that grows.
     optional = {str(node["name"]) for node in nodes if node.get("onDemand")}
     return compare(stack, declared, alive, optional)
 
@@ -81,7 +81,7 @@ def compare(
             Finding(
                 layer=RAY,
                 name=f"node at {addresses}",
-                expected="no node beside those of the stack",
+                expected="only the nodes of the stack",
                 found=f"{count} more with {_words(amounts)}",
                 action="end it where it was started, or add it to the settings",
             )

@@ -1,4 +1,4 @@
-"""Instances that the account has and no state knows: billed, and of no use to anybody."""
+"""Instances that the account has and no state knows: billed, but unused."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -29,11 +29,11 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
     """
     if all(each.type != ACCOUNT for each in seen):
         return []
-    # The accounts first: what is launched in between is then in a state or under way.
+    # The accounts first: an instance launched in between is then in a state or under way.
     held = [holding for cloud in sources.CLOUDS for holding in cloud.account().holdings()]
     place = backend.find(folder)
     stacks = states.read(folder, place)
-    # As the stack tags what it launches: who looks may be somebody else, a runner perhaps.
+    # The owner in the stack's tags: another user, such as a runner, may ask for the report.
     tags = [each.props.get("tags") or {} for each in seen if each.type == resources.INSTANCE]
     owner = next((str(each[TAG]) for each in tags if TAG in each), local.owner(""))
     judged = reap.judge(held, stacks, owner, reap.ids(place, stacks), datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""What a look at the resources of a stack means, by layer."""
+"""Turns a look at a stack's resources into findings, by layer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,16 +19,16 @@ LAYERS = {
     "host:Executable": HOSTS,
 }
 RENTED = "lambda:"
-# Resources that cannot be there without what they need: of both, the latter is enough.
+# Resources that cannot be there without what they need: if both differ, the latter is reported.
 FOLLOWING = (*IN_STORE, "docker:Ready", "kubernetes:Ready", "lambda:Active")
-# What failures to reach a machine mean. Any other SshError says nothing of the machine.
+# Failures to reach a machine. Any other SshError says nothing about the machine.
 UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
-# Properties whose change has a word of its own: what was expected, and what is found.
+# Properties whose change has words of its own: the expected and the found one.
 STOPPED = {"mustRun": ("running", "stopped"), "ready": ("running", "stopped")}
 
 
 def interrupted(looked: Looked, stack: str) -> Iterator[Finding]:
-    """Yield what an operation that was killed left under way."""
+    """Yield the unfinished steps of an operation that was killed."""
     for kind, name in looked.pending:
         yield Finding(
             layer=STATE,
@@ -49,7 +49,7 @@ def different(looked: Looked, stack: str) -> tuple[list[Finding], list[str]]:
         follows = each.type in FOLLOWING and each.needs & urns
         if not each.differs or follows or each.props.get("machine") in ended:
             continue
-        # One fault, as a daemon that does not answer, meets many resources at a time.
+        # One fault, such as a daemon that does not answer, affects many resources.
         if each.error is not None and not isinstance(each.error, UNREACHED):
             failures[each.said] = None
         else:
@@ -65,8 +65,8 @@ def _finding(each: Seen, stack: str) -> Finding:
             name=_machine(each),
             expected="answers, and proves to be the machine of the state",
             found=each.said,
-            action="mend the way to it, or the machine; if it was set up anew, write its new host "
-            f"key into the settings, then {mend(stack)}",
+            action="repair the connection or the machine; if it was set up again, write its new "
+            f"host key into the settings, then {mend(stack)}",
         )
     expected, found = _words(each)
     rented = INSTANCES if each.type.startswith(RENTED) else SERVICES
@@ -85,7 +85,7 @@ def _machine(each: Seen) -> str:
 
 
 def _words(each: Seen) -> tuple[str, str]:
-    """Return what was expected of a resource, and what is found."""
+    """Return the expected and the found state of a resource."""
     if each.type == PROGRAM:
         return "running as it was started", _fault(each)
     if each.gone:

@@ -1,4 +1,4 @@
-"""The accelerators of this machine: which there are, and how a container reaches its own.
+"""The accelerators of this machine, and how a container reaches its own.
 
 Pure functions read the output of tools and the lists of the kernel, so that any machine can be
 tested on any other. Deliberately absent: sharing a device between workers, and Engines on other
@@ -68,10 +68,10 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerAccess:
-    """What a container is given to reach one device and no other.
+    """A container's access to one device and no other.
 
     Attributes:
-        gpus: the ID of an NVIDIA device, none of AMD's.
+        gpus: the ID of an NVIDIA device; empty for AMD's.
         devices: device nodes.
         groups: numeric groups that may open them.
     """
@@ -93,15 +93,15 @@ class AcceleratorError(pulumi.RunError):
 def choose(
     accelerator: str, wanted: Sequence[float], engine: Mapping[str, Any]
 ) -> tuple[tuple[ContainerAccess, ...], tuple[tuple[int, ...], ...]]:
-    """Give each worker devices of its own.
+    """Give each worker its own devices.
 
     Args:
         accelerator: none, nvidia or amd.
         wanted: how many devices each worker is to get.
-        engine: what the Docker Engine says of itself (the answer of its API's /info).
+        engine: the answer of the Docker Engine's API to /info.
 
     Returns:
-        What a container needs to reach each device, and the indexes of each worker's devices.
+        A container's access to each device, and the indexes of each worker's devices.
 
     Raises:
         AcceleratorError: there are too few, or the Engine cannot hand them to containers.
@@ -124,11 +124,11 @@ def choose(
 
 
 def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
-    """Return the devices that nvidia-smi tells of; a divided GPU counts as its parts.
+    """Return the devices that nvidia-smi lists; a divided GPU counts as its parts.
 
     Args:
-        query: what NVIDIA_SMI prints.
-        listing: what NVIDIA_LIST prints; only the parts are taken from it.
+        query: the output of NVIDIA_SMI.
+        listing: the output of NVIDIA_LIST; only the parts are taken from it.
     """
     parts: dict[str, list[tuple[str, str]]] = {}
     gpu = ""
@@ -139,7 +139,7 @@ def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
             parts.setdefault(gpu, []).append((found[1], found[2]))
     devices: list[Device] = []
     for row in csv.reader(query.splitlines(), skipinitialspace=True):
-        # Beside its rows nvidia-smi prints remarks, such as one on a GPU that no longer answers.
+        # nvidia-smi also prints remarks, such as one on a GPU that no longer answers.
         if len(row) != len(NVIDIA_QUERY) or not row[0].isdecimal():
             continue
         _, uuid, name, memory, mig = (field.strip() for field in row)
@@ -157,7 +157,7 @@ def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
                 memory_mib=mib,
                 path="",
             )
-            # Of a GPU that is set to be divided, CUDA can use nothing but parts.
+            # CUDA can use only the parts of a GPU that is set to be divided.
             for index, (title, identity, mib) in enumerate(
                 divided if mig == "Enabled" else whole, start=len(devices)
             )
@@ -168,10 +168,10 @@ def parse_nvidia(query: str, listing: str) -> tuple[Device, ...]:
 def parse_amd(
     topology: Mapping[int, str], nodes: Collection[str], names: Mapping[str, str]
 ) -> tuple[Device, ...]:
-    """Return the AMD GPUs in the order in which ROCm numbers them.
+    """Return the AMD GPUs in ROCm's order.
 
     Args:
-        topology: properties of each node of the kernel's topology, those of its memory included.
+        topology: properties of each node of the kernel's topology, including its memory's.
         nodes: paths of the device nodes that exist.
         names: product names by PCI address, as parse_rocm_smi returns them.
     """
@@ -199,7 +199,7 @@ def parse_amd(
 
 
 def parse_rocm_smi(text: str) -> dict[str, str]:
-    """Return product names by PCI address from what ROCM_SMI prints, {} if that is no JSON."""
+    """Return product names by PCI address from ROCM_SMI's output, {} if that is not JSON."""
     try:
         # Some versions print warnings first.
         cards = json.loads(text[text.index("{") :])
@@ -211,7 +211,7 @@ def parse_rocm_smi(text: str) -> dict[str, str]:
             continue
         fields = {key.lower(): value for key, value in card.items()}
         candidates = [fields.get(key, "") for key in ("card series", "card model", "device name")]
-        # A product that it has no name for shows as its number, or as N/A.
+        # A product without a name shows as its number, or as N/A.
         told = [name for name in candidates if name and not re.fullmatch(r"0x\w+|N/A", name)]
         if told and "pci bus" in fields:
             names[fields["pci bus"].lower()] = told[0]
@@ -229,7 +229,7 @@ def assign(
 
     Args:
         accelerator: nvidia or amd.
-        devices: those of this machine.
+        devices: the devices of this machine.
         wanted: how many each worker is to get; the same for all.
         undivided: whether a container that reaches one device reaches all.
 
@@ -251,14 +251,14 @@ def assign(
         raise AcceleratorError(accelerator, reason, action)
     if undivided and len(devices) > 1:
         reason = f"on WSL 2 a container reaches all {len(devices)} devices ({found}), not its own"
-        raise AcceleratorError(accelerator, reason, "use a machine that runs Linux by itself")
+        raise AcceleratorError(accelerator, reason, "use a machine that runs Linux natively")
     return tuple(
         tuple(range(worker * each, (worker + 1) * each)) for worker, _ in enumerate(wanted)
     )
 
 
 def access(device: Device, groups: Mapping[str, str]) -> ContainerAccess:
-    """Return what a container needs to reach a device.
+    """Return a container's access to a device.
 
     Args:
         device: the device.
@@ -277,9 +277,9 @@ def check_toolkit(engine: Mapping[str, Any], *, hook: bool) -> None:
     """Raise if the Docker Engine cannot hand NVIDIA's devices to containers.
 
     Args:
-        engine: what it says of itself.
-        hook: whether NVIDIA_HOOK is on PATH. The Engine uses it also where nobody has told it of
-            the runtime that comes with it.
+        engine: its answer to /info.
+        hook: whether NVIDIA_HOOK is on PATH. The Engine uses it even where the runtime that
+            comes with it is not configured.
 
     Raises:
         AcceleratorError: says which toolkit to install.
@@ -323,7 +323,7 @@ def _architecture(values: Mapping[str, int]) -> str:
 
 
 def _run(accelerator: str, command: Sequence[str]) -> str:
-    """Return what a tool prints.
+    """Return a tool's output.
 
     Raises:
         AcceleratorError: it is missing, fails, or does not answer.
@@ -346,7 +346,7 @@ def _run(accelerator: str, command: Sequence[str]) -> str:
 
 
 def _rocm_smi() -> str:
-    """Return what rocm-smi prints: it tells names only, so that ROCm need not be installed."""
+    """Return rocm-smi's output: it gives only names, so ROCm need not be installed."""
     try:
         return _run("amd", ROCM_SMI)
     except AcceleratorError:
@@ -354,7 +354,7 @@ def _rocm_smi() -> str:
 
 
 def _topology() -> dict[int, str]:
-    """Return what the kernel tells of each node, its memory included."""
+    """Return the kernel's properties of each node, including its memory's."""
     nodes: dict[int, str] = {}
     for folder in KFD_TOPOLOGY.glob("[0-9]*"):
         files = [folder / "properties", *folder.glob("mem_banks/*/properties")]

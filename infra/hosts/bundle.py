@@ -1,4 +1,4 @@
-"""What of this project another machine runs: the agent, and the lock of its environment."""
+"""The part of this project that other machines run: the agent, and its environment's lock."""
 
 import gzip
 import io
@@ -26,13 +26,13 @@ MODE = 0o644
 
 
 def bundle(root: Path = ROOT) -> Path:
-    """Return an archive of it, named by its content; one that is there and whole is kept."""
+    """Return an archive of it, named by its content; an intact one is kept."""
     content = {name: _place(root, path).read_bytes() for name, path in sorted(FILES.items())}
     archive = _archive(content)
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists() or path.read_bytes() != archive:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Two first `up`s may write it at once, each a file of its own.
+        # Two first `up`s may write it at once, each to its own file.
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as draft:
             draft.write(archive)
         Path(draft.name).replace(path)
@@ -40,7 +40,7 @@ def bundle(root: Path = ROOT) -> Path:
 
 
 def _place(root: Path, path: str) -> Path:
-    """Return where a file is: an installed package has those that are no modules elsewhere."""
+    """Return the path of a file: an installed package keeps all but modules elsewhere."""
     return root / path if path.endswith(".py") or shipped.IN_CHECKOUT else shipped.FOLDER / path
 
 

@@ -1,9 +1,9 @@
-"""What a rented machine does at its first boot, as user data for cloud-init.
+"""The first boot of a rented machine, as user data for cloud-init.
 
-It gets the host key that is pinned from then on, a user of its own for the stack's services, and
-the timer that ends it. The services' user may not become root, nor ask the cloud's metadata
-service: jobs run foreign code, and root of a machine may read the account's API key from where the
-timer has it.
+It gets the host key that is pinned from then on, its own user for the stack's services, and the
+timer that ends it. The services' user may not become root, nor ask the cloud's metadata
+service: jobs run foreign code, and root of a machine may read the account's API key from the
+timer's file.
 """
 
 from pathlib import Path
@@ -16,8 +16,8 @@ HOME = f"/home/{USER}"
 PROMETHEUS = "/usr/bin/prometheus"
 TIMER = "/usr/local/sbin/trainyard-ttl"
 SCRIPT = Path(__file__).parent / "guest" / "trainyard_ttl.py"
-# A cloud's metadata service tells any process of a machine the user data, with the host key, and so
-# may a file of the image's: both are for root alone. A rule of routes, because not every image has
+# A cloud's metadata service gives any process of a machine the user data, with the host key, and so
+# may a file of the image's: only root may read both. A routing rule, because not every image has
 # iptables; TCP as a number, because not every image has a list of protocols. What networkd or a
 # reboot removes is back in a minute.
 METADATA = "/usr/local/sbin/trainyard-metadata"
@@ -32,20 +32,19 @@ CRON = f"* * * * * root {TIMER}\n* * * * * root {METADATA}\n"
 LOG = "/var/log/trainyard-boot.log"  # of the steps below; readable by the services' user
 FINISHED = "all steps are done"  # its last line, unless one failed
 
-# cloud-init makes one script of all steps, which by itself goes on after one that failed.
+# cloud-init makes one script of all steps, which would otherwise go on after a failed step.
 BEGIN = f"""\
 exec > {LOG} 2>&1
 chmod 644 {LOG}
 set -e
 step='the first step'
 trap 'status=$?; [ $status = 0 ] || echo "$step failed with status $status"' EXIT"""
-# Containers of the admin's own; the same as being root, which the admin may be anyway.
+# Lets the admin run containers. That equals being root, which the admin may be anyway.
 DOCKER_GROUP = f"""\
 step='adding {ADMIN} to the group docker'
 if getent group docker > /dev/null; then usermod -aG docker {ADMIN}; fi"""
-# The package would start a Prometheus of its own, on the port of ours. Lists of packages that
-# cannot be fetched are no fault where those of the image do; and updates of the image's own may
-# hold the lock for a while.
+# The package would start its own Prometheus, on the port of ours. Package lists need not be fetched
+# where those of the image suffice. The image's own updates may hold the lock for a while.
 INSTALL_PROMETHEUS = f"""\
 step='installing Prometheus'
 if [ ! -x {PROMETHEUS} ]; then

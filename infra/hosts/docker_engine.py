@@ -1,4 +1,4 @@
-"""The Docker Engine that containers of a stack run on, and what it can do."""
+"""The Docker Engine that containers of a stack run on, and its abilities."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from infra.provided import say
 if TYPE_CHECKING:
     import docker
 
-LOOPBACK_IS_CLOSED = 28  # major version since which packets from outside are kept from it
+LOOPBACK_IS_CLOSED = 28  # major version since which outside packets cannot reach it
 PING_SECONDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Which bounds of a container the Engine keeps; a kernel may lack what it takes."""
+    """The bounds of a container that the Engine enforces; a kernel may lack support for some."""
 
     memory: bool
     swap: bool
@@ -28,7 +28,7 @@ class Bounds:
 
 
 class EngineUnavailableError(pulumi.RunError):
-    """No Docker Engine that could be used; the message says what to do."""
+    """No usable Docker Engine; the message says what to do."""
 
 
 def client(timeout: int = 60) -> docker.DockerClient:
@@ -51,7 +51,7 @@ def refuse_open_host() -> None:
     """Refuse an Engine that is reached over a network unencrypted, or unchecked.
 
     Raises:
-        EngineUnavailableError: DOCKER_HOST names such a one.
+        EngineUnavailableError: DOCKER_HOST names such an Engine.
     """
     try:
         docker_client.refuse_open_host()
@@ -60,7 +60,7 @@ def refuse_open_host() -> None:
 
 
 def answers() -> bool:
-    """Return whether an Engine is there that this user may use.
+    """Return whether this user may use an Engine.
 
     Raises:
         EngineUnavailableError: the way to it is open to others.
@@ -68,7 +68,7 @@ def answers() -> bool:
     here = docker_client.SOCKET
     if not os.environ.get(docker_client.HOST) and not os.access(here, os.R_OK | os.W_OK):
         return False
-    refuse_open_host()  # not another runtime without a word
+    refuse_open_host()  # not silently another runtime
     try:
         client(PING_SECONDS)
     except EngineUnavailableError:
@@ -77,7 +77,7 @@ def answers() -> bool:
 
 
 def info() -> dict[str, Any]:
-    """Return what the Engine says of itself (the answer of its API's /info).
+    """Return the answer of the Engine's API to /info.
 
     Raises:
         EngineUnavailableError: it cannot be used.
@@ -87,26 +87,26 @@ def info() -> dict[str, Any]:
 
 
 def bounds(answer: dict[str, Any]) -> Bounds:
-    """Return which bounds an Engine keeps, by what it says of itself."""
+    """Return the bounds that an Engine enforces, by its answer to /info."""
     return Bounds(
         memory=answer["MemoryLimit"], swap=answer["SwapLimit"], processes=answer["PidsLimit"]
     )
 
 
 def lets_neighbours_in(version: str) -> bool:
-    """Return whether others reach what this Engine publishes on loopback, as before version 28."""
+    """Return whether others reach ports that the Engine publishes on loopback, as before 28."""
     return int(version.partition(".")[0]) < LOOPBACK_IS_CLOSED
 
 
 def fetch(found: Any, reference: str) -> str | None:
-    """Have an image on the Engine's machine: pull it if it is not there.
+    """Pull an image to the Engine's machine if it is missing.
 
     Args:
         found: the Engine.
         reference: name:tag or name@digest.
 
     Returns:
-        What is wrong if it cannot be had.
+        The reason if it is not available.
     """
     from docker.errors import ImageNotFound  # noqa: PLC0415
 

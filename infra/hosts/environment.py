@@ -1,6 +1,6 @@
 """Makes a machine ready for services: the agent, the user's own commands, a Python environment.
 
-By pulumi-command, so that each step stands in the preview and its output is seen while it works.
+It uses pulumi-command, so each step is in the preview and its output is shown while it runs.
 """
 
 import json
@@ -22,7 +22,7 @@ TIMEOUT = "45m"  # PyTorch and its libraries are gigabytes
 DIAL_ERRORS = 5
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-# POSIX shell. uv fetches a Python of the version that jobs are written for where there is none.
+# POSIX shell. uv fetches the Python version that jobs are written for where it is missing.
 INSTALL = """\
 set -eu
 umask 077
@@ -100,7 +100,7 @@ rmdir --ignore-fail-on-non-empty "$(dirname {base})"
 
 
 class Environment(pulumi.ComponentResource):
-    """What services of a machine need.
+    """The requirements of a machine's services.
 
     Attributes:
         ready: the last step, which everything on the machine waits for.
@@ -124,12 +124,12 @@ class Environment(pulumi.ComponentResource):
 
         Args:
             name: of the component.
-            machine: which.
-            setup_commands: of the user, for the shell there, before anything else.
-            ray: version of Ray that has to be there.
+            machine: the machine to make ready.
+            setup_commands: the user's, which the shell there runs before anything else.
+            ray: required version of Ray.
             head: address and SSH port of the head's machine, to be reached from this one; None
                 on that one.
-            links_ray: whether a login there is to find Ray.
+            links_ray: whether a login there finds Ray.
             mark: of the stack.
             opts: of the component.
         """
@@ -163,15 +163,15 @@ class Environment(pulumi.ComponentResource):
                     machine, ray, gpus=known[0], head=known[1], mark=known[2], links_ray=links_ray
                 )
             ),
-            # A rented machine takes all of it along, and may be gone before this could be run.
+            # All of it goes with a rented machine, which may be gone before this could run.
             delete=None
             if machine.part_of
             else mark.apply(lambda known: remove_script(machine, known)),
-            # Another archive has another name, and with another machine all of it is to be done.
+            # Another archive has another name, and another machine needs all of it.
             triggers=[machine.identity, archive.name],
             opts=pulumi.ResourceOptions.merge(
                 _options(machine, self, [agent]),
-                # The new one's folder is the old one's, which must not remove it afterwards.
+                # The old and the new one share a folder, which the old one must not remove later.
                 pulumi.ResourceOptions(delete_before_replace=True),
             ),
         )
@@ -215,12 +215,12 @@ def install_script(
 
 
 def remove_script(machine: Machine, mark: Mark) -> str:
-    """Return the script that removes what a stack put on a machine."""
+    """Return the script that removes a stack's files from a machine."""
     return REMOVE.format(base=shlex.quote(machine.base), archive=_archive_name(machine), id=mark.id)
 
 
 def _archive_name(machine: Machine) -> str:
-    """Return where in the home folder the archive arrives."""
+    """Return the archive's path in the home folder."""
     return f"{PurePosixPath(machine.base).name}.tar.gz"
 
 

@@ -1,4 +1,4 @@
-"""A program of this machine, copied to another: what no package of that machine offers."""
+"""A program of this machine, copied to another one whose packages lack it."""
 
 import hashlib
 import platform
@@ -31,14 +31,14 @@ class ExecutableProvider(HostProvider):
         return dynamic.CreateResult(props["path"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether the copy is there and whole."""
+        """Check whether the copy is there and intact."""
         there = False
         with self.unless_gone(props):
             there = _digest(props) == _local_digest(props)
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """The same."""
+        """Copy the file, unless the machine has it."""
         _put(news)
         return dynamic.UpdateResult(news)
 

@@ -1,4 +1,4 @@
-"""What gives a stack its machines, whoever that is: the contract of SSH hosts and of each cloud.
+"""The contract of all sources of a stack's machines: SSH hosts and each cloud.
 
 Deliberately absent: this machine. It is not reached by SSH and installs nothing, so a `Machine` of
 it would have no field that its runtimes use.
@@ -22,11 +22,11 @@ MAX_MACHINES = 64  # of a stack
 
 @dataclass(frozen=True, kw_only=True)
 class IdleWatch:
-    """Who on the head's machine knows whether the cluster is idle.
+    """The service on the head's machine that knows whether the cluster is idle.
 
     Attributes:
         port: TCP port.
-        token: bearer token of those who may ask.
+        token: bearer token that a request needs.
     """
 
     port: int
@@ -35,20 +35,21 @@ class IdleWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetArgs:
-    """What a stack asks of its machines, whoever gives them.
+    """A stack's requirements for its machines, whatever their source.
 
     Attributes:
-        base: folder of what the stack puts on each, below the home folder.
-        python_environment: folder of an environment that is there, "" for none.
+        base: folder of the stack's files on each, below the home folder.
+        python_environment: folder of an existing environment, "" for none.
         resources: see Group.
         groups: the same for each group of nodes that machines name, by its name.
-        growing: the groups among them whose machines come and go.
-        wanted: numbers of the machines of those that are to be there now.
+        growing: those of them whose machines come and go.
+        wanted: numbers of the machines of growing groups that are to be there now.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
         keep_data: whether data of the source outlives the stack.
-        owner: of what is rented; "" for user and machine.
-        idle: whom machines that end themselves ask as well; None where the deadline alone counts.
+        owner: of rented machines; "" for user and machine.
+        idle: service that machines which end themselves ask too; None where only the deadline
+            counts.
     """
 
     base: str
@@ -70,7 +71,7 @@ class Login:
 
     Attributes:
         key_file: private key on this machine, "" for the SSH agent.
-        hands_out_key: whether the outputs hold the key: who reads them may lack the file.
+        hands_out_key: whether the outputs hold the key, because their readers may lack the file.
     """
 
     key_file: str
@@ -88,12 +89,12 @@ class Login:
 
 @dataclass(frozen=True, kw_only=True)
 class Rest:
-    """Machines of a group that grows, be they there now or not; all are alike.
+    """Machines of a group that grows, whether they exist now or not; all are alike.
 
     Attributes:
         numbers: of the machines in the stack.
         least: how many are always wanted.
-        resources: what the worker of each offers.
+        resources: offered by the worker of each.
     """
 
     numbers: range
@@ -119,28 +120,28 @@ class Declared:
 
 
 class Fleet(Protocol):
-    """The machines that a stack asks for; what is there already has been looked at."""
+    """The machines that a stack asks for; existing ones have been inspected."""
 
     @property
     def groups(self) -> Sequence[Group]:
-        """What is asked for, the head's group first."""
+        """The requested groups, the head's first."""
         ...
 
     def declare(self) -> Declared:
-        """Declare what has to be made for it."""
+        """Declare the resources that they need."""
         ...
 
 
 class FleetSettings(Protocol):
-    """What the settings of a stack ask of one source; made without a look at anything."""
+    """A stack's settings for one source; made without inspecting anything."""
 
     @property
     def count(self) -> int:
-        """How many machines, without groups that grow."""
+        """Number of machines, without groups that grow."""
         ...
 
     def most(self, groups: Sequence[NodeGroup]) -> int:
-        """Return how many machines at most, with what groups of nodes add."""
+        """Return the largest number of machines, including those that groups of nodes add."""
         ...
 
     @property
@@ -154,18 +155,18 @@ class FleetSettings(Protocol):
         ...
 
     def check_launcher(self, reader: Reader) -> None:
-        """Note what keeps Ray's own launcher, which startRay = false leaves Ray to, from them."""
+        """Note conflicts with Ray's own launcher, which startRay = false uses."""
         ...
 
     def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
-        """Note what does not go with the groups of nodes that are set, if any."""
+        """Note conflicts with the groups of nodes that are set, if any."""
         ...
 
     def open(self, args: FleetArgs) -> Fleet:
         """Return the machines; nothing is declared yet.
 
         Raises:
-            pulumi.RunError: some that are there already cannot be used.
+            pulumi.RunError: some existing ones cannot be used.
         """
         ...
 
@@ -178,11 +179,11 @@ class Cloud:
         title: its name in messages.
         api_key: the secret setting that may hold one.
         instance: property of a resource's `host` with the id of a rented machine. Each cloud has
-            one of its own, which tells in states too whose a machine is.
-        is_gone: whether the machine of an id is there no more; also takes the setting's value,
-            None without one, and raises a RunError where the cloud does not answer.
+            its own one, which also tells in states which cloud a machine is from.
+        is_gone: whether the machine of an id is gone; also takes the setting's value, None
+            without one, and raises a RunError where the cloud does not answer.
         end: ends a machine by its id, and waits until it has ended; takes the setting's value too.
-        account: opens the account of this environment, for what no stack knows.
+        account: opens the account of this environment, for things that no stack knows.
         module: of its resources, as their types in states have it. `infra/states.py` reads Account
             (stackId), Instance (ttlHours, launchedAt), SshKey and FirewallRuleset (ids).
     """
@@ -201,9 +202,9 @@ class Source:
     """Where machines come from.
 
     Attributes:
-        setting: that asks for machines of it.
-        nothing: its text that asks for none.
-        read: reads it; returns None for none.
+        setting: name of the setting that asks for its machines.
+        nothing: value of the setting that asks for none.
+        read: reads the setting; returns None for none.
         cloud: None where nothing is rented.
     """
 

@@ -1,9 +1,9 @@
 """Builds programs with Go once, into a cache that all stacks of this user share.
 
-Beside the program lies its digest. What does not match it is not run, but built anew.
+Each program has its digest next to it. One that does not match it is rebuilt, not run.
 
-Nothing here is of a package: `make demo` runs it beside the installation of those, so that the
-default store is built by the time that the stack asks for it. `make monitoring` builds the rest.
+This module needs no packages: `make demo` runs it while they are installed, so that the default
+store is built by the time that the stack asks for it. `make monitoring` builds the rest.
 """
 
 import fcntl
@@ -56,7 +56,7 @@ def main(asked: Sequence[str] = ()) -> None:
 
 
 def _monitoring() -> None:
-    """Build what monitors a stack, and its tools.
+    """Build the programs that monitor a stack, and their tools.
 
     Raises:
         BuildError: Go is missing, too old, or cannot build one of them.
@@ -80,15 +80,15 @@ def _tell(text: str) -> None:
 
 
 def obtain(program: GoProgram, path: Path, say: Say) -> None:
-    """Build a program, unless it is there as it was built.
+    """Build a program, unless the cache has it unchanged.
 
     Args:
-        program: what to build.
+        program: the program to build.
         path: where it is to be.
         say: tells the user what is done.
 
     Raises:
-        BuildError: Go cannot build it, the disk is full, or the cache is somebody else's.
+        BuildError: Go cannot build it, the disk is full, or the cache is another user's.
     """
     _make_cache(path.parent)
     try:
@@ -98,7 +98,7 @@ def obtain(program: GoProgram, path: Path, say: Say) -> None:
             if is_whole(path):
                 return
             if path.exists():
-                say(f"{path} is not as it was built: it is built anew")
+                say(f"{path} is not as it was built: rebuilding it")
             _build(program, path, say)
     except OSError as error:
         raise BuildError(
@@ -124,7 +124,7 @@ def adopt(built: Path, path: Path) -> None:
         path: where it is to be.
 
     Raises:
-        BuildError: the cache is somebody else's.
+        BuildError: the cache is another user's.
     """
     _make_cache(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -153,12 +153,12 @@ def _make_cache(folder: Path) -> None:
     """Make the folder of programs, which nobody else may write to.
 
     Raises:
-        BuildError: it cannot be made, or is somebody else's.
+        BuildError: it cannot be made, or is another user's.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
-        pass  # a link to nowhere, or no folder
+        pass  # a dangling link, or not a folder
     except OSError as error:
         raise BuildError(
             f"the folder of programs {folder} cannot be made ({error.strerror}): make "
@@ -167,14 +167,14 @@ def _make_cache(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise BuildError(
-            f"{folder} is a link, no folder, or belongs to user {found.st_uid}: what is run from "
-            "there would be theirs. Remove it, or set XDG_CACHE_HOME to a folder of yours"
+            f"{folder} is a link, not a folder, or belongs to user {found.st_uid}: programs run "
+            "from there would be theirs. Remove it, or set XDG_CACHE_HOME to a folder of yours"
         )
     folder.chmod(0o700)
 
 
 def _build(program: GoProgram, path: Path, say: Say) -> None:
-    """Run `go build` on the module's sources and our files, telling what it does.
+    """Run `go build` on the module's sources and our files, and report progress.
 
     Raises:
         BuildError: it failed.
@@ -214,7 +214,7 @@ def _copy_sources(program: GoProgram, folder: Path) -> None:
     """Download the module, and copy it with our files.
 
     Raises:
-        BuildError: it cannot be had, or has another digest.
+        BuildError: it is not available, or has another digest.
     """
     package = f"{program.module}@{program.version}"
     folder.mkdir()
@@ -236,7 +236,7 @@ def _copy_sources(program: GoProgram, folder: Path) -> None:
 
 
 def _go(arguments: list[str], folder: Path, program: GoProgram) -> str:
-    """Run Go; what it printed.
+    """Run Go; return its output.
 
     Raises:
         BuildError: it failed; the message ends with its last lines.

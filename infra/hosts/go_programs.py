@@ -1,6 +1,6 @@
 """Programs that Go builds: a pinned module each, most with files of this project added.
 
-What is built from them lies in a cache that all stacks of a user share.
+The built programs are in a cache that all stacks of a user share.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class GoProgram:
     """A program that Go builds.
 
     Attributes:
-        name: of it.
+        name: of the program.
         module: Go's name of its sources.
         version: of the module.
         sum: digest of the module, as Go's checksum database has it.
@@ -46,7 +46,7 @@ class GoProgram:
 
     @property
     def path(self) -> Path:
-        """Path in the cache: with other files or flags it is another one."""
+        """Path in the cache; it changes with files and flags."""
         made_of = [path.read_bytes() for path in self.added.values()]
         digest = sha256(b"".join([*made_of, *map(str.encode, self.flags)])).hexdigest()
         return _folder() / f"{self.name}-{self.version}-{digest[:DIGEST_LENGTH]}"
@@ -102,7 +102,7 @@ def _linked(release: str) -> str:
     return f"-ldflags=-s -w -X github.com/prometheus/common/version.Version={release}"
 
 
-# The modules lack the makers' pages, which hundreds of npm's packages make.
+# The modules lack the makers' pages: building these takes hundreds of npm packages.
 PROMETHEUS = GoProgram(
     name="prometheus",
     module=versions.PROMETHEUS_MODULE,
@@ -134,7 +134,7 @@ ALERTMANAGER = GoProgram(
     instead=PACKAGES,
 )
 MONITORING = {program.name: program for program in (PROMETHEUS, ALERTMANAGER)}
-# They check rules, ask and silence; no stack runs them.
+# They check rules, query and silence alerts; no stack runs them.
 TOOLS = {
     program.name: program
     for program in (

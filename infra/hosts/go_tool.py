@@ -21,13 +21,13 @@ class GoToolProvider(Provider):
         return dynamic.DiffResult(changes=bool(keys), replaces=keys)
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Build the program, unless it is there as it was built."""
+        """Build the program, unless the cache has it unchanged."""
         program = next(each for each in PROGRAMS.values() if each.module == props["module"])
         obtain(program, Path(props["path"]), say)
         return dynamic.CreateResult(props["path"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether the program is still in the cache, as it was built."""
+        """Check whether the program is still in the cache, unchanged."""
         there = is_whole(Path(id_))
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 

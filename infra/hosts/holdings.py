@@ -1,4 +1,4 @@
-"""What an account at a cloud holds, whatever any state knows: what `python -m infra.reap` asks."""
+"""The contents of a cloud account, whatever any state knows; `python -m infra.reap` uses them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ class Holding:
     Attributes:
         kind: instance, or another word of the cloud's, such as key or ruleset.
         price: $/h; only instances have one.
-        mark: id of the stack that it bears, "" when it is not ours.
-        backend: id of the state backend that it bears, "" for none.
+        mark: id of the stack that it is marked with, "" when it is not ours.
+        backend: id of the state backend that it is marked with, "" for none.
         end: when it should end, as set at its launch, in ISO 8601; "" for never.
     """
 
@@ -36,7 +36,7 @@ class Account(Protocol):
     """An account, as the holder of an API key sees it; a call raises a RunError where it fails."""
 
     def holdings(self) -> list[Holding]:
-        """Return what it holds."""
+        """Return its contents."""
         ...
 
     def end(self, instances: Sequence[str]) -> None:

@@ -10,10 +10,10 @@ from infra.hosts import key_pair
 
 
 class HostKeyProvider(Provider):
-    """Draws the pair. It has no existence outside the state, so there is nothing to read."""
+    """Draws the pair. It exists only in the state, so there is nothing to read."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
-        """Never another one: the machine has it."""
+        """Never replace it: the machine has it."""
         return dynamic.DiffResult(changes=False)
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:

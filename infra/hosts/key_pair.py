@@ -17,7 +17,7 @@ class KeyPair:
 
     Attributes:
         public: one line, as in authorized_keys.
-        private: as it stands in a file; "" when a passphrase protects that.
+        private: as in its file; "" when a passphrase protects that.
     """
 
     public: str

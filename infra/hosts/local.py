@@ -1,4 +1,4 @@
-"""This machine: what it has, and where it finds the programs that services name."""
+"""This machine: its resources, and the paths of the programs that services name."""
 
 # ruff: noqa: PLC0415 - Go builds a store while packages are installed, and needs this without them
 
@@ -17,9 +17,9 @@ from cluster import shipped
 
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
-ELSEWHERE = "203.0.113.1"  # nobody's address, on the internet's side of all routes
+ELSEWHERE = "203.0.113.1"  # an unused address, on the internet's side of all routes
 OWNER_LIMIT = 128  # characters, as a cloud's tags have
-RUNTIME_BASE = Path("/var/tmp")  # noqa: S108 (whose a folder is, is looked at: runtimes/folders)
+RUNTIME_BASE = Path("/var/tmp")  # noqa: S108 (runtimes/folders checks a folder's owner)
 RUNTIME_NAME = re.compile("trainyard-[0-9a-f]{6}")
 
 
@@ -47,7 +47,7 @@ class LocalHost:
 
 
 def environment_program(name: str) -> str:
-    """Return the path of a program of this Python environment; one on PATH may be another's.
+    """Return the path of a program of this Python environment; PATH may have another's.
 
     Links are followed: the environment is the same one by whichever path an engine enters it.
     """
@@ -55,10 +55,10 @@ def environment_program(name: str) -> str:
 
 
 def existing_file(path: str, setting: str) -> str:
-    """Return the path of a file that is there: the Engine would make a folder of one that is not.
+    """Return the path of an existing file: the Engine would make a folder for a missing one.
 
     Raises:
-        pulumi.RunError: there is no such file.
+        pulumi.RunError: the file is missing.
     """
     if not Path(path).is_file():
         import pulumi
@@ -82,27 +82,27 @@ def go_version() -> tuple[int, int] | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of what any stack can make again."""
+    """Return the folder of files that any stack can make again."""
     return _xdg("XDG_CACHE_HOME", ".cache") / "trainyard"
 
 
 def data_folder(stack: str) -> Path:
-    """Return the default folder of what outlives a stack."""
+    """Return the default folder of data that outlives a stack."""
     return _xdg("XDG_DATA_HOME", ".local/share") / "trainyard" / stack
 
 
 def choice_file(stack: str) -> Path:
-    """Return the file that keeps which runtime a stack took by itself, beside its data."""
+    """Return the file, next to a stack's data, that records its automatic choice of runtime."""
     return data_folder(stack).with_name(f"{stack}.runtime")
 
 
 def runtime_folder(stack: str) -> Path:
     """Return the default runtime folder of a stack.
 
-    In /var/tmp, for /tmp and XDG_RUNTIME_DIR are often file systems in memory, where Ray would
-    spill objects to, and are emptied early. Not named in full: Ray's sockets leave 25 bytes. The
-    project's folder is part of the name, so that two checkouts have two folders, and two projects
-    that use one installed package.
+    It is in /var/tmp: /tmp and XDG_RUNTIME_DIR are often file systems in memory, where Ray would
+    spill objects, and are emptied early. Its name is short: Ray's sockets leave 25 bytes. The name
+    depends on the project's folder, so two checkouts have two folders, and so do two projects that
+    use one installed package.
     """
     if shipped.IN_CHECKOUT:
         project = shipped.CHECKOUT
@@ -121,8 +121,8 @@ def is_runtime_folder(folder: Path) -> bool:
 def host_folder(stack: str) -> Path:
     """Return the default runtime folder of a stack on other machines.
 
-    Of nothing of this machine, or the stack would move when another one brings it up. Not below a
-    home folder, which machines may share.
+    It depends on nothing of this machine, or the stack would move when another one brings it up. It
+    is not below a home folder, which machines may share.
     """
     return _short_folder(f"host\0{stack}")
 
@@ -133,7 +133,7 @@ def _short_folder(key: str) -> Path:
 
 
 def owner(setting: str = "") -> str:
-    """Return who runs a stack, fit for a tag.
+    """Return a stack's owner, fit for a tag.
 
     Args:
         setting: the stack's setting; "" for user and machine.
@@ -145,7 +145,7 @@ def owner(setting: str = "") -> str:
 def public_address() -> str:
     """Return this machine's IPv4 address on the internet, "" behind a translating router.
 
-    Nothing is sent and nobody is asked: it is the address that packets to elsewhere would bear.
+    Nothing is sent: it is the source address that packets to the internet would have.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

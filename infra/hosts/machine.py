@@ -1,4 +1,4 @@
-"""Another machine as a stack uses it, however it came to be there."""
+"""Another machine as a stack uses it, whatever its source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ PROGRAMS = "bin"
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Machines that a stack asks for with the same words.
+    """Machines that a stack asks for in the same way.
 
     Attributes:
         name: of the group; its machines are NAME-0 and so on.
-        type: what each of them has to be, as its source puts it; {} where they are there already.
+        type: requirements for each, in the form of its source; {} where they exist already.
         count: how many.
         resources: fields that are set for the Ray worker on each, as of the setting `worker`; the
             machine decides the others.
@@ -36,23 +36,23 @@ class Machine:
     """A machine reached by SSH.
 
     Attributes:
-        name: of it in the stack: host-0 and so on.
-        number: the same, as a number: of its Ray worker too.
-        group: that it is one of.
-        identity: what another machine does not have, whatever its address: user@address, or the
-            id of an instance.
-        connection: what `access.ssh.Connection.of` takes, the key to log in a secret; of
+        name: in the stack: host-0 and so on.
+        number: the number in its name; also of its Ray worker.
+        group: its group.
+        identity: unique to the machine, whatever its address: user@address, or the id of an
+            instance.
+        connection: argument of `access.ssh.Connection.of`, with the login key as a secret; of
             a rented one also its id, under the name that its cloud gives it (`fleet.Cloud`).
-        address: that the other machines of the stack reach it by.
-        interface: network interface that the address is on, "" where nothing tells.
+        address: for the other machines of the stack.
+        interface: network interface that the address is on, "" if unknown.
         home: absolute home folder of its user.
-        base: absolute folder of what the stack puts there, beside state and data.
-        python_environment: absolute folder of an environment with Ray that is there, "" for one
-            that is to be made.
-        cpus, memory_mib, gpus: what its Ray worker has to share out.
-        programs: absolute paths of what is installed there, by program.
-        after: what has to be there before anything is put on it.
-        part_of: resource that the machine itself is, with which everything on it goes.
+        base: absolute folder of the stack's files there, apart from state and data.
+        python_environment: absolute folder of an existing environment with Ray, "" to make
+            one.
+        cpus, memory_mib, gpus: resources of its Ray worker.
+        programs: absolute paths of installed programs, by program.
+        after: resources that have to exist before anything is put on it.
+        part_of: resource of the machine itself, with which everything on it goes.
     """
 
     name: str
@@ -88,16 +88,16 @@ class Machine:
 
     @property
     def host(self) -> dict[str, pulumi.Input[Any]]:
-        """Property `host` of what is put there."""
+        """Property `host` of the resources on it."""
         return {**self.connection, "agent": f"{self.base}/{AGENT}", "python": self.python}
 
     def options(
         self, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
     ) -> pulumi.ResourceOptions:
-        """Return the options of what is put there."""
+        """Return the options of the resources on it."""
         return pulumi.ResourceOptions(
             parent=parent,
             depends_on=[*self.after, *depends_on],
-            # A machine that is ended takes all of it along: nobody has to log in for that.
+            # Everything on a machine goes with it: no login is needed for that.
             deleted_with=self.part_of,
         )

@@ -1,4 +1,4 @@
-"""Whether a machine that does not answer is switched off or gone for good; the end of one."""
+"""Tells whether a machine that does not answer is off or gone for good; ends machines."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from infra.hosts import sources
 
 
 def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
-    """Return whether a rented machine is there no more, as the cloud that rented it says.
+    """Return whether a rented machine is gone, according to the cloud that rented it.
 
     Args:
-        host: property `host` of a resource; a machine without a cloud's id is nobody's to end.
+        host: property `host` of a resource; a machine without a cloud's id is not rented.
         config: of the stack; has the API keys that the environment may lack.
 
     Raises:
@@ -28,7 +28,7 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
 
 
 def end(host: dict[str, Any], config: dynamic.Config) -> bool:
-    """End a rented machine, and wait until it has ended; return whether it is one.
+    """End a machine if it is rented, and wait until it has ended; return whether it is.
 
     Args:
         host: property `host` of a resource.
@@ -45,7 +45,7 @@ def end(host: dict[str, Any], config: dynamic.Config) -> bool:
 
 
 class HostProvider(Provider):
-    """A resource on a machine: with a rented machine that is gone, all on it is gone."""
+    """A resource on a machine: when a rented machine is gone, so is everything on it."""
 
     _config = dynamic.Config({}, "")
 
@@ -56,7 +56,7 @@ class HostProvider(Provider):
 
     @contextlib.contextmanager
     def unless_gone(self, props: dict[str, Any]) -> Iterator[None]:
-        """Leave out what cannot be done because the machine is gone; one that is off is an error.
+        """Skip work that fails because the machine is gone; one that is off is an error.
 
         Raises:
             SshError: the machine cannot be reached, and is not known to be gone.

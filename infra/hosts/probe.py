@@ -1,4 +1,4 @@
-"""What another machine has, found by one command there, and whether that is enough for a stack."""
+"""Another machine's resources, found by one command, and whether they suffice for a stack."""
 
 import json
 import shlex
@@ -40,7 +40,7 @@ echo "outward $(ip -o -4 route show default 2>/dev/null | awk '{{print $5; exit}
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a machine has.
+    """The resources of a machine.
 
     Attributes:
         cpus: logical CPUs.
@@ -51,9 +51,9 @@ class Facts:
         free_mib: free space there.
         free_tmp_mib: free space in /var/tmp.
         python3: path of Python, "" without one.
-        programs: paths of what services are there, by program.
+        programs: paths of the services' programs that are there, by program.
         interfaces: names of its network interfaces by IPv4 address.
-        outward: name of the one that leads to all other networks, "" where nothing tells.
+        outward: name of the one that leads to all other networks, "" if unknown.
     """
 
     cpus: int
@@ -69,18 +69,18 @@ class Facts:
     outward: str
 
     def interface(self, address: str) -> str:
-        """Return the interface by which others reach an address of the machine, "" unknown.
+        """Return the interface by which others reach an address of the machine, "" if unknown.
 
-        An address that is none of its own is translated by a router on the way.
+        An address that is not its own is translated by a router on the way.
         """
         return self.interfaces.get(address, self.outward)
 
 
 def probe(connection: Connection) -> Facts:
-    """Look at a machine.
+    """Inspect a machine.
 
     Raises:
-        SshError: it cannot be reached, or is not a machine that can be looked at so.
+        SshError: it cannot be reached or inspected.
     """
     printed = run(connection, f"/bin/sh -c {shlex.quote(SCRIPT)}", seconds=PROBE_SECONDS)
     return parse(printed, connection.name)
@@ -117,17 +117,18 @@ def parse(printed: str, name: str) -> Facts:
         )
     except (KeyError, ValueError) as error:
         raise SshError(
-            f"{name} is no Linux machine that can be looked at ({error!r} in {json.dumps(found)})"
+            f"{name} is not a Linux machine that can be inspected "
+            f"({error!r} in {json.dumps(found)})"
         ) from None
 
 
 def faults(facts: Facts, name: str, *, gpus: int | None, makes_environment: bool) -> list[str]:
-    """Return what a machine lacks for a stack, one line for each.
+    """Return a machine's faults for a stack, one line for each.
 
     Args:
-        facts: what it has.
-        name: what messages call it.
-        gpus: that it is to have, None for as many as it has.
+        facts: its resources.
+        name: its name in messages.
+        gpus: required number, None for as many as it has.
         makes_environment: whether a Python environment is to be made there.
     """
     found = []

@@ -1,4 +1,4 @@
-"""A machine that has just been started, once it can be logged in to and has set itself up."""
+"""A new machine, once a login works and its first boot is done."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from infra.provided import difference, say
 
 POLL_SECONDS = 1.0
 SAY_SECONDS = 30.0
-# It ends with 2 where something of the image's own failed; whether what we asked for is there, our
-# own log tells, and if not, why.
+# cloud-init's status is 2 where something of the image's own failed; our own log tells whether our
+# steps succeeded, and if not, why.
 FINISHED = f"""\
 command -v cloud-init > /dev/null || exit 0
 cloud-init status --wait > /dev/null
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class _UnusableError(SshError):
-    """A machine cannot be used, and waiting mends nothing."""
+    """A machine cannot be used, and waiting does not help."""
 
 
 class ReachableProvider(HostProvider):
-    """Waits, and notes what the machine has. One that is rented and of no use is ended."""
+    """Waits, and notes the machine's resources. An unusable rented machine is ended."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Another machine is waited for anew; at another address it is the same one."""
+        """Wait again for another machine; at another address it is the same one."""
         return difference(olds, news, replaces=["machine"])
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
@@ -54,7 +54,7 @@ class ReachableProvider(HostProvider):
         self._cancellation.cancel()
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Wait until it can be logged in to, then until its first boot is done; look at it."""
+        """Wait until a login works, then until the first boot is done; inspect the machine."""
         try:
             found = _await(props, self._cancellation.sleep)
         except _UnusableError as error:
@@ -63,17 +63,17 @@ class ReachableProvider(HostProvider):
         return dynamic.CreateResult(props["machine"], {**props, **found})
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """The same."""
+        """Wait again, and inspect it."""
         return dynamic.UpdateResult({**news, **_await(news, self._cancellation.sleep)})
 
     def _end(self, props: dict[str, Any]) -> str:
-        """End a machine that is of no use; return what became of it."""
+        """End an unusable machine; return a sentence on the outcome."""
         try:
             if presence.end(props["host"], self._config):
                 return "It is terminated: run up with --refresh to launch another one"
         except pulumi.RunError as error:
-            return f"It runs on, and is billed ({error}): end it with destroy"
-        return "It runs on: end it where it was started"
+            return f"It keeps running, and is billed ({error}): end it with destroy"
+        return "It keeps running: end it where it was started"
 
 
 class Reachable(dynamic.Resource, module="host", name="Reachable"):
@@ -82,7 +82,7 @@ class Reachable(dynamic.Resource, module="host", name="Reachable"):
     Attributes:
         cpus: logical CPUs.
         memoryMib: all of its memory.
-        gpus: that its driver lists.
+        gpus: number that its driver lists.
         interface: network interface that others reach it by.
     """
 
@@ -105,8 +105,8 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
     deadline = started + float(props["timeoutMinutes"]) * 60
 
     def patiently(call: Callable[[], T]) -> T:
-        # The first boot makes users after it has started sshd, and may restart sshd. Waiting mends
-        # no other failure, and it is billed.
+        # The first boot makes users after it has started sshd, and may restart sshd. Waiting does
+        # not help with other failures, and it is billed.
         nonlocal said
         while True:
             try:
@@ -114,9 +114,9 @@ def _await(props: dict[str, Any], sleep: Callable[[float], None]) -> dict[str, i
             except (UnreachableError, LoginRefusedError) as error:
                 if time.monotonic() > deadline:
                     raise _UnusableError(
-                        f"{props['machine']} is on, but within {props['timeoutMinutes']:g} min: "
-                        f"{error} Where a firewall keeps this machine out, add the address that "
-                        "it comes from to allowedCidrs"
+                        f"{props['machine']} is on, but not usable within "
+                        f"{props['timeoutMinutes']:g} min: {error} Where a firewall keeps this "
+                        "machine out, add the address that it comes from to allowedCidrs"
                     ) from None
             if time.monotonic() - said > SAY_SECONDS:
                 said = time.monotonic()

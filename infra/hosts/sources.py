@@ -1,7 +1,7 @@
 """All sources of machines; the only module that names them.
 
-A source is imported with its settings alone. What those need beyond, such as an HTTP client, is
-imported by them when it is used: a stack of this machine does not pay for it.
+A source is imported with its settings alone. They import anything else, such as an HTTP client,
+when it is used: a stack of this machine does not pay for it.
 """
 
 from infra.hosts.fleet import Cloud, Source

@@ -15,7 +15,7 @@ from infra.manifests import files, program
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     try:
         found = program.run(options.stack, options.cwd.resolve())
@@ -36,11 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.manifests", description=__doc__)
     parser.add_argument(
-        "-C", "--cwd", type=Path, default=program.ROOT, help="folder of the settings (this one)"
+        "-C",
+        "--cwd",
+        type=Path,
+        default=program.ROOT,
+        help="folder of the settings (default: this checkout)",
     )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--to", type=Path, help="folder for a file per object; stdout without it")
+    way.add_argument("--to", type=Path, help="folder for one file per object (default: stdout)")
     way.add_argument("--helm-values", action="store_true", help="values for KubeRay's chart")
     return parser
 

@@ -1,6 +1,6 @@
 """The files of a stack on Kubernetes: one per object, the Secrets apart, in the order of `up`.
 
-The same settings give the same bytes, so a difference in Git is one of the stack.
+The same settings give the same bytes, so a difference in Git is a change of the stack.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import yaml
 from cluster import helm_values
 from infra.manifests.program import Found, ManifestsError
 
-# What is applied first: what others mount, ask for or are guarded by.
+# The order of applying: objects that others mount, ask for or are guarded by come first.
 ORDER = (
     "ConfigMap",
     "PersistentVolumeClaim",
@@ -26,15 +26,15 @@ ORDER = (
 )
 SECRET, RAY_CLUSTER = "Secret", "RayCluster"
 SECRETS_FILE, LIST_FILE, VALUES_FILE = "secrets.yaml", "kustomization.yaml", "values.yaml"
-SEALED_FILE = "sealed.yaml"  # which the user makes of the Secrets, beside the others
+SEALED_FILE = "sealed.yaml"  # which the user makes of the Secrets, next to the other files
 SEALING = f"kubeseal --format yaml > {SEALED_FILE}"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of many lines as they are, and each value where it belongs."""
+    """Writes texts of several lines as they are, and repeats a value instead of an anchor."""
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """Without anchors: people and `kubectl diff` read the files."""
+        """Write no anchors: people and `kubectl diff` read the files."""
         return True
 
 
@@ -47,12 +47,12 @@ _Dumper.add_representer(str, _text)
 
 
 def mark(stack: str) -> str:
-    """Return the first line of each file; a file without it is somebody else's."""
+    """Return the first line of each file; a file without it is not ours."""
     return f"# Written by `train manifests -s {stack}`: change the stack's settings instead.\n"
 
 
 def documents(found: Found) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return the objects in the order in which they are applied, and the Secrets."""
+    """Return the objects in the order of applying, and the Secrets."""
     named = sorted(found.objects, key=lambda each: str(each["metadata"]["name"]))
     secrets = [each for each in named if each["kind"] == SECRET]
     last = len(ORDER)
@@ -62,13 +62,13 @@ def documents(found: Found) -> tuple[list[Mapping[str, Any]], list[Mapping[str, 
 
 
 def to_yaml(value: Any) -> str:
-    """Return a value as YAML, keys in the order of the alphabet."""
+    """Return a value as YAML with sorted keys."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=True, width=1000, allow_unicode=True)
     return text
 
 
 def stream(stack: str, found: Found) -> str:
-    """Return all as one text; the Secrets are at its end."""
+    """Return all objects as one text, the Secrets last."""
     objects, _ = documents(found)
     parts = [to_yaml(each) for each in objects]
     return mark(stack) + remarks(found) + "---\n".join(parts) + "---\n" + secrets_text(found)
@@ -102,7 +102,7 @@ def file_name(manifest: Mapping[str, Any]) -> str:
 
 
 def secrets_text(found: Found) -> str:
-    """Return the Secrets, and how they are filled; no secret is in them."""
+    """Return the Secrets without any secret, and how to fill them."""
     _, secrets = documents(found)
     if not secrets:
         return ""
@@ -120,7 +120,7 @@ def secrets_text(found: Found) -> str:
 
 
 def remarks(found: Found) -> str:
-    """Return what the files cannot do, as a comment."""
+    """Return the limits of the files as a comment."""
     lines = []
     if any(each["kind"] == SECRET for each in found.objects):
         lines.append(f"The Secrets are in {SECRETS_FILE}, which you fill.")
@@ -134,13 +134,13 @@ def remarks(found: Found) -> str:
 
 
 def write(stack: str, found: Found, folder: Path) -> list[str]:
-    """Write the files, and remove those of objects that the stack no longer has.
+    """Write the files, and remove those of former objects of the stack.
 
     Returns:
         The names of all files.
 
     Raises:
-        ManifestsError: the folder cannot be written, or has a file of somebody else in the way.
+        ManifestsError: the folder cannot be written, or files of others are in the way.
     """
     texts = files(stack, found, sealed=(folder / SEALED_FILE).exists())
     try:
@@ -153,7 +153,7 @@ def write(stack: str, found: Found, folder: Path) -> list[str]:
         foreign = sorted(name for name in texts if (folder / name).exists() and name not in ours)
         if foreign:
             raise ManifestsError(
-                f"{folder} has {', '.join(foreign)} of something else, or of another stack: name a "
+                f"{folder} has files of another stack or program ({', '.join(foreign)}): name a "
                 "folder for this stack alone with --to"
             )
         for name in ours - texts.keys():
@@ -175,7 +175,7 @@ def values(stack: str, found: Found) -> str:
     """
     clusters = [each for each in found.objects if each["kind"] == RAY_CLUSTER]
     if not clusters:
-        raise ManifestsError(f"stack {stack!r} has no Ray cluster: there is nothing for a chart")
+        raise ManifestsError(f"stack {stack!r} has no Ray cluster, so nothing for a chart")
     (cluster,) = clusters
     name, namespace = cluster["metadata"]["name"], cluster["metadata"]["namespace"]
     chosen, missing = helm_values.helm_values(cluster)
@@ -183,7 +183,7 @@ def values(stack: str, found: Found) -> str:
     lines = [
         f"Values of the Ray cluster of stack {stack} for the chart {helm_values.CHART}:",
         f"  helm install {release} -f {VALUES_FILE}",
-        "All else that the stack has is not in the chart: apply it first, from `train manifests`",
+        "The stack's other objects are not in the chart: apply them first, from `train manifests`",
         f"without {file_name(cluster)}.",
         "The chart cannot do these as the stack does:",
         *(f"- {line}" for line in missing),

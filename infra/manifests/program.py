@@ -1,7 +1,7 @@
 """Runs the program of a stack without an engine, and keeps what it would apply to Kubernetes.
 
 It is the program that `up` runs, so nothing can differ. No cluster and no state is asked, and no
-secret is read: each is a variable such as ${RAY_TOKEN}, also inside of longer texts.
+secret is read: each is a variable such as ${RAY_TOKEN}, also inside longer texts.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class ManifestsError(pulumi.RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a program declares.
+    """The declarations of a program.
 
     Attributes:
         objects: of Kubernetes, each with its secrets as `stringData` full of variables.
         drawn: bytes of each random secret by the variable that stands for it.
-        given: variables that stand for what is not random: settings, and what is made of others.
+        given: variables that stand for secrets that are not random: settings, or made of others.
         others: what `up` makes in services once they run, such as a bucket.
     """
 
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass
 class _Recorder(pulumi.runtime.Mocks):
-    """Plays the engine's side of the program: all that is declared comes to be as it says."""
+    """Plays the engine's side of the program: each resource becomes what it declares."""
 
     objects: list[dict[str, Any]] = field(default_factory=list)
     drawn: dict[str, int] = field(default_factory=dict)
@@ -139,12 +139,12 @@ def _program() -> None:
 
 
 def read_settings(stack: str, folder: Path) -> tuple[str, dict[str, str], list[str]]:
-    """Return the name of the project, a stack's settings as the program gets them, and the secret.
+    """Return the project's name, a stack's settings as the program gets them, and the secret ones.
 
     A secret is a variable, so no passphrase is needed.
 
     Raises:
-        ManifestsError: there are none, or they are no YAML.
+        ManifestsError: they are missing, or not YAML.
     """
     project = _yaml(folder / "Pulumi.yaml")
     settings = _yaml(folder / f"Pulumi.{stack}.yaml").get("config") or {}
@@ -152,7 +152,7 @@ def read_settings(stack: str, folder: Path) -> tuple[str, dict[str, str], list[s
     found: dict[str, str] = {}
     secret: list[str] = []
     values = {key: declared.get("default") for key, declared in project["config"].items()}
-    # What no schema has is passed on too: the program refuses it.
+    # Settings that no schema has are passed on too: the program refuses them.
     values |= {key.removeprefix(f"{name}:"): value for key, value in settings.items()}
     for key, given in values.items():
         value = _without_secrets(given, key)
@@ -175,7 +175,7 @@ def _secret_settings() -> dict[str, Text]:
 
 
 def _stand_in(key: str, kind: Text) -> str:
-    """Return what stands for a secret setting until `_Recorder` has it, and is one by its looks."""
+    """Return a stand-in for a secret setting that has its form, until `_Recorder` has it."""
     variable = f"${{{_variable(key)}}}"
     return variable if re.fullmatch(kind.pattern, variable) else f"{URL}{variable}"
 
@@ -208,7 +208,7 @@ def _variable(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without what marks secrets, and numbers as they were."""
+    """Return a value without the marks of secrets, and with whole numbers as integers."""
     if isinstance(value, Mapping):
         if SIGNATURE in value:
             return _plain(value.get("value"))

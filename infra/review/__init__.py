@@ -1,1 +1,1 @@
-"""`python -m infra.review -s STACK PLAN`: a planned change as a page that a reviewer decides on."""
+"""`python -m infra.review -s STACK PLAN`: a planned change as a page for a reviewer."""

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     try:
         planned = read(
@@ -40,9 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.review", description=__doc__)
     parser.add_argument("plan", type=Path, help="file that preview --save-plan wrote")
     parser.add_argument(
-        "-C", "--cwd", type=Path, default=ROOT, help="folder of the project (this checkout)"
+        "-C",
+        "--cwd",
+        type=Path,
+        default=ROOT,
+        help="folder of the project (default: this checkout)",
     )
-    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (dev)")
+    parser.add_argument("-s", "--stack", default="dev", help="name of the stack (default: dev)")
     parser.add_argument("-j", "--json", action="store_true", help="print JSON, not Markdown")
     parser.add_argument("--policy-pack", type=Path, help="folder of rules to apply")
     parser.add_argument("--policy-pack-config", type=Path, help="JSON: levels of rules")

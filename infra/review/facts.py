@@ -1,4 +1,4 @@
-"""What a stack costs, and what listens where, told by its resources."""
+"""The cost of a stack, and the addresses of its services, from its resources."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ CONTAINER = "container:Container"
 PROGRAM = "process:Program"
 FIREWALL = "lambda:FirewallRuleset"
 LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - what Docker takes where no address is given
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - Docker's default address
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a stack costs from the plan on.
+    """The cost of a stack after the plan.
 
     Attributes:
         before: $/h of the instances that run.
-        after: $/h of those that are planned.
-        total: $ until all have lived their time, None without an end.
-        budget: $ that this may come to, 0 for no bound.
+        after: $/h of the planned ones.
+        total: $ until their end time, None without one.
+        budget: bound of this total in $, 0 for none.
     """
 
     before: float
@@ -34,7 +34,7 @@ class Cost:
 
 
 def cost(before: Iterable[Resource], after: Iterable[Resource]) -> Cost:
-    """Return what a stack costs; nothing where nothing is rented."""
+    """Return the cost of a stack; 0 where nothing is rented."""
     now = sum(float(each.props["hourlyCost"]) for each in before if each.type == INSTANCE)
     choices = [each.props for each in after if each.type == CHOICE]
     planned = sum(_number(props, "hourlyCost") for props in choices)

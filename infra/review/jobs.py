@@ -1,4 +1,4 @@
-"""Jobs that run now and lose nodes by a plan, asked of the cluster."""
+"""Asks the cluster for the running jobs that lose nodes by a plan."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,11 +21,11 @@ RUNNING = ("PENDING", "RUNNING")
 
 @dataclass(frozen=True, kw_only=True)
 class AtRisk:
-    """What a plan does to jobs.
+    """The effect of a plan on jobs.
 
     Attributes:
-        nodes: names of Ray nodes that end or start anew.
-        jobs: those that run now, each with its run: all of them end if the head does.
+        nodes: names of Ray nodes that end or restart.
+        jobs: running jobs, each with its run: all of them end if the head does.
         unknown: why the cluster could not be asked, "" where it could.
     """
 
@@ -35,7 +35,7 @@ class AtRisk:
 
 
 def at_risk(planned: Planned) -> AtRisk:
-    """Return what a plan does to jobs; the cluster is asked only if a node of Ray changes."""
+    """Return the effect of a plan on jobs; the cluster is asked only if a node of Ray changes."""
     nodes = sorted({name for change in planned.changes if (name := _node(change))})
     if not nodes or not planned.outputs.get(outputs.DASHBOARD_URL):
         return AtRisk(nodes=nodes, jobs=[])
@@ -51,7 +51,7 @@ def running(known: Mapping[str, Any], way: dashboard.Way) -> list[str]:
 
     Args:
         known: outputs of the stack, secrets in the clear.
-        way: as `dashboard.ask` has it.
+        way: as in `dashboard.ask`.
 
     Raises:
         AskError: the cluster cannot be asked.
@@ -77,7 +77,7 @@ def _node(change: Change) -> str:
 
 
 def _stays(change: Change) -> bool:
-    """Whether a change leaves a program running; one without differences mends what ended."""
+    """Whether a change leaves a program running; one without differences restarts it."""
     if (change.type, change.operation) != (PROGRAM, "update") or not change.differs:
         return False
     return not {re.split(r"\W", path)[0] for path in change.differs} & {*RESTARTING}

@@ -15,12 +15,12 @@ from infra.review.planned import Change, Planned
 VERBS = ("create", "update", "replace", "delete")
 COMMIT_LENGTH = 12
 LOOPBACK = "127."
-# By which a later run finds the comment that it updates.
+# A later run finds the comment to update by this.
 MARK = "<!-- trainyard: preview of {stack} -->"
 
 
 def document(planned: Planned) -> dict[str, Any]:
-    """Return all that the page says, as JSON has it."""
+    """Return the whole content of the page, as JSON has it."""
     heard = listening(planned.before), listening(planned.after)
     return {
         "stack": planned.stack,
@@ -92,7 +92,7 @@ def _policy_lines(planned: Planned) -> Iterator[str]:
 def _job_lines(risk: AtRisk) -> Iterator[str]:
     if risk.jobs:
         ends = not {HEAD, ALL_PODS}.isdisjoint(risk.nodes)
-        what = "all end" if ends else "those there go on from their last checkpoint"
+        what = "all end" if ends else "jobs there go on from their last checkpoint"
         yield f"- **Jobs that run now**: {_names(risk.jobs)}; with {_names(risk.nodes)} {what}"
     elif risk.unknown:
         yield f"- **Jobs that run now** are not known: {text(risk.unknown)}"

@@ -1,4 +1,4 @@
-"""What a plan makes of a stack: its resources before and after, and what changes of each.
+"""Reads a plan of a stack: its resources before and after, and the changes of each.
 
 The one module of this package that imports the embedded engine, which reads plans and states and
 applies rules; nothing is changed, and no lock is taken.
@@ -29,7 +29,7 @@ from engine.values import mask, reveal
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 DELETED = ("delete", "delete-replaced")
-HIDDEN = "__"  # how a resource is made, not what it is
+HIDDEN = "__"  # properties that tell how a resource is made
 LONGEST = 60  # characters of a value that a page shows
 
 
@@ -43,7 +43,7 @@ class Resource:
 
     Attributes:
         type: its last part, such as `process:Program`.
-        props: inputs, and outputs where it is there; secrets in the clear: never to be shown.
+        props: inputs, and outputs if it exists; secrets in the clear: never to be shown.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a rule says of a resource.
+    """The message of a rule on a resource.
 
     Attributes:
         mandatory: whether it stops `up`.
@@ -81,7 +81,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A plan beside the state that it was made for.
+    """A plan with the state that it was made for.
 
     Attributes:
         outputs: of the stack, secrets in the clear: never to be shown.
@@ -97,7 +97,7 @@ class Planned:
 
 
 class _Verdicts(Display):
-    """Takes note of what rules say, in place of showing it."""
+    """Records the messages of rules instead of showing them."""
 
     def __init__(self) -> None:
         super().__init__(dry_run=True, diff=False, debug=False)
@@ -201,7 +201,7 @@ def _shown(value: Any) -> str:
 
 
 def _token(urn: str) -> str:
-    """The type of a URN, without the types of its parents."""
+    """Return the type of a URN, without the types of its parents."""
     return urn.split("::")[2].rpartition("$")[2]
 
 

@@ -1,1 +1,1 @@
-"""How services run on a host."""
+"""Runtimes: services on hosts and in clusters."""

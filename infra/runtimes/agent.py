@@ -1,9 +1,9 @@
-"""Does on this machine what a provider on another one asks for; runs there for one call.
+"""Does the work of a provider on another machine; runs on this one for one call.
 
     python -m infra.runtimes.agent < request.json
 
 Reads {"kind", "method", "arguments"}, prints {"result"} or {"error"} as the last line. Secrets are
-in the request, so it comes by standard input: a command line could be read by others.
+in the request, so it comes by standard input: others could read a command line.
 """
 
 import json
@@ -18,7 +18,7 @@ def main() -> int:
     try:
         result = getattr(KINDS[request["kind"]], request["method"])(*request["arguments"])
         answer = {"result": result}
-    except Exception as error:  # whatever goes wrong is the provider's to tell
+    except Exception as error:  # the provider reports any failure
         answer = {"error": str(error) or repr(error)}
     print(json.dumps(answer))  # noqa: T201
     return 0

@@ -1,4 +1,4 @@
-"""The runtime of a stack that leaves the choice to this machine.
+"""Chooses the runtime of a stack that leaves this to its machine.
 
 It is chosen once: a stack of containers does not turn into one of processes because the Docker
 Engine happens to be stopped.
@@ -47,7 +47,7 @@ class ChoiceProvider(Provider):
         return dynamic.ReadResult(id_, props) if Path(id_).exists() else dynamic.ReadResult("", {})
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
-        """Remove the file: the next stack of this name chooses anew."""
+        """Remove the file: the next stack of this name chooses again."""
         Path(props["path"]).unlink(missing_ok=True)
 
 
@@ -69,7 +69,7 @@ def choose(setting: str, path: Path) -> str:
         path: file that keeps a choice.
 
     Raises:
-        pulumi.RunError: the file holds none.
+        pulumi.RunError: the file holds neither.
     """
     if setting != AUTO:
         return setting
@@ -77,8 +77,8 @@ def choose(setting: str, path: Path) -> str:
         chosen = path.read_text()
         if chosen not in (DOCKER, PROCESS):
             raise pulumi.RunError(
-                f"{path} holds {chosen!r}, must be {DOCKER} or {PROCESS}: write what this stack "
-                "runs as into it, or into the setting runtime"
+                f"{path} holds {chosen!r}, must be {DOCKER} or {PROCESS}: write the runtime "
+                "of this stack into it, or into the setting runtime"
             )
     else:
         chosen = DOCKER if docker_engine.answers() else PROCESS

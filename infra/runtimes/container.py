@@ -28,7 +28,7 @@ CHECK_SECONDS = 10  # the checks themselves give up after 3
 END_SECONDS = 60  # from the end of a log to the end of its container
 BOUND_TRIES = 5
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
-QUIET_SECONDS = 3600  # that a pull, or a program that runs once, may say nothing
+QUIET_SECONDS = 3600  # longest silence of a pull, or of a program that runs once
 STACK_LABEL = "trainyard.stack"
 PROJECT_LABEL = "trainyard.project"
 CONFIG_SET = "python -m engine config set"
@@ -65,12 +65,12 @@ class NodeProvider(Provider):
         return dynamic.CreateResult(engine["ID"], props)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """The same for what is new."""
+        """Check what is new, and get new images."""
         _check(news, olds)
         return dynamic.UpdateResult(news)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
-        """Say what is kept."""
+        """Say which volumes are kept."""
         with explained("which volumes stay", NodeError):
             there = docker_engine.client().volumes.list()
         kept = [
@@ -122,7 +122,7 @@ class Node(dynamic.Resource, module="docker", name="Node"):
             name: of the resource.
             props: stack (its name), identity (of its network, and what its volumes' names begin
                 with), names of all containers, ports (numbers by setting), address (that they are
-                opened on beside loopback, or ""), images (references by setting), volumes (other
+                opened on besides loopback, or ""), images (references by setting), volumes (other
                 names that stay), store (name of the object store), keep (whether results stay).
             opts: of the resource.
         """
@@ -154,10 +154,10 @@ class Ready(dynamic.Resource, module="docker", name="Ready"):
 
 
 def _check(news: dict[str, Any], olds: dict[str, Any]) -> None:
-    """Look at what is wanted and was not before.
+    """Check what is wanted and was not before.
 
     Raises:
-        NodeError: something is taken, or an image cannot be had.
+        NodeError: something is taken, or an image is not available.
     """
     with explained("what the stack needs of Docker", NodeError):
         client = docker_engine.client()
@@ -181,9 +181,9 @@ def _other_store(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
     return [
         (
             f"objectStore is now {after}, and this stack runs {before}, whose results in volume "
-            f"{news['identity']}-{before}-data {after} cannot read. Nothing was changed. Set "
-            f"objectStore to {before} to go on with them; or end the stack (the volume stays, "
-            f"unless keepData is false), and bring it up again: {after} begins empty"
+            f"{news['identity']}-{before}-data cannot be read by {after}. Nothing was changed. Set "
+            f"objectStore to {before} to keep using them; or end the stack (the volume stays, "
+            f"unless keepData is false), and bring it up again: {after} starts empty"
         )
     ]
 
@@ -252,13 +252,13 @@ def _foreign_address(news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
     address = news["address"]
     if address in ("", olds.get("address"), *own):
         return []
-    fault = f"publishAddress = {address!r} is no address of this machine"
+    fault = f"publishAddress = {address!r} is not an address of this machine"
     action = f"`{CONFIG_SET} publishAddress ADDRESS -s {news['stack']}`"
     return [f"{fault}, which has {', '.join(own)}: {action}"]
 
 
 def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> list[str]:
-    """Pull what is not there: pulumi-docker does so too, and then cannot name the setting."""
+    """Pull missing images: pulumi-docker would do so too, but cannot name the setting."""
     new = news["images"].items() - olds.get("images", {}).items()
     return [
         f"{setting} = {reference!r}: this image is not on this machine and cannot be pulled "
@@ -270,7 +270,7 @@ def _missing_images(client: Any, news: dict[str, Any], olds: dict[str, Any]) -> 
 
 
 def _is_of(volume: Any, props: dict[str, Any]) -> bool:
-    """Return whether a volume is not of another stack, such as lab-2 of lab's neighbour."""
+    """Return whether a volume is not another stack's, such as lab-2's next to lab."""
     labels = volume.attrs.get("Labels") or {}
     owner = f"{labels.get(PROJECT_LABEL)}-{labels.get(STACK_LABEL)}"
     return STACK_LABEL not in labels or str(props["identity"]).endswith(owner)
@@ -308,7 +308,7 @@ def _await(props: dict[str, Any]) -> None:
 
 @contextmanager
 def explained(what: str, error: type[Exception]) -> Iterator[None]:
-    """Turn what goes wrong with the Engine, but NotFound, into one message about `what`."""
+    """Turn errors of the Engine, except NotFound, into one message about `what`."""
     from docker.errors import APIError, NotFound  # noqa: PLC0415
     from requests import RequestException  # noqa: PLC0415
 
@@ -332,7 +332,7 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         # pulumi-docker does not look at a container's networks again.
         client.networks.get(props["network"]).connect(container, aliases=[props["alias"]])
     _bound(client, container, props)
-    # A container that is up for long may have been started again often, for good reasons.
+    # A container that has been up for long may have restarted often, for good reasons.
     before = container.attrs["RestartCount"]
     waiting = list(props["checks"])
     said: str | None = None
@@ -341,7 +341,7 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
         if state["Status"] in ("exited", "dead"):
             raise NotReadyError(_failure(container, name, f"ended ({_exit(state)})"))
         runs = state["Running"] and not state["Restarting"]
-        # While it runs once more, Docker no longer tells how it ended.
+        # While it runs again, Docker does not tell how it ended.
         if (starts := container.attrs["RestartCount"] - before) >= STARTS_LIMIT and not runs:
             raise NotReadyError(_failure(container, name, f"ended {starts} times ({_exit(state)})"))
         if runs:
@@ -358,7 +358,7 @@ def _await_answers(client: Any, props: dict[str, Any]) -> None:
 
 
 def _complaint(container: Any, check: list[str]) -> str | None:
-    """Run a check in a container; what it says when it fails, None when it does not."""
+    """Run a check in a container; return its error, None if it succeeds."""
     from docker.errors import APIError  # noqa: PLC0415
 
     def run() -> str | None:
@@ -375,10 +375,10 @@ def _complaint(container: Any, check: list[str]) -> str | None:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what a call returns.
+    """Return the result of a call.
 
     Docker's library reads some answers without a time limit, whatever its client is told. The call
-    goes on in its thread, which holds up no end of this process.
+    goes on in its thread, which does not keep this process from ending.
 
     Raises:
         TimeoutError: it has not returned by then.
@@ -433,7 +433,7 @@ def _await_end(container: Any, name: str) -> None:
     """Follow a container to its end; its log is the progress that the user sees."""
     state = container.attrs["State"]
     if state["Status"] == "exited" and state["ExitCode"]:
-        # It failed in an `up` before this one, and what it failed on may be mended.
+        # It failed in an earlier `up`, and the cause may be fixed by now.
         container.start()
         container.reload()
         state = container.attrs["State"]

@@ -1,4 +1,4 @@
-"""Who uses a Ray node's container is asked, and leaves, before a change puts another in its place.
+"""Has the users of a Ray node's container leave before a change replaces it.
 
 A container depends on its Leave, which knows a digest of what the container is made from: its
 update comes before the replacement. Each Leave depends on the one before, so nodes are drained one
@@ -21,7 +21,7 @@ from infra.runtimes.container import explained
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 60  # beyond the drain itself: Ray is imported first
 PYTHON = "python3"  # of the image
-# What was drained in this `up`, and has to be another container before the next one is: id and
+# Containers drained in this `up`, which have to be replaced before the next one is drained: id and
 # time of start by name. Both engines have all providers in one process.
 _drained: dict[str, tuple[str, str]] = {}
 
@@ -38,14 +38,14 @@ class LeaveProvider(Provider):
         return difference(olds, news, replaces=[])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Nothing: there is no container yet."""
+        """Do nothing: the container does not exist yet."""
         return dynamic.CreateResult(str(props["container"]), props)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Ask, and drain.
 
         Raises:
-            LeaveError: users cannot leave, and nobody said FORCE; or the node that was drained
+            LeaveError: users cannot leave, and FORCE is not set; or the node that was drained
                 before is not up again.
         """
         if olds["version"] != news["version"]:
@@ -54,7 +54,7 @@ class LeaveProvider(Provider):
 
 
 class Leave(dynamic.Resource, module="docker", name="Leave"):
-    """Nobody loses work to a change of a container."""
+    """Keeps users of a container from losing work to a change."""
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
@@ -82,7 +82,7 @@ def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
         if not props["drains"]:
             if not os.environ.get(FORCE):
                 raise LeaveError(
-                    f"{service} is started anew by this change, and its jobs would be lost: "
+                    f"{service} is restarted by this change, and its jobs would be lost: "
                     f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
                     "run `up` again; `make up FORCE=1` asks, and ends them"
                 )
@@ -94,27 +94,27 @@ def _leave(props: dict[str, Any], seconds: int, timeout: float) -> None:
 
 
 def _run(container: Any, props: dict[str, Any], *command: str) -> str:
-    """Return what the service's script says; "" where it fails and FORCE is set.
+    """Return the output of the service's script; "" if it fails and FORCE is set.
 
     Raises:
-        LeaveError: it fails otherwise: there may be users.
+        LeaveError: it fails without FORCE: there may be users.
     """
     words = [PYTHON, props["script"], *props["arguments"], *command]
     code, (out, err) = container.exec_run(words, demux=True)
     if code == 0:
         return str((out or b"").decode())
-    why = f"{props['service']} is not asked who uses it: {(err or b'').decode().strip()[-200:]}"
+    why = f"cannot ask {props['service']} for its users: {(err or b'').decode().strip()[-200:]}"
     if os.environ.get(FORCE):
         say(why)
         return ""
     raise LeaveError(
-        f"{why}. It is left as it is: run `up` again; `make up FORCE=1` asks nobody, and its jobs "
-        "may be lost"
+        f"{why}. It was not changed: run `up` again; `make up FORCE=1` goes on without, and its "
+        "jobs may be lost"
     )
 
 
 def _find(client: Any, name: str) -> Any:
-    """Return a container that runs, None for none."""
+    """Return a running container, None if it does not run."""
     from docker.errors import NotFound  # noqa: PLC0415 (only where containers are)
 
     try:
@@ -132,7 +132,7 @@ def _await_those_before(client: Any, service: str, timeout: float) -> None:
     """Wait until nodes that were drained before are up again: runs need somewhere to go.
 
     Raises:
-        LeaveError: one is not, in time.
+        LeaveError: one is not up in time.
     """
     deadline = time.monotonic() + timeout
     for name, before in list(_drained.items()):
@@ -140,7 +140,7 @@ def _await_those_before(client: Any, service: str, timeout: float) -> None:
             if time.monotonic() > deadline:
                 raise LeaveError(
                     f"{name} was drained, and is not up again after {timeout:g} s (setting "
-                    f"startTimeoutSeconds): {service} is left as it is. See docker logs {name}, "
+                    f"startTimeoutSeconds): {service} was not changed. See docker logs {name}, "
                     "and run `up` again"
                 )
             time.sleep(POLL_SECONDS)

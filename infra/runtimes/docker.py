@@ -35,7 +35,7 @@ BASH = (
 HEALTH_INTERVAL, HEALTH_TIMEOUT, HEALTH_START = "10s", "5s", "1m0s"
 HEALTH_RETRIES = 3
 LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
-# pulumi-docker takes a change of these for one that it can make in place, and then does not.
+# pulumi-docker claims to change these in place, and then does not.
 REPLACING = ["healthcheck", "init"]
 
 
@@ -47,7 +47,7 @@ class DockerRuntimeArgs:
         prefix: of the names of all containers.
         images: references of images that are not built here, by program.
         build_args: build arguments of the images that are built here.
-        services: names of all services, so that names in use are told before anything is made.
+        services: names of all services, so that names in use are reported before anything is made.
         programs: what they run.
         ports: ports of this machine that the stack opens, for the same reason.
         access: what a container needs to reach the accelerator of each index.
@@ -58,7 +58,7 @@ class DockerRuntimeArgs:
         limits: bounds of containers that are set, by service and field.
         bounds: which bounds the Engine keeps.
         start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it is started anew.
+        drain: seconds that its users may take to leave before it restarts.
     """
 
     prefix: str
@@ -133,7 +133,7 @@ class DockerRuntime(pulumi.ComponentResource):
         self.register_outputs({"network": self.network})
 
     def listen_address(self, service: str) -> str:  # noqa: ARG002 (each container has its own)
-        """Return the address that a service listens on to be reached by those it is meant for."""
+        """Return the address that a service listens on for its clients."""
         return "0.0.0.0"  # noqa: S104 (of the container, on a network of the stack's own)
 
     def node_address(self, index: int) -> str:  # noqa: ARG002 (each container has its own)
@@ -149,7 +149,7 @@ class DockerRuntime(pulumi.ComponentResource):
         return f"{LOOPBACK}:{port}"
 
     def public(self, service: str, port: int) -> str:  # noqa: ARG002 (numbers are unique)
-        """Return host:port at which users reach a published port, those of other machines too."""
+        """Return host:port at which users, also on other machines, reach a published port."""
         return f"{self._args.publish_address or LOOPBACK}:{port}"
 
     def file(self, service: str, name: str) -> str:  # noqa: ARG002 (each has a file system)
@@ -186,13 +186,13 @@ class DockerRuntime(pulumi.ComponentResource):
                 ],
                 ports=self._ports(service),
                 healthcheck=_healthcheck(checks) if checks else None,
-                # A job's processes that lost their parent have to be reaped by somebody.
+                # Reaps a job's processes that lost their parent.
                 init=True,
                 must_run=not service.once,
                 restart="no" if service.once else "unless-stopped",
                 shm_size=service.shared_memory_mib or None,
                 memory=memory,
-                # No more with swap than without; -1 is what Docker notes where no swap is counted.
+                # Swap adds nothing to the bound; Docker notes -1 where it counts no swap.
                 memory_swap=None if memory is None else memory if bounds.swap else -1,
                 # `docker stop` gives a service as long as destroy does.
                 stop_timeout=max(1, service.stop_seconds),
@@ -243,7 +243,7 @@ class DockerRuntime(pulumi.ComponentResource):
         return ready
 
     def _leaving(self, service: Service, opts: pulumi.ResourceOptions) -> list[Leave]:
-        """Return what has the users of a service leave before its container is replaced."""
+        """Return the Leave of a service, whose users leave before its container is replaced."""
         if (asked := service.leave) is None:
             return []
         made_from = {
@@ -269,7 +269,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 "drains": asked.drains,
                 "seconds": self._args.drain,
                 "timeout": self._args.start_timeout,
-                # A digest of secrets among much else: nothing of them can be told from it.
+                # A digest of secrets and much more: it tells nothing about them.
                 "version": pulumi.Output.unsecret(version),
             },
             pulumi.ResourceOptions(parent=opts.parent, depends_on=self._leaves[-1:]),
@@ -278,10 +278,10 @@ class DockerRuntime(pulumi.ComponentResource):
         return [leave]
 
     def _fillers(self, service: Service) -> list[Ready]:
-        """Return what fills a service's volumes.
+        """Return the waits for the services that fill a service's volumes.
 
-        Not only for the content: the Engine gives a volume that is still empty the owner that the
-        folder has in the image of each container that is made with it.
+        Not only for the content: each container that is made with a still empty volume gives it the
+        owner that the folder has in the container's image.
         """
         names = [volume.name for volume in service.volumes if volume.read_only]
         return [self._filled[name] for name in names if name in self._filled]
@@ -329,7 +329,7 @@ class DockerRuntime(pulumi.ComponentResource):
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     depends_on=[self._node],
-                    # One that is there already keeps its labels and its content: it is taken over.
+                    # An existing volume is taken over, with its labels and its content.
                     ignore_changes=["labels"],
                     # Results of training and their history cannot be made again.
                     retain_on_delete=volume.keep and self._args.keep_data,

@@ -39,12 +39,12 @@ class Images:
     def _declare(self, program: str) -> docker.RemoteImage:
         name = f"image-{program}"
         if program in self._named:
-            # Other stacks, and the next `up` of this one, use the same image: it is no litter.
+            # Other stacks, and the next `up` of this one, use the same image.
             return docker.RemoteImage(
                 name, name=self._named[program], keep_locally=True, opts=self._opts
             )
-        # The tag follows from what the image is made of, so that it is built anew when that
-        # changes and only then.
+        # The tag follows from the inputs of the image, so that it is rebuilt when they change
+        # and only then.
         build = build_images.build(program, self._build_args)
         return docker.RemoteImage(
             name,

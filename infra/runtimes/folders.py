@@ -1,8 +1,8 @@
-"""Whose a folder is: a stack takes and removes only what bears its mark.
+"""Ownership of folders: a stack takes and removes only those that bear its mark.
 
 The mark is a file in the folder. It is written when a stack takes the folder, which must be absent,
 empty or given back; nothing is ever removed where it is missing or another stack's. Knows nothing
-of Pulumi, for it works on other machines too.
+of Pulumi, because it works on other machines too.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ ADVICE = "name a folder that is absent or empty"
 LIMIT_BYTES = 4096  # a mark has some hundred
 FIELDS = ("id", "project", "stack", "by")
 
-# Of the system. Some may be empty or absent, but a stack removes in the end what it takes.
+# Folders of the system. Some may be empty or absent, but a stack removes its folders in the end.
 SYSTEM = frozenset(
     Path(text)
     for text in (
@@ -40,7 +40,7 @@ OF_USERS = frozenset({Path("/home"), Path("/run/user"), Path("/media")})
 
 
 class FolderError(Exception):
-    """A folder is none that this stack may use; the message says what to do."""
+    """This stack may not use a folder; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Mark:
 
     @classmethod
     def of(cls, props: Mapping[str, Any] | None) -> "Mark | None":
-        """Return the mark in a resource's properties; None in those without."""
+        """Return the mark in a resource's properties; None if they have none."""
         return cls(**{key: str(props.get(key, "")) for key in FIELDS}) if props else None
 
     def __str__(self) -> str:
@@ -74,16 +74,16 @@ class Mark:
 
 
 def is_reserved(folder: Path) -> str:
-    """Return why no stack may have a folder on any machine, "" for one that it may have."""
+    """Return why no stack may have a folder on any machine, "" if it may."""
     if folder in SYSTEM:
         return "is a folder of the system"
     if folder.parent in OF_USERS:
-        return "is all that a user has"
+        return "is a user's own folder"
     return ""
 
 
 def refused(folder: Path) -> str:
-    """Return why no stack may have a folder on this machine, "" for one that it may have."""
+    """Return why no stack may have a folder on this machine, "" if it may."""
     homes = [Path.home()]
     with contextlib.suppress(KeyError):  # a container need not know its user
         homes.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
@@ -103,12 +103,12 @@ def refused(folder: Path) -> str:
 
 
 def foreign(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
-    """Return why a folder is not this stack's, "" for one that is.
+    """Return why a folder is not this stack's, "" if it is.
 
     Args:
         folder: absolute path.
-        mark: of the stack; None for one of a state without marks, whose folder bears none.
-        private: whether it must be of mode 0700, and no link to a folder.
+        mark: of the stack; None for a state without marks, whose folder bears none.
+        private: whether it must have mode 0700, and must not be a link.
     """
     if reason := _unsafe(folder, private=private):
         return reason
@@ -126,7 +126,7 @@ def refuse(
         folder: absolute path.
         mark: of the stack.
         setting: that names the folder.
-        private: as of `foreign`.
+        private: as in `foreign`.
         known: whether the folder is known to be the stack's although it bears no mark.
 
     Raises:
@@ -158,9 +158,9 @@ def refuse(
 def take(
     folder: Path, mark: Mark, setting: str, *, private: bool = True, known: bool = False
 ) -> None:
-    """Make a folder of mode 0700 that bears a stack's mark, or take one that is there.
+    """Make a folder of mode 0700 that bears a stack's mark, or take an existing one.
 
-    Args: as of `refuse`.
+    Args: as in `refuse`.
 
     Raises:
         FolderError: the stack may not have it.
@@ -186,7 +186,7 @@ def take(
 
 
 def give_back(folder: Path, mark: Mark | None) -> None:
-    """Let any stack of this user take a folder with all that is in it."""
+    """Let any stack of this user take a folder with its content."""
     if not foreign(folder, mark, private=False):
         _write(folder, replace(mark, id="") if mark else Mark(id=""))
 
@@ -195,7 +195,7 @@ def remove(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
     """Remove a folder that bears the stack's mark.
 
     Returns:
-        What is left and why, "" if the folder is gone.
+        Why the folder is left, "" if it is gone.
     """
     if not os.path.lexists(folder):
         return ""
@@ -209,7 +209,7 @@ def remove(folder: Path, mark: Mark | None, *, private: bool = True) -> str:
         elif path.name != FILE:
             path.unlink(missing_ok=True)
     if [path.name for path in folder.iterdir()] not in ([], [FILE]):
-        return f"left: {folder} holds what user {os.getuid()} cannot remove"
+        return f"left: {folder} holds files that user {os.getuid()} cannot remove"
     shutil.rmtree(folder.resolve(), ignore_errors=True)
     if folder.is_symlink():
         folder.unlink()
@@ -220,7 +220,7 @@ def read(folder: Path) -> Mark | None:
     """Return the mark of a folder, one without an id for a folder that was given back.
 
     Returns:
-        None where there is none that can be believed: of another user, no file, no mark.
+        None without a mark to trust: it is another user's, not a file, or not a mark.
     """
     try:
         descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -239,7 +239,7 @@ def read(folder: Path) -> Mark | None:
 
 
 def write_private(path: Path, content: str, *, durable: bool = False) -> None:
-    """Write a file of mode 0600 in one step: nobody ever reads half of it.
+    """Write a file of mode 0600 in one step: no reader sees half of it.
 
     Args:
         path: of the file.
@@ -258,7 +258,7 @@ def write_private(path: Path, content: str, *, durable: bool = False) -> None:
 
 
 def _write(folder: Path, mark: Mark) -> None:
-    # An empty one would give the folder away.
+    # An empty mark would give the folder away.
     write_private(folder / FILE, f"{json.dumps(asdict(mark))}\n", durable=True)
 
 
@@ -270,7 +270,7 @@ def _unsafe(folder: Path, *, private: bool) -> str:
     if stat.S_ISLNK(found.st_mode):
         return "is a link"
     if not stat.S_ISDIR(found.st_mode):
-        return "is no folder"
+        return "is not a folder"
     if found.st_uid != os.getuid():
         return f"belongs to user {found.st_uid}, who could read and change what is in it"
     if found.st_mode & stat.S_IWOTH and not private:

@@ -54,9 +54,9 @@ class HostsRuntimeArgs:
         store: name of the object store, "" for a folder.
         shared: names of services of the head's machine that jobs on other machines reach.
         programs: paths of programs of this machine that the first one gets a copy of.
-        ports: every port of the stack, so that all conflicts are told at once.
+        ports: every port of the stack, so that all conflicts are reported at once.
         start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it is started anew.
+        drain: seconds that its users may take to leave before it restarts.
     """
 
     machines: Sequence[Machine]
@@ -126,7 +126,7 @@ class HostsRuntime(pulumi.ComponentResource):
                     "folder": args.folder,
                     "identifier": args.identifier,
                     "ports": _ports(args.ports, index),
-                    # On the others nothing is in it, and homes that machines share have one lock.
+                    # Elsewhere it is empty, and homes that machines share have one lock.
                     **({} if index else {"data": data.folder}),
                     **there,
                 },
@@ -143,7 +143,7 @@ class HostsRuntime(pulumi.ComponentResource):
         return self._head.host
 
     def listen_address(self, service: str) -> pulumi.Input[str]:
-        """Return what other machines reach too, of what they use; all else stays on its machine."""
+        """Return an address that other machines reach if they use the service, else loopback."""
         if service in self._args.shared and self._args.several:
             return self._head.address
         if service.startswith(SWITCH):
@@ -153,7 +153,7 @@ class HostsRuntime(pulumi.ComponentResource):
     def node_address(self, index: int) -> pulumi.Input[str]:
         """Return the address of a node.
 
-        On a single machine each has a loopback address of its own, as ProcessRuntime has it.
+        On a single machine each has a loopback address of its own, as in ProcessRuntime.
         """
         if not self._args.several:
             return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
@@ -182,10 +182,10 @@ class HostsRuntime(pulumi.ComponentResource):
         return f"{folder}/{service}/{volume.name}"
 
     def switch_provider(self) -> NodeProvider:
-        """Declare what lets the head wake and park the workers of other machines.
+        """Declare switches by which the head starts and stops the workers of other machines.
 
-        The head's machine has no key to log in to them. A worker of its own is in the hands of
-        its own supervisord.
+        The head's machine has no key to log in to them. Its own worker is run by its own
+        supervisord.
         """
         (port,) = (port.number for port in self._args.ports if port.setting == NODE_SWITCH_PORT)
         child = pulumi.ResourceOptions(parent=self)
@@ -255,7 +255,7 @@ class HostsRuntime(pulumi.ComponentResource):
         )
 
     def environment(self, machine: Machine) -> dict[str, pulumi.Input[str]]:
-        """Return what programs of a machine are told of its network.
+        """Return the variables that tell programs of a machine about its network.
 
         Gloo would take the address of the machine's own name, which is a loopback one on Debian
         and Ubuntu, and tell it to its peers on other machines.
@@ -269,7 +269,7 @@ class HostsRuntime(pulumi.ComponentResource):
         files: Mapping[str, pulumi.Input[str]],
         opts: pulumi.ResourceOptions,
     ) -> Files:
-        """Declare the secret files of a service of a machine that something else starts."""
+        """Declare secret files for a service of a machine that the stack does not start itself."""
         machine, (daemon, _) = self._machines[index], self._base[index]
         props = {
             "folder": daemon.folder,
@@ -285,11 +285,11 @@ class HostsRuntime(pulumi.ComponentResource):
 
     @property
     def wishes(self) -> str:
-        """Folder of the head's machine for what is wished of a group that grows."""
+        """Folder of the head's machine for the wishes about a group that grows."""
         return f"{self._args.folder}/{WISHES}"
 
     def node_provider(self, rest: Rest) -> NodeProvider:
-        """Return what writes down which machines of a group are wanted."""
+        """Return the provider that records which machines of a group are wanted."""
         # Not imported: it imports all of Ray.
         text = WISH_PROVIDER.read_text(encoding="utf-8")
         group = [ray_worker.service(number) for number in rest.numbers]
@@ -299,7 +299,7 @@ class HostsRuntime(pulumi.ComponentResource):
 
     @property
     def label(self) -> pulumi.Output[str]:
-        """Value of the variable by which what Ray's launcher starts is known as the stack's."""
+        """Value of the variable that marks processes of Ray's launcher as the stack's."""
         return self._mark.known.apply(lambda mark: mark.label)
 
     @property
@@ -307,7 +307,7 @@ class HostsRuntime(pulumi.ComponentResource):
         return self._machines[0]
 
     def _index(self, service: str) -> int:
-        """Return the machine of a service: that of a worker or its switch, else the head's."""
+        """Return the machine of a service: that of its worker or switch, else the head's."""
         for number in self._machines:
             if service in (ray_worker.service(number), _switch(number)):
                 return number
@@ -332,7 +332,7 @@ class HostsRuntime(pulumi.ComponentResource):
                 "host": self._head.host,
                 "machine": self._head.identity,
             },
-            # Removed with the folder that it lies in, which is removed later.
+            # Removed with its folder, which is removed later.
             self._head.options(self, [self._base[0][0]]),
         ).path
 

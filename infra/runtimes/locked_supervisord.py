@@ -4,7 +4,7 @@
 
 A lock tells systemd-tmpfiles, which cleans /tmp and /var/tmp by age, to leave a folder alone, and
 another supervisord that this one still works on it. The kernel drops it with the process, however
-that ends. A program of its own, for supervisord closes all that it inherits but the lowest files.
+that ends. A separate program, because supervisord closes all inherited files but the lowest.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ def hold(folder: str, number: int) -> None:
     """Lock a folder by an open file of that number.
 
     Args:
-        folder: path of it.
+        folder: its path.
         number: of the file.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -29,7 +29,7 @@ def hold(folder: str, number: int) -> None:
     except BlockingIOError:
         sys.exit(f"{folder} is in use by another supervisord, which holds a lock on it")
     except OSError as error:
-        # NFS locks no folder; no cleaner comes there either, and the mark is still there.
+        # NFS locks no folder; cleaners do not come there either, and the mark remains.
         sys.stderr.write(f"no lock on {folder}: {error}\n")
     if descriptor != number:
         os.dup2(descriptor, number)

@@ -1,7 +1,7 @@
-"""The mark of a stack: what tells it from any other, whatever that is called and whoever made it.
+"""The mark of a stack, which tells it from any other, whatever the name and the owner of that.
 
 Drawn once and then kept in the stack's state. Two people with one login may give one name to two
-stacks on one machine; by the mark neither ends or removes what is the other's.
+stacks on one machine; the mark keeps each from ending or removing anything of the other.
 """
 
 import secrets
@@ -21,7 +21,7 @@ class MarkProvider(Provider):
     """Draws the id. It has no existence outside the state, so there is nothing to read."""
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
-        """Never another one."""
+        """Never change it."""
         return dynamic.DiffResult(changes=False)
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
@@ -34,7 +34,7 @@ class StackMark(dynamic.Resource, module="process", name="Mark"):
     """The mark of a stack.
 
     Attributes:
-        value: its id, hexadecimal; no secret.
+        value: its id, hexadecimal; not a secret.
         by: user@machine that drew it.
     """
 
@@ -48,7 +48,7 @@ class StackMark(dynamic.Resource, module="process", name="Mark"):
 
     @property
     def props(self) -> dict[str, pulumi.Input[str]]:
-        """Property `mark` of what belongs to the stack."""
+        """Property `mark` of the stack's resources."""
         return {"id": self.value, "by": self.by, **self._names}
 
     @property

@@ -1,15 +1,14 @@
 """A node provider for Ray's autoscaler: nodes are programs of supervisord, here or elsewhere.
 
-All of them are declared there, and supervisord alone knows which run. Nothing is kept here, so
-whoever is killed at whatever moment, no node is lost or started twice.
+All of them are declared there, and supervisord alone knows which run. Nothing is kept here, so a
+crash never loses a node or starts one twice.
 
-On the head's machine supervisord is asked itself; on another one the switch beside it
-(node_switch.py) is. A machine that does not answer for a minute is not there: its node counts as
-ended, and another one is started in its place. Not sooner: a node that Ray missed once is
-a stranger to it from then on, and after an hour Ray ends it with its jobs.
+On the head's machine supervisord itself is asked; on another one the switch next to it
+(node_switch.py) is. The node of a machine that does not answer for a minute counts as ended, and
+another one is started in its place. Not sooner: Ray never recognizes a node again that it missed
+once, and after an hour ends it with its jobs.
 
-This module is a file of the head, and needs nothing beside it but Ray and supervisor. Ray's
-autoscaler imports it.
+This module is a file of the head, and needs only Ray and supervisor. Ray's autoscaler imports it.
 """
 
 import contextlib
@@ -35,24 +34,24 @@ HERE = ("STARTING", "RUNNING", "BACKOFF", "STOPPING")  # states of a program tha
 ANSWER_SECONDS = 3.0  # for the answer of a switch
 RESTART_SECONDS = 5.0  # of a switch that was killed: until then its machine refuses connections
 SILENT_SECONDS = 15.0  # until a machine that did not answer is asked again: each try takes time
-KNOWN_SECONDS = 60.0  # for which the state of a machine that does not answer is the last one
+KNOWN_SECONDS = 60.0  # for which the last state of a machine that does not answer counts
 ANSWER_BYTES = 1024
 ASKED_AT_ONCE = 32
 
 
 class Switch:
-    """What starts and stops the node of another machine.
+    """Starts and stops the node of another machine.
 
     Args:
         url: of its switch.
-        token: that it wants.
+        token: that it requires.
     """
 
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url, token
         self._silent_until = 0.0
         self._last, self._answered = "", 0.0
-        # A proxy of the user's is none for the machines of the stack.
+        # A proxy of the user is not for the machines of the stack.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def state(self) -> str:
@@ -82,7 +81,7 @@ class Switch:
                 else:
                     self._silent_until = time.monotonic() + SILENT_SECONDS
         if method == "POST":
-            self._last = ""  # whether it was done is not known
+            self._last = ""  # it may have been done or not
         return ""
 
 
@@ -101,8 +100,8 @@ class Provider(NodeProvider):
         self._head, head_type = provider_config["head"]
         self._workers: dict[str, str] = provider_config["nodes"]
         self._types = {self._head: head_type, **self._workers}
-        # What the last look told Ray: a name that it still knows as a node's is no new one's. Else
-        # Ray takes the new node for the one that ended, and never for idle.
+        # Names that the last look told Ray: no new node may get one of them. Otherwise Ray takes it
+        # for the node that ended, and never for idle.
         self._listed: frozenset[str] = frozenset()
         # Ray starts nodes in several threads, and two must not choose the same.
         self._choosing = threading.Lock()
@@ -119,15 +118,15 @@ class Provider(NodeProvider):
         return [name for name in here if tag_filters.items() <= self.node_tags(name).items()]
 
     def is_running(self, node_id: str) -> bool:
-        """Return whether a node has processes; whether Ray runs there, Ray knows."""
+        """Return whether a node has processes; only Ray knows whether it runs there."""
         return node_id == self._head or self._state(node_id) in HERE
 
     def is_terminated(self, node_id: str) -> bool:
-        """Return whether a node has none."""
+        """Return whether a node has no processes."""
         return not self.is_running(node_id)
 
     def node_tags(self, node_id: str) -> dict[str, str]:
-        """Return what the autoscaler is to know of a node."""
+        """Return a node's tags for the autoscaler."""
         is_head = node_id == self._head
         return {
             tags.TAG_RAY_NODE_KIND: tags.NODE_KIND_HEAD if is_head else tags.NODE_KIND_WORKER,
@@ -136,7 +135,7 @@ class Provider(NodeProvider):
         }
 
     def set_node_tags(self, node_id: str, tags: dict[str, str]) -> None:
-        """Do nothing: tags follow from what is declared."""
+        """Do nothing: tags follow from the declarations."""
 
     def internal_ip(self, node_id: str) -> str:
         """Return the name: nobody logs in to a node."""
@@ -174,7 +173,7 @@ class Provider(NodeProvider):
             )
 
     def terminate_node(self, node_id: str) -> None:
-        """Stop a node; one that has ended, or whose machine is gone, is left at that."""
+        """Stop a node, unless it has ended or its machine is gone."""
         if node_id in self._switches:
             self._switches[node_id].ask("POST", "stop")
             return

@@ -5,9 +5,9 @@
 SETTINGS is a JSON file with address and port to listen on, the one program that may be asked for,
 and a token. `GET /state`, `POST /start` and `POST /stop` need the token and answer {"state": ...}
 in supervisord's words. `GET /health` needs none and says nothing. Nothing else is understood, a
-request is short and soon over, and what is asked for twice is done once.
+request is short and soon over, and a repeated request changes nothing.
 
-This module is a file of a service, and needs nothing beside it but supervisor.
+This module is a file of a service, and needs only supervisor.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """What turns a program on and off.
+    """Turns a program on and off.
 
     Attributes:
         program: its name.
-        token: of those who may.
+        token: that requests must have.
         supervisor: URL of supervisord's socket.
     """
 
@@ -79,7 +79,7 @@ class Switch:
         try:
             rpc: Any = xmlrpc.client.ServerProxy("http://localhost", transport=transport).supervisor
             if method:
-                # It runs already, or not any more: what was asked for is the case.
+                # It is in the requested state already.
                 with contextlib.suppress(xmlrpc.client.Fault):
                     getattr(rpc, method)(self.program, False)
             return str(rpc.getProcessInfo(self.program)["statename"])
@@ -88,7 +88,7 @@ class Switch:
 
 
 async def serve(switch: Switch, address: str, port: int) -> None:
-    """Answer requests, for as long as nobody ends it.
+    """Answer requests until the process ends.
 
     Raises:
         OSError: it cannot listen there.
@@ -101,7 +101,7 @@ async def serve(switch: Switch, address: str, port: int) -> None:
                 writer.write(_response(status, content))
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked so gets no answer; a TimeoutError is an OSError
+            pass  # such a request gets no answer; a TimeoutError is an OSError
         finally:
             writer.close()
 

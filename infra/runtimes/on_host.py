@@ -1,7 +1,7 @@
-"""Where a resource of the process runtime does its work: on this machine, or on another by SSH.
+"""Does the work of the process runtime's resources: on this machine, or on another by SSH.
 
-With a property `host` it is that of `infra/hosts/machine.py`, and the work is done by `agent.py`
-there; without one it is done here.
+With a property `host`, which is that of `infra/hosts/machine.py`, `agent.py` does the work there;
+without one it is done here.
 """
 
 import json
@@ -16,8 +16,8 @@ from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
 from infra.runtimes.programs import KINDS, ProgramError
 
-MARGIN_SECONDS = 60.0  # for the way there and what is not the service's own start
-OURS = ("host", "machine", "__provider")  # what the other machine has no use for
+MARGIN_SECONDS = 60.0  # for the connection and all but the service's own start
+OURS = ("host", "machine", "__provider")  # properties that the other machine does not need
 
 Props = dict[str, Any]
 
@@ -42,7 +42,7 @@ class OnHostProvider(HostProvider):
         return dynamic.CreateResult(*_do(self.kind, "create", props))
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
-        """Look whether it is there; what was on a machine that is gone is gone."""
+        """Look whether it is there; if its machine is gone, so is it."""
         found = None
         with self.unless_gone(props):
             found = _do(self.kind, "read", id_, props)
@@ -53,7 +53,7 @@ class OnHostProvider(HostProvider):
         return dynamic.UpdateResult(_do(self.kind, "update", olds, news))
 
     def delete(self, id_: str, props: Props) -> None:
-        """Remove it; what was on a machine that is gone is gone."""
+        """Remove it; if its machine is gone, so is it."""
         note = ""
         with self.unless_gone(props):
             note = _do(self.kind, "delete", id_, props)
@@ -65,7 +65,7 @@ class OnHostProvider(HostProvider):
         return _do(self.kind, method, *arguments)
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
-        """Return what an interrupted create left behind."""
+        """Return the leftovers of an interrupted create."""
         found = _do(self.kind, "find", props)
         return None if found is None else dynamic.CreateResult(*found)
 
@@ -81,7 +81,7 @@ def fault(kind: str, id_: str, props: Props) -> str:
 
 
 def _do(kind: str, method: str, *arguments: Any) -> Any:
-    """Call a method of a kind where its last argument, the properties, says."""
+    """Call a method of a kind on the machine that its last argument, the properties, names."""
     props: Props = arguments[-1]
     if "host" not in props:
         return getattr(KINDS[kind], method)(*arguments)

@@ -1,7 +1,7 @@
-"""A program of this machine that runs once, to its end; what it filled stays.
+"""A program of this machine that runs once, to its end; the folders that it filled stay.
 
-Its lines are shown while it works. It runs in a session of its own: a Ctrl-C is the engine's to
-hear, which then asks the program to end.
+Its lines are shown while it works. It runs in its own session: a Ctrl-C reaches the engine,
+which then asks the program to end.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from infra.runtimes import folders
 from infra.runtimes.folders import Mark
 from infra.runtimes.supervisor import inherited_environment
 
-STOP_SECONDS = 20.0  # to remove what is half done
+STOP_SECONDS = 20.0  # to remove unfinished work
 
 
 class OnceError(Exception):
-    """The program ended badly; the message is what it said last."""
+    """The program ended badly; the message has its last line."""
 
 
 class OnceProvider(Provider):
@@ -37,13 +37,13 @@ class OnceProvider(Provider):
         super().configure(req)
 
     def cancel(self) -> None:
-        """End what runs."""
+        """End the running programs."""
         self._cancellation.cancel()
         for process in list(self._running):
             process.terminate()
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Run anew for another command, or for other files."""
+        """Run again for another command, or for other files."""
         return difference(olds, news, replaces=[])
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
@@ -52,7 +52,7 @@ class OnceProvider(Provider):
         return dynamic.CreateResult(props["name"], props)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether what it filled still holds something."""
+        """Look whether the folders that it filled still hold something."""
         filled = all(_holds_something(Path(folder)) for folder in props["folders"])
         return dynamic.ReadResult(id_, props) if filled else dynamic.ReadResult("", {})
 
@@ -130,7 +130,7 @@ def _holds_something(folder: Path) -> bool:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Have it ended, whatever it is at."""
+    """End a program, whatever it is doing."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The processes of a stack, found by what they have in their environment and hand on.
+"""Finds the processes of a stack by variables that they have and pass on.
 
 Never by a name, an argument or a file that holds a number: an editor of a stack's file has the
 path in its arguments, and a cleaner of /tmp removes files of what still runs.
@@ -27,7 +27,7 @@ class ProcessesError(Exception):
 
 
 def environment(url: str, mark: Mark | None) -> dict[str, str]:
-    """Return what a supervisord and all that it starts are known by.
+    """Return the variables by which a supervisord and its processes are known.
 
     Args:
         url: of its socket.
@@ -37,11 +37,11 @@ def environment(url: str, mark: Mark | None) -> dict[str, str]:
 
 
 def supervised(url: str, mark: Mark | None, name: str | None = None) -> list[psutil.Process]:
-    """Return what a supervisord started, and for all programs itself, with all descendants.
+    """Return a supervisord's processes, for all programs also itself, with all descendants.
 
     Args:
-        url: of its socket, whether that still is there or not.
-        mark: of the stack; None for one of a state without marks.
+        url: of its socket, which may be gone.
+        mark: of the stack; None for a state without marks.
         name: of the program, None for all of them.
     """
 
@@ -93,8 +93,8 @@ def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
     """Kill processes until none is found.
 
     Args:
-        find: returns those that live; what they start meanwhile is found the next time.
-        where: that they run from, for the message.
+        find: returns the live ones; processes started meanwhile are found the next time.
+        where: folder that they run from, for the message.
 
     Raises:
         ProcessesError: one survives SIGKILL.
@@ -111,7 +111,7 @@ def end(find: Callable[[], Sequence[psutil.Process]], where: Path) -> None:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Return whether a process still does something."""
+    """Return whether a process still runs."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -127,7 +127,7 @@ def _is_of(found: Mapping[str, str], mark: Mark | None) -> bool:
 def _with_descendants(belongs: Callable[[Mapping[str, str]], bool]) -> list[psutil.Process]:
     found: set[psutil.Process] = set()
     for process, theirs in _processes():
-        # A descendant came with its own: each look at descendants reads all of /proc.
+        # A known descendant came with its own: each look at descendants reads all of /proc.
         if process not in found and belongs(theirs):
             found.add(process)
             # Some children of Ray overwrite their environment: find them by their parent.
@@ -142,6 +142,6 @@ def _processes() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
         # Any of them may end while it is looked at.
         with contextlib.suppress(psutil.Error):
             found = process.environ()
-            # Root reads everybody's: what others write into theirs says nothing.
+            # Root reads all environments: those of other users prove nothing.
             if (URL in found or STACK in found) and process.uids().real == os.getuid():
                 yield process, found

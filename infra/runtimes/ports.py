@@ -1,4 +1,4 @@
-"""Which program holds a port of this machine."""
+"""Finds the program that holds a port of this machine."""
 
 import socket
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The process runtime: services as programs of one supervisord for each host and stack.
 
 A service counts as up when its health checks answer. Everything below the runtime's folder goes
-with the stack; volumes that outlive it lie in the data folder.
+with the stack; volumes that outlive it are in the data folder.
 """
 
 import ipaddress
@@ -43,10 +43,10 @@ class ProcessRuntimeArgs:
         keep_data: whether the data folder outlives the stack.
         identifier: name of this stack's supervisord.
         executables: path of each program that services name.
-        ports: every port of the stack, so that all conflicts are told at once.
+        ports: every port of the stack, so that all conflicts are reported at once.
         store: name of the object store, "" for a folder.
         start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it is started anew.
+        drain: seconds that its users may take to leave before it restarts.
     """
 
     folder: str
@@ -107,7 +107,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         self.register_outputs({"folder": self.folder})
 
     def listen_address(self, service: str) -> str:  # noqa: ARG002 (all share one machine)
-        """Return the address that a service listens on to be reached by those it is meant for."""
+        """Return the address that a service listens on for its clients."""
         return LOOPBACK
 
     def node_address(self, index: int) -> str:
@@ -127,7 +127,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         return self.address(service, port)
 
     def public(self, service: str, port: int) -> str:
-        """Return host:port at which users reach a published port: those of this machine only."""
+        """Return host:port at which users of this machine reach a published port."""
         return self.address(service, port)
 
     def file(self, service: str, name: str) -> str:
@@ -140,7 +140,7 @@ class ProcessRuntime(pulumi.ComponentResource):
         return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
 
     def node_provider(self) -> NodeProvider:
-        """Return what has supervisord start and stop the nodes that are declared on demand."""
+        """Return the provider that has supervisord start and stop nodes on demand."""
         # Not imported: it imports all of Ray.
         text = NODE_PROVIDER.read_text(encoding="utf-8")
         return NodeProvider(text=text, settings={"supervisor": self._args.folder})
@@ -192,18 +192,18 @@ class ProcessRuntime(pulumi.ComponentResource):
         return once
 
     def _one_machine(self, service: Service) -> dict[str, str]:
-        """Return what a Ray worker is told because the head is on the same machine."""
+        """Return the variables of a Ray worker whose head is on the same machine."""
         if service.program != "ray" or service.name == ray_head.SERVICE:
             return {}
         return ray_logs.environment(self.volume(ray_head.SERVICE, ray_node.TEMP))
 
     def _folders(self, service: Service) -> list[str]:
-        """Return the folders that a service needs; what it only reads is another's to make."""
+        """Return the folders that a service needs; another one makes those that it only reads."""
         return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
 
 
 def leaving(service: Service, seconds: int) -> dict[str, Any]:
-    """Return the property of a program whose users are asked, and leave, before it starts anew."""
+    """Return the property of a program whose users are asked to leave before it restarts."""
     if (leave := service.leave) is None:
         return {}
     said = {"file": leave.file, "arguments": list(leave.arguments), "drains": leave.drains}
@@ -211,16 +211,16 @@ def leaving(service: Service, seconds: int) -> dict[str, Any]:
 
 
 class DataProvider(OnHostProvider):
-    """The folder of what outlives the stack: another folder is another resource."""
+    """The folder of data that outlives the stack: another folder is another resource."""
 
     kind = "data"
     replaces = ("folder",)
 
 
 class DaemonProvider(OnHostProvider):
-    """supervisord itself: another folder is another one, and ports are free only after the old.
+    """supervisord itself: another folder means another one, whose ports the old one frees first.
 
-    So is another mark or data folder, which it has in its environment and locks from its start on.
+    So does another mark or data folder, which it has in its environment and locks from its start.
     """
 
     kind = "daemon"
@@ -234,7 +234,7 @@ class DaemonProvider(OnHostProvider):
         where = ""
         if apart and self.act("read", str(before), olds) is not None:
             where = f"in {before}, and this one would run in {after}"
-        elif olds and "host" not in olds:  # where a setting names the folder, all have the same
+        elif olds and "host" not in olds:  # all checkouts have a folder that a setting names
             where = self.act("elsewhere", olds)
         if where:
             text = (
@@ -252,19 +252,19 @@ class ProgramProvider(OnHostProvider):
     replaces = ("folder", "name")
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare; one that an interrupted create left is to be waited for."""
+        """Compare; a program that an interrupted create left is waited for."""
         found = super().diff(_id, olds, news)
         found.changes = found.changes or not olds.get("healthy", True)
         return found
 
     def update(self, id_: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Change it; who uses it leaves before it starts anew, of one program after another.
+        """Change it; its users leave before it restarts, one program after another.
 
         Jobs end with their head; their runs store a checkpoint first. With another token all nodes
         restart at once, and none waits for another.
 
         Raises:
-            ProgramError: it has users who would be lost, and nobody said FORCE.
+            ProgramError: its users would be lost, and FORCE is not set.
         """
         users = self._users(olds, news)
         if not users:
@@ -273,7 +273,7 @@ class ProgramProvider(OnHostProvider):
         lost = len(tokens) > 1 or not olds["leave"]["drains"]
         if lost and not os.environ.get(FORCE):
             raise ProgramError(
-                f"{news['name']} is started anew by this change, and its jobs would be lost: "
+                f"{news['name']} is restarted by this change, and its jobs would be lost: "
                 f"{', '.join(users)}. Wait for their end, or stop them (train stop JOB), and "
                 "run `up` again; `make up FORCE=1` asks, and ends them"
             )
@@ -284,7 +284,7 @@ class ProgramProvider(OnHostProvider):
             return super().update(id_, olds, news)
 
     def _users(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
-        """Return who uses a program that is to start anew."""
+        """Return the users of a program that is to restart."""
         if "leave" not in olds or all(olds.get(key) == news.get(key) for key in RESTARTING):
             return []
         found: list[str] = self.act("users", olds)
@@ -292,14 +292,14 @@ class ProgramProvider(OnHostProvider):
 
 
 class FilesProvider(OnHostProvider):
-    """Secret files of what the stack does not run itself."""
+    """Secret files of programs that the stack does not run itself."""
 
     kind = "files"
     replaces = ("folder", "name")
 
 
 class Data(dynamic.Resource, module="process", name="Data"):
-    """The folder of what outlives the stack.
+    """The folder of data that outlives the stack.
 
     Attributes:
         folder: absolute path.
@@ -347,7 +347,7 @@ class Program(dynamic.Resource, module="process", name="Program"):
 
 
 class Files(dynamic.Resource, module="process", name="Files"):
-    """Secret files of what the stack does not run itself."""
+    """Secret files of programs that the stack does not run itself."""
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None

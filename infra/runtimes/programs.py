@@ -2,7 +2,7 @@
 
 Knows nothing of Pulumi: it runs in a provider here, and on another machine as `agent.py` there.
 Each kind has the methods of a provider, with properties in and out; `read` and `find` return None
-for what is not there.
+if nothing is there.
 """
 
 import http.client
@@ -29,7 +29,7 @@ POLL_SECONDS = 0.1
 REQUEST_SECONDS = 2.0
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 LOG_LINES = 20
-# For its users, and beside the time that they may take: Ray loads slowly on a busy machine.
+# To ask for users, and on top of the time that they may take: Ray loads slowly on a busy machine.
 ASK_SECONDS = 180.0
 RESTARTING = ("command", "environment", "files", "secrets", "folders", "stopSeconds")
 
@@ -44,23 +44,23 @@ class Kind(Protocol):
     """One kind of resource."""
 
     def create(self, props: Props) -> tuple[str, Props]:
-        """Make it; its id and outputs."""
+        """Make it; return its id and outputs."""
 
     def read(self, id_: str, props: Props) -> Props | None:
-        """Its outputs."""
+        """Return its outputs."""
 
     def update(self, olds: Props, news: Props) -> Props:
-        """Change it; its new outputs."""
+        """Change it; return its new outputs."""
 
     def delete(self, id_: str, props: Props) -> str:
-        """Remove it; what the user is to know, or ""."""
+        """Remove it; return a note for the user, or ""."""
 
     def find(self, props: Props) -> tuple[str, Props] | None:
-        """The leftovers of an interrupted create."""
+        """Return the leftovers of an interrupted create."""
 
 
 class Data:
-    """The folder of what outlives the stack; it may be a link to one on another disk."""
+    """The folder of data that outlives the stack; it may be a link to one on another disk."""
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Make the folder, or take over the one of an earlier stack."""
@@ -75,15 +75,15 @@ class Data:
         """Note whether the folder is kept; a state without marks knows its folder.
 
         Raises:
-            ProgramError: another object store is to take the place of the one that runs.
+            ProgramError: another object store would replace the running one.
         """
         before, after = olds.get("store"), news.get("store")
         if before and after and before != after:
             raise ProgramError(
                 f"objectStore is now {after}, and this stack runs {before}, whose results in "
-                f"{news['folder']}/{before} {after} cannot read. Nothing was changed. Set "
-                f"objectStore to {before} to go on with them; or end the stack (they stay there), "
-                f"and bring it up again: {after} begins empty"
+                f"{news['folder']}/{before} cannot be read by {after}. Nothing was changed. Set "
+                f"objectStore to {before} to keep using them; or end the stack (they stay there), "
+                f"and bring it up again: {after} starts empty"
             )
         self._take(news, known="mark" not in olds)
         return news
@@ -96,13 +96,13 @@ class Data:
         ):
             folders.give_back(folder, mark)
             return f"kept: {folder} (setting keepData; remove it when you no longer need it)"
-        # One to be kept holds folders only: there is nothing to keep.
+        # A folder to be kept holds only folders here: nothing to keep.
         if mark is None and folder.exists():
             return f"left: {folder} bears no mark of a stack ({folders.FILE})"
         return folders.remove(folder, mark, private=False)
 
     def find(self, _props: Props) -> tuple[str, Props] | None:
-        """Nothing: a create takes over what is there."""
+        """Return None: a create takes over an existing folder."""
         return None
 
     def _take(self, props: Props, *, known: bool) -> None:
@@ -197,13 +197,13 @@ class Program:
         return {**news, "healthy": True}
 
     def users(self, props: Props) -> list[str]:
-        """Return who would lose something if the program started anew."""
+        """Return the users that would lose something if the program restarted."""
         if not _daemon(props).running(props["name"]):
             return []
         return [str(user) for user in json.loads(_ask_to_leave(props, ASK_SECONDS, "users"))]
 
     def drain(self, seconds: int, props: Props) -> None:
-        """Have its users leave, and wait for it."""
+        """Make its users leave, and wait for it."""
         _ask_to_leave(props, seconds + ASK_SECONDS, "drain", str(seconds))
 
     def delete(self, id_: str, props: Props) -> str:
@@ -212,7 +212,7 @@ class Program:
         return ""
 
     def find(self, props: Props) -> tuple[str, Props] | None:
-        """Return the program that an interrupted create left behind, be it up or not.
+        """Return the program that an interrupted create left behind, up or not.
 
         One that is not up yet is marked, so that the next update waits for it.
         """
@@ -224,7 +224,7 @@ class Program:
 
 
 class Files:
-    """Secret files of what the stack does not run itself, in the folder of a supervisord."""
+    """Secret files of programs that the stack does not run, in the folder of a supervisord."""
 
     def create(self, props: Props) -> tuple[str, Props]:
         """Write them.
@@ -247,7 +247,7 @@ class Files:
         return str(folder), props
 
     def read(self, id_: str, props: Props) -> Props | None:
-        """Look whether all are as they were written."""
+        """Look whether all are unchanged."""
         whole = all(_content(Path(id_) / name) == text for name, text in props["secrets"].items())
         return props if whole and not _daemon(props).distrust() else None
 
@@ -264,7 +264,7 @@ class Files:
         return ""
 
     def find(self, _props: Props) -> tuple[str, Props] | None:
-        """Nothing: a create writes over what is there."""
+        """Return None: a create overwrites existing files."""
         return None
 
 
@@ -297,7 +297,7 @@ def _mark(props: Props) -> Mark | None:
 
 
 def _ask_to_leave(props: Props, seconds: float, *arguments: str) -> str:
-    """Run the script that a program has for its users; its last line.
+    """Run a program's script for its users; return its last line.
 
     Raises:
         ProgramError: it fails.
@@ -337,7 +337,7 @@ def _definition(props: Props) -> Definition:
 
 
 def _stands(daemon: Supervisor, definition: Definition) -> bool:
-    """Return whether a program runs; of one on demand, whether it could be started."""
+    """Return whether a program runs, or, if it is on demand, whether it could be started."""
     if definition.always:
         return daemon.running(definition.name)
     try:
@@ -351,9 +351,9 @@ def _numbers(ports: dict[str, list[float]]) -> dict[str, list[int]]:
 
 
 def _begin(daemon: Supervisor, definition: Definition, props: Props) -> None:
-    """Start a program whose ports nobody else holds."""
+    """Start a program if its ports are free."""
     if not daemon.alive():
-        reason = daemon.distrust() or "was killed, or this machine was started anew"
+        reason = daemon.distrust() or "was killed, or this machine was restarted"
         raise SupervisorError(
             f"supervisord of {daemon.folder} does not answer: it {reason}. Run `up` with --refresh "
             "to bring the services back"
@@ -374,7 +374,7 @@ def _await(daemon: Supervisor, props: Props) -> None:
     """
     name, urls = props["name"], list(props["health"])
     if props.get("onDemand"):
-        return  # whoever starts it waits for it
+        return  # its starter waits for it
     deadline = time.monotonic() + float(props["startTimeout"])
     starts: set[int] = set()
     while urls:
@@ -403,7 +403,7 @@ def _await(daemon: Supervisor, props: Props) -> None:
 
 
 def _answers(url: str) -> bool:
-    # A proxy of the user's cannot reach this machine's loopback.
+    # A proxy of the user cannot reach this machine's loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=REQUEST_SECONDS) as answer:

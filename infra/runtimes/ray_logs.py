@@ -1,6 +1,6 @@
 """One folder of logs for all Ray nodes of a machine; runs inside `ray start` of a worker.
 
-What joins a cluster on a machine, joins the head's node where there is one: Ray 2.60 looks for any
+A process that joins a cluster joins the head's node if its machine has one: Ray 2.60 looks for any
 node's process and prefers the head's. So does a worker's agent, which then looks for the log of a
 job in the head's session, while the job that runs on the worker writes it into the worker's own.
 Ray has no setting for that. The other folders of a session stay apart: two nodes would race for
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.2
 
 
 def environment(head_sessions: str) -> dict[str, str]:
-    """Return what has a worker's `ray start` do it.
+    """Return the variables that make a worker's `ray start` share the folder.
 
     Args:
         head_sessions: `--temp-dir` of the head.
@@ -32,19 +32,19 @@ def environment(head_sessions: str) -> dict[str, str]:
 
 
 def share(parameters: Any, head: bool) -> None:
-    """Put a link to the head's logs where this node's are to be, and do what every node does."""
+    """Link this node's folder of logs to the head's, and do what every node does."""
     ray_start.begin(parameters, head)
-    # Not for what the node starts.
+    # Not for the node's own processes.
     sessions = Path(os.environ.pop(HEAD_VARIABLE))
     address = next(word for word in sys.argv if word.startswith(ADDRESS_FLAG))
     session = _session(address.removeprefix(ADDRESS_FLAG))
     if head or session is None:
-        return  # `ray start` says itself that there is no head
+        return  # `ray start` itself reports a missing head
     logs = Path(parameters.temp_dir) / session / "logs"
     logs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not logs.exists():
         logs.symlink_to(sessions / session / "logs")
-    # The head's reads the folder for all: each line would be shown once for each node.
+    # The head's reads the folder for all: otherwise each line would be shown once per node.
     parameters.include_log_monitor = False
 
 

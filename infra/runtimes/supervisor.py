@@ -1,11 +1,10 @@
 """One supervisord and the programs it runs, below one folder. Knows nothing of Pulumi.
 
-Everything that keeps programs running, restarts them and rotates their logs is supervisord's.
-This module writes its files, calls its XML-RPC interface over a Unix socket, and sweeps up what a
-killed supervisord left running. Folder and socket are looked at before each call: another user may
-have made them.
+supervisord keeps programs running, restarts them and rotates their logs. This module writes its
+files, calls its XML-RPC interface over a Unix socket, and ends the processes that a killed
+supervisord left. Folder and socket are checked before each call: another user may have made them.
 
-    <folder>/.trainyard                 whose it is
+    <folder>/.trainyard                 the mark of its stack
     <folder>/supervisord.conf, supervisor.sock, supervisord.pid, supervisord.log
     <folder>/conf.d/<program>.conf      its section
     <folder>/<program>/run              its environment and command, as a shell script
@@ -45,7 +44,7 @@ LOOPBACK = "localhost,127.0.0.1"
 SETTING = "stateDir"  # names the folder
 LOG_BYTES = "10MB"
 LOG_BACKUPS = 2
-TEMP = "tmp"  # each program's own: what a killed process leaves there goes with the program
+TEMP = "tmp"  # each program's own: leftovers of a killed process go with the program
 RETRIES = 1_000_000  # a program is restarted for as long as its stack is up
 
 # Programs inherit these from the environment of `up`: nothing that could be a secret of the user,
@@ -71,7 +70,7 @@ INHERITED = frozenset(
         "CURL_CA_BUNDLE",
     ]
 )
-# With GPUs, threads, and the way that this user installs packages, which jobs do too.
+# Settings of GPUs, of threads, and of how this user installs packages, as jobs do too.
 INHERITED_PREFIXES: tuple[str, ...] = (
     "LC_",
     "CUDA_",
@@ -109,8 +108,8 @@ serverurl=unix://{folder}/supervisor.sock
 files={folder}/conf.d/*.conf
 """
 
-# stopasgroup is off: `ray start` ends its processes in order, and those that are told all at once
-# wait 20 s for one another. A group that does not end in time is killed.
+# stopasgroup is off: `ray start` ends its processes in order, and processes that are told all
+# at once wait 20 s for one another. A group that does not end in time is killed.
 SECTION = """\
 [program:{name}]
 command=/bin/sh {folder}/{name}/run
@@ -135,7 +134,7 @@ class SupervisorError(Exception):
 
 
 class _Connection(supervisor_xmlrpc.UnixStreamHTTPConnection):  # type: ignore[misc]
-    """To a socket that a process of this user listens on."""
+    """A connection to a socket that a process of this user listens on."""
 
     def connect(self) -> None:
         super().connect()
@@ -147,7 +146,7 @@ class _Connection(supervisor_xmlrpc.UnixStreamHTTPConnection):  # type: ignore[m
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """What makes a program: a change of any of it restarts the program.
+    """The definition of a program: a change of any field restarts it.
 
     Attributes:
         name: name of the program.
@@ -176,7 +175,7 @@ class Supervisor:
         folder: absolute path; its length bounds the sockets of the programs below it.
         identifier: what supervisord calls itself.
         mark: of the stack, which the folder bears; None for a state without marks.
-        data: folder of what outlives the stack, locked as well; None for none.
+        data: folder of data that outlives the stack, locked as well; None for none.
     """
 
     folder: Path
@@ -190,7 +189,7 @@ class Supervisor:
         return f"unix://{self.folder}/supervisor.sock"
 
     def refuse(self) -> bool:
-        """Raise if the folder or what runs from it is another stack's.
+        """Raise if the folder, or a process that runs from it, is another stack's.
 
         Returns:
             Whether the folder is the stack's though it bears no mark: a cleaner removed that, and
@@ -234,7 +233,7 @@ class Supervisor:
         )
         locked = [self.folder, *([self.data] if self.data else [])]
         done = subprocess.run(
-            # The supervisord of this environment, and no module beside the script's file.
+            # The supervisord of this environment, and no module next to the script's file.
             [sys.executable, "-P", LOCKED, config, *locked],
             env=inherited_environment() | owned_processes.environment(self.url, self.mark),
             cwd="/",
@@ -266,7 +265,7 @@ class Supervisor:
             return False
 
     def checkout(self) -> Path | None:
-        """Return the checkout whose supervisord runs here, None where none does."""
+        """Return the checkout whose supervisord runs here, None if none does."""
         with contextlib.suppress(psutil.Error):
             if pid := self._pid():
                 command = map(Path, psutil.Process(pid).cmdline())
@@ -277,11 +276,11 @@ class Supervisor:
         """End supervisord and everything that it started, and remove the folder. Idempotent.
 
         Returns:
-            What is left and why, "" if nothing is.
+            Why the folder is left, "" if it is gone.
         """
         known = self._known()
         pid = self._pid()
-        patience = 0.0  # one without programs has nothing to end, and takes seconds to see that
+        patience = 0.0  # without programs it has nothing to end, and takes seconds to see that
         with contextlib.suppress(OSError, xmlrpc.client.Error), self._rpc() as rpc:
             if rpc.getAllProcessInfo():
                 rpc.shutdown()
@@ -297,7 +296,7 @@ class Supervisor:
         return folders.remove(self.folder, self.mark)
 
     def state(self, name: str) -> dict[str, Any] | None:
-        """Return what supervisord knows of a program, None if it has no such program.
+        """Return supervisord's information on a program, None if it has no such program.
 
         Raises:
             OSError: supervisord does not answer.
@@ -331,7 +330,7 @@ class Supervisor:
 
         One of that name is stopped and removed first.
 
-        A changed program goes the same way: supervisord takes a changed section no other way.
+        A changed program too: supervisord takes a changed section in no other way.
 
         Raises:
             SupervisorError: supervisord does not answer, or does not take the program.
@@ -357,7 +356,7 @@ class Supervisor:
         return tail(self.folder / name / "log", lines)
 
     def sweep(self, name: str | None = None, family: Sequence[psutil.Process] = ()) -> None:
-        """Kill what a program left running, or all of a supervisord that does not answer.
+        """Kill leftover processes of a program, or all of a supervisord that does not answer.
 
         Args:
             name: the program, None for all and for supervisord itself.
@@ -383,7 +382,7 @@ class Supervisor:
         return bool(owned_processes.supervised(self.url, self.mark))
 
     def _forget(self, rpc: Any, name: str) -> None:
-        # Taken down before it is stopped: orphans that overwrote their environment have no trace.
+        # Noted before it is stopped: orphans that overwrote their environment leave no trace.
         family = owned_processes.supervised(self.url, self.mark, name)
         with contextlib.suppress(xmlrpc.client.Fault):
             rpc.stopProcessGroup(name, False)
@@ -419,7 +418,7 @@ class Supervisor:
         except OSError as error:
             raise SupervisorError(
                 f"supervisord of {self.folder} does not answer ({error}): it was killed, or this "
-                "machine was started anew. Run `up` with --refresh to bring the services back"
+                "machine was restarted. Run `up` with --refresh to bring the services back"
             ) from error
         except xmlrpc.client.Fault as fault:
             raise SupervisorError(f"supervisord of {self.folder}: {fault.faultString}") from fault

@@ -1,11 +1,11 @@
-"""A node provider for Ray's autoscaler that starts nothing: it writes down what is wished.
+"""A node provider for Ray's autoscaler that starts nothing: it records wishes.
 
-For machines that only somebody else can make, since making them takes an account's key. Two files
-in one folder of the head's machine: what Ray wishes, written here; and what is there, written by
-`python -m infra.scale`, which reads the wish and meets it. A wish outlives the head, and a machine
-has one name, so whoever is killed at whatever moment, nothing is wished twice.
+For machines that only another program can make, since making them takes an account's key. Two files
+in one folder of the head's machine: the nodes that Ray wants, written here; and those there,
+written by `python -m infra.scale`, which reads the wish and meets it. A wish outlives the head, and
+a machine has one name, so a crash never requests a node twice.
 
-This module is a file of the head, and needs nothing beside it but Ray. Ray's autoscaler imports it.
+This module is a file of the head, and needs only Ray. Ray's autoscaler imports it.
 """
 
 import json
@@ -39,8 +39,8 @@ class Provider(NodeProvider):
         self._types: dict[str, str] = {**provider_config["nodes"], self._head: head_type}
         self._folder = Path(provider_config["folder"])
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        # What the last look told Ray: a name that it still knows as a node's is no new one's. Else
-        # Ray takes the new node for the one that ended, and never for idle.
+        # Names that the last look told Ray: no new node may get one of them. Otherwise Ray takes it
+        # for the node that ended, and never for idle.
         self._listed: frozenset[str] = frozenset()
         # Ray wishes in several threads, and two must not choose the same.
         self._choosing = threading.Lock()
@@ -48,9 +48,9 @@ class Provider(NodeProvider):
             self._write(self._wanted())
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
-        """Return the names of the nodes that are wanted, be they there yet or not.
+        """Return the names of the wanted nodes, there yet or not.
 
-        What is on its way counts: Ray would wish for it once more.
+        Nodes on their way count: otherwise Ray would wish for them again.
         """
         wanted = self._wanted()
         here = [name for name in self._types if name not in self._group or name in wanted]
@@ -58,7 +58,7 @@ class Provider(NodeProvider):
         return [name for name in here if tag_filters.items() <= self.node_tags(name).items()]
 
     def is_running(self, node_id: str) -> bool:
-        """Return whether a node is wanted; whether Ray runs there, Ray knows."""
+        """Return whether a node is wanted; only Ray knows whether it runs there."""
         return node_id not in self._group or node_id in self._wanted()
 
     def is_terminated(self, node_id: str) -> bool:
@@ -66,7 +66,7 @@ class Provider(NodeProvider):
         return not self.is_running(node_id)
 
     def node_tags(self, node_id: str) -> dict[str, str]:
-        """Return what the autoscaler is to know of a node."""
+        """Return a node's tags for the autoscaler."""
         is_head = node_id == self._head
         return {
             tags.TAG_RAY_NODE_KIND: tags.NODE_KIND_HEAD if is_head else tags.NODE_KIND_WORKER,
@@ -75,7 +75,7 @@ class Provider(NodeProvider):
         }
 
     def set_node_tags(self, node_id: str, tags: dict[str, str]) -> None:
-        """Do nothing: tags follow from what is declared."""
+        """Do nothing: tags follow from the declarations."""
 
     def internal_ip(self, node_id: str) -> str:
         """Return the name: nobody logs in to a node."""
@@ -114,7 +114,7 @@ class Provider(NodeProvider):
             )
 
     def terminate_node(self, node_id: str) -> None:
-        """Wish for a node no more; those that are always there are left alone."""
+        """Stop wishing for a node; nodes that are always there stay."""
         with self._choosing:
             wanted = self._wanted()
             if node_id in wanted:
@@ -126,7 +126,7 @@ class Provider(NodeProvider):
         return cluster_config
 
     def _wanted(self) -> list[str]:
-        """Return what is wished; without a wish what is there, and as many as are always wanted."""
+        """Return the wanted nodes; without a wish those there, and at least `least`."""
         wanted = self._read(WANTED)
         if wanted is None:
             wanted = self._read(THERE) or []
@@ -141,7 +141,7 @@ class Provider(NodeProvider):
             return None
 
     def _write(self, wanted: list[str]) -> None:
-        """Put the wish there at once and durably: half of it would end machines."""
+        """Write the wish in one step and durably: half of it would end machines."""
         draft = self._folder / f"{WANTED}.new"
         with draft.open("w") as file:
             json.dump([name for name in self._group if name in wanted], file)

@@ -1,6 +1,6 @@
-"""The pulumi CLI, where none with its plugins is on PATH: built by Go, with what its release has.
+"""The pulumi CLI, if none with its plugins is on PATH: built by Go, with its release's programs.
 
-Of the plugins for docker and command, which are in no package registry, plugin.py takes the place.
+plugin.py replaces the plugins for docker and command, which are in no package registry.
 """
 
 import json
@@ -19,7 +19,7 @@ Environment = Mapping[str, str]
 
 SECONDS = 280  # that a command may take
 HERE = Path(__file__).parent
-# What the CLI starts, by the names that it looks for on PATH. The environment of a project has
+# Programs that the CLI starts, by their names on PATH. The environment of a project has
 # Pulumi's own host of dynamic resources.
 PYTHON = f"exec {shlex.quote(sys.executable)}"
 PLUGINS = {
@@ -90,9 +90,9 @@ class Cli:
 
 
 def lacking(environment: Environment) -> str:
-    """What the `pulumi` of an environment lacks to run all stacks; "" if nothing.
+    """The parts that the `pulumi` of an environment lacks to run all stacks; "" if none.
 
-    A plugin that is not there would be downloaded in the middle of a test.
+    A missing plugin would be downloaded in the middle of a test.
     """
     path = environment["PATH"]
     program = shutil.which("pulumi", path=path)
@@ -114,14 +114,14 @@ def lacking(environment: Environment) -> str:
 
 
 def install(folder: Path, *, optimized: bool = False) -> Cli:
-    """Put the CLI, with its code optimized or not, and what it starts into a folder.
+    """Put the CLI, with its code optimized or not, and the programs it starts into a folder.
 
     Raises:
         NoGoError: Go is missing or too old to build it.
         GoToolError: Go cannot build it.
     """
     program = go_tools.obtain("pulumi", optimized=optimized)
-    # As in a release: where the CLI is a link, it warns of plugins that are not where that leads.
+    # As in a release: if the CLI is a link, it warns of plugins that are not next to its target.
     try:
         os.link(program, folder / "pulumi")
     except OSError:  # another file system

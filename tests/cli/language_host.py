@@ -1,7 +1,7 @@
-"""`pulumi-language-python ENGINE`: what the CLI asks to run a Python program or a policy pack.
+"""`pulumi-language-python ENGINE`: runs a Python program or a policy pack for the CLI.
 
-Pulumi's own is a part of the CLI's release and in no package registry. As that one, it starts
-Python of the project's virtual environment and passes on what that prints.
+Pulumi's own is a part of the CLI's release and in no package registry. Like that one, it starts
+Python of the project's virtual environment and passes on its output.
 """
 
 import json
@@ -24,7 +24,7 @@ CALLS = 8
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
-    """What is not answered here is not implemented, and gRPC says so."""
+    """The answered calls; gRPC reports all others as not implemented."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
@@ -73,7 +73,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
-        """Run a policy pack until the CLI has no more use for it."""
+        """Run a policy pack until the CLI no longer needs it."""
         python, environment = _python(request.info)
         environment |= dict(entry.split("=", 1) for entry in request.env)
         program = request.info.program_directory
@@ -92,7 +92,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def _python(info: language_pb2.ProgramInfo) -> tuple[str, dict[str, str]]:
-    """Python of a program's virtual environment, and the environment variables of what it runs."""
+    """Python of a program's virtual environment, and the environment variables for it."""
     python, environment = os.environ.get("PULUMI_PYTHON_CMD", "python3"), dict(os.environ)
     if "virtualenv" in info.options:
         programs = Path(info.root_directory) / info.options["virtualenv"] / "bin"

@@ -1,7 +1,7 @@
 """`pulumi-resource-docker ENGINE` and `-command`: the embedded engine's providers for the CLI.
 
-Pulumi's own plugins are in no package registry. So of these resources the CLI's steps and state are
-proven, and what is done by the plugins is not.
+Pulumi's own plugins are in no package registry. So tests prove the CLI's steps and state of these
+resources, but not the plugins' work.
 """
 
 import signal
@@ -43,7 +43,7 @@ MESSAGE_BYTES = 400 << 20
 
 
 def told(method: Any) -> Any:
-    """Answer with the message of what a provider raises."""
+    """Answer with the message of a provider's error."""
 
     def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
         try:
@@ -55,7 +55,7 @@ def told(method: Any) -> Any:
 
 
 class Plugin(provider_pb2_grpc.ResourceProviderServicer):
-    """What is not answered here is not implemented, and gRPC says so."""
+    """The answered calls; gRPC reports all others as not implemented."""
 
     def __init__(self, package: str, engine: str) -> None:
         self._log = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine)).Log
@@ -87,7 +87,7 @@ class Plugin(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(
         self, _: provider_pb2.ConfigureRequest, __: Any
     ) -> provider_pb2.ConfigureResponse:
-        """Take secrets in the clear: the CLI marks again what comes back."""
+        """Take secrets in the clear: the CLI marks them again in answers."""
         return provider_pb2.ConfigureResponse()
 
     @told

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections at a byte, stops forwarding, or is not there for a while."""
+"""A TCP proxy that cuts connections at a byte, stops forwarding, or is away for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 
 BLOCK_BYTES = 64 * 1024
-# Closing with this sends a reset, as a machine does that has lost the connection.
+# Closing with this sends a reset, like a machine that has lost the connection.
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -50,8 +50,8 @@ class ChaosProxy:
     def after(self, count: int, action: Callable[[], None]) -> None:
         """Does something, once, when clients have sent so many bytes from now on.
 
-        The block with that byte is not forwarded before the action has ended, and no more where
-        it has cut the connection.
+        The block with that byte is not forwarded before the action has ended, or at all if the
+        action has cut the connection.
         """
         with self._lock:
             self._due = self.sent + count, action
@@ -73,7 +73,7 @@ class ChaosProxy:
         self._flows.clear()
 
     def resume(self) -> None:
-        """Forwards again, what was held first."""
+        """Forwards again, held data first."""
         self._flows.set()
 
     def down(self) -> None:

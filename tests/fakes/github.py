@@ -18,11 +18,11 @@ ID = 7  # of the repository
 
 
 class GitHub:
-    """What the repository holds.
+    """The content of the repository.
 
     Attributes:
         comments: of pull requests and issues, by their number.
-        issues: those that are open or were closed.
+        issues: open and closed ones.
         merged: the pull request of each commit.
         closed: numbers of pull requests.
         unknown: numbers of none.

@@ -27,7 +27,7 @@ def sha256(content: bytes) -> str:
 
 @dataclass
 class Registry:
-    """What a registry has.
+    """The content and behaviour of a registry.
 
     Attributes:
         port: of 127.0.0.1.
@@ -35,7 +35,7 @@ class Registry:
         blobs: by digest.
         answers: statuses other than 200, by tag.
         headers: that go with them, by tag.
-        asks_for_token: whether nobody gets anything without the token that everybody gets.
+        asks_for_token: whether requests need the token, which everybody gets.
         asked: method and path of each request.
     """
 

@@ -27,10 +27,10 @@ class Sshd:
     Attributes:
         host: loopback address.
         port: chosen by the kernel at the first start.
-        user: whoever runs the tests; the only one who can log in.
+        user: the user who runs the tests; the only one who can log in.
         host_key: public key in OpenSSH's form, `ssh-ed25519 AAAA…`.
         key_file: private key that may log in, of mode 0600.
-        log: what sshd says, with every forwarded connection.
+        log: of sshd, with every forwarded connection.
     """
 
     host = "127.0.0.1"
@@ -59,7 +59,7 @@ class Sshd:
 
     @staticmethod
     def new_key(path: Path, passphrase: str = "", kind: str = "ed25519") -> str:
-        """Writes a private key (0600) and, beside it, its public one, which is returned."""
+        """Writes a private key (0600) and, next to it, its public one, which is returned."""
         for old in (path, path.with_name(f"{path.name}.pub")):
             old.unlink(missing_ok=True)
         keygen("-q", "-t", kind, "-N", passphrase, "-C", "", "-f", path)
@@ -105,7 +105,7 @@ class Sshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitRootLogin prohibit-password",
-            "StrictModes no",  # folders of tests lie below a /tmp that all may write to
+            "StrictModes no",  # folders of tests are below a /tmp that all may write to
             "UsePAM no",
             "UseDNS no",
             "PrintMotd no",
@@ -129,7 +129,7 @@ class Sshd:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Ends sshd and every connection; those who connect from now on are refused."""
+        """Ends sshd and every connection; new connections are refused."""
         if self._process is None:
             return
         connections = self.connections()
@@ -147,7 +147,7 @@ class Sshd:
         return len(connections)
 
     def connections(self) -> list[psutil.Process]:
-        """Processes of the connections there are, with what was started through them."""
+        """Processes of the current connections, with everything started through them."""
         if self._process is None or self._process.poll() is not None:
             return []
         return psutil.Process(self._process.pid).children(recursive=True)

@@ -1,10 +1,10 @@
 """Builds the images that tests use, from Debian's packages and what this machine has.
 
 No image registry is needed. `python tests/images/build.py` makes all of them; with names only these
-and what they are made from. What is there already and would come out the same is left alone. The
+and their parents. Existing images that would come out the same are left alone. The
 images stay: they are the cache of the next run.
 
-Grafana is the one that packages do not have: its image is a stand-in, and says so.
+Only Grafana has no package: its image is a stand-in, and says so.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ PREFIX = "trainyard-test/"
 LABEL = "trainyard-test.recipe"
 OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
-# What tells apt, pip, uv and Go a way out of the machine other than the usual one.
+# Settings that give apt, pip, uv and Go another way out of the machine than the usual one.
 NETWORK = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"),
@@ -42,8 +42,8 @@ GO_NETWORK = ("GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOIN
 GO_FOLDERS = ("bin", "lib", "pkg", "src", "VERSION", "go.env")
 CREDENTIALS = re.compile(r"//[^/\s]*@")
 LAST_LINES = 20
-# As the official image is set up: what apt downloads to install it is no part of a layer. Said at
-# the end, because mmdebstrap itself needs its downloads until then.
+# As in the official image: apt's downloads are not part of a layer. Set at the end, because
+# mmdebstrap itself needs its downloads until then.
 KEEP_NO_PACKAGES = (
     "--customize-hook=echo 'APT::Keep-Downloaded-Packages \"false\";' "
     '> "$1/etc/apt/apt.conf.d/docker-clean"'
@@ -51,18 +51,18 @@ KEEP_NO_PACKAGES = (
 
 
 class ImageError(Exception):
-    """An image cannot be had; the message says what would help."""
+    """An image is not available; the message says what would help."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an image is made.
+    """The recipe of an image.
 
     Attributes:
         parents: images that it is made from.
         context: returns the files that the build may read.
         arguments: build arguments.
-        inputs: returns what decides how it comes out, where that is not the context's content.
+        inputs: returns what decides its content, where that is not the context's content.
     """
 
     parents: tuple[str, ...]
@@ -77,7 +77,7 @@ def main(names: list[str]) -> int:
     if unknown:
         _say(f"error: unknown image {', '.join(unknown)}: it is one of {', '.join(RECIPES)}")
         return 2
-    # Runs that come together build each image once: the lock is this file, so nothing is left.
+    # Simultaneous runs build each image once: the lock is this file, so nothing is left.
     with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -111,7 +111,7 @@ def _ancestors(name: str) -> list[str]:
 
 @functools.cache
 def _digest(name: str) -> str:
-    """Return what an image is known by: its recipe, its context and those it is made from."""
+    """Return a digest of an image's recipe, its context and its parents."""
     recipe = RECIPES[name]
     digest = hashlib.sha256()
     digest.update(repr(recipe.arguments).encode())
@@ -128,7 +128,7 @@ def _digest(name: str) -> str:
 
 
 def _have_debian() -> None:
-    """Have Debian's image: the one that is there, a registry's, or one of Debian's packages."""
+    """Have Debian's image: the existing one, a registry's, or one of Debian's packages."""
     if _docker("image", "ls", "--quiet", DEBIAN):
         return
     pull = subprocess.run(
@@ -159,7 +159,7 @@ def _have_debian() -> None:
 
 
 def _recipes_of_existing(names: list[str]) -> dict[str, str]:
-    """Return what the images that exist were made by."""
+    """Return the recipes of the existing images."""
     done = subprocess.run(
         ["docker", "image", "inspect", *(f"{PREFIX}{name}" for name in names)],
         capture_output=True,
@@ -202,7 +202,7 @@ def _build(name: str, recipe: str) -> None:
             last = "\n".join(f"  {line}" for line in output.splitlines()[-LAST_LINES:])
             raise ImageError(f"docker build of {PREFIX}{name} failed; its last lines:\n{last}")
     if before and before != _docker("image", "ls", "--quiet", PREFIX + name):
-        # Gigabytes that nobody would find again; what still uses some of them keeps those.
+        # Gigabytes that nobody would find again; layers still in use stay.
         subprocess.run(["docker", "image", "rm", before], capture_output=True, check=False)
 
 
@@ -236,7 +236,7 @@ def _base() -> dict[str, bytes | Path]:
 
 
 def _go() -> dict[str, bytes | Path]:
-    """This machine's Go, where GO_IMAGE is what a registry would have."""
+    """This machine's Go, where a registry would have GO_IMAGE."""
     settings = _go_environment()
     root = Path(settings["GOROOT"])
     files: dict[str, bytes | Path] = {f"go/{name}": root / name for name in GO_FOLDERS}
@@ -303,7 +303,7 @@ def _docker(*arguments: str) -> str:
 
 
 class _timed:  # noqa: N801 - used as a function
-    """Says what is made, by what, and how long it took."""
+    """Says which image is made, from what, and how long it took."""
 
     def __init__(self, name: str, how: str) -> None:
         self.name, self.how = name, how

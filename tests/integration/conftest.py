@@ -1,4 +1,4 @@
-"""What tests with real services need: an object store to start, engines, and the pulumi CLI."""
+"""Fixtures of tests with real services: an object store to start, engines, and the pulumi CLI."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def build_store(pytestconfig: pytest.Config) -> Callable[[str], Path]:
         program = STORES[name]
         if not program.obtainable:
             pytest.skip(f"no Go {tools.GO} or later is on PATH")
-        # The build takes minutes: whoever waits sees it go on.
+        # The build takes minutes: show its progress.
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             go_tool.GoToolProvider().create(go_tool.properties(program))
@@ -63,7 +63,7 @@ def engines() -> Iterator[forked.Server]:
 
 @pytest.fixture(scope="session")
 def real_plugins() -> None:
-    """Pulumi's own plugins, for tests of what they do."""
+    """Pulumi's own plugins, for tests of their work."""
     if reason := lacking(os.environ):
         pytest.skip(reason)
 

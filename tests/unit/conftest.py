@@ -1,4 +1,4 @@
-"""Pulumi's mocks, recording: what components and the program declare is looked at afterwards."""
+"""Pulumi's mocks, recording: tests look afterwards at the resources that were declared."""
 
 import asyncio
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class RecordingMocks(mocks.Mocks):
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_stack_traces() -> Iterator[None]:
-    """Pulumi's SDK tells of each resource where it is made, of all frames up to pytest's."""
+    """Pulumi's SDK records where each resource is made, with all frames up to pytest's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resource, "_get_stack_trace", StackTrace)
         yield

@@ -1,4 +1,4 @@
-"""What is tried a second time, what is not, and what was skipped."""
+"""Tests that are tried a second time, tests that are not, and skipped ones."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a test costs is counted with all that it started."""
+"""The cost of a test includes everything that it started."""
 
 import csv
 import subprocess

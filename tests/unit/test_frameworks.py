@@ -1,4 +1,4 @@
-"""The table of frameworks: what it names is in the installed Ray and among our jobs."""
+"""The table of frameworks: all its names are in the installed Ray and among our jobs."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ ROWS = [
 
 
 def _names(module: str) -> set[str]:
-    """Return what a module of Ray's offers; it is read, for its framework may be missing."""
+    """Return a Ray module's names; it is read, because its framework may be missing."""
     path = Path(ray.__file__).parent.joinpath(*module.split(".")[1:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     found = set()

@@ -1,4 +1,4 @@
-"""What a fresh machine is made of, and what is left of one; CI runs them whole."""
+"""Parts of a fresh machine, and its leftovers; CI runs whole ones."""
 
 from pathlib import Path
 

@@ -109,4 +109,4 @@ def test_a_folder_that_holds_something_is_left_alone(
 def test_the_command_says_what_it_drew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counts = [f"--{split}={count}" for split, count in IMAGES.items()]
     assert generated.main(["--folder", str(tmp_path), *counts, "--side", "16"]) == 0
-    assert "generated 11 classes, no food (training 44" in capsys.readouterr().out
+    assert "generated 11 classes, not food (training 44" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The builder of tests' Go programs, with a Go that only notes what it is told."""
+"""The builder of tests' Go programs, with a Go that only notes its arguments."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_program_is_built_once_for_all_who_ask(folder, capsys):
     # In a benchmark it is as in a release.
     assert go_tools.obtain("pulumi", optimized=True) != program
     assert "-N -l" not in log.read_text().splitlines()[-1]
-    # Of other sources it is another one.
+    # Other sources give another one.
     (folder / "sources" / "pulumi" / "go.sum").write_text("more\n")
     assert go_tools.obtain("pulumi") != program
 

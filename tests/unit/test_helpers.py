@@ -1,4 +1,4 @@
-"""What tests of secrets, of ports and of waits rely on finds what is there."""
+"""The helpers of tests of secrets, of ports and of waits find what they look for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives that lead elsewhere, or do not end, through everything that takes one."""  # F47
+"""Archives that lead elsewhere, or do not end, through everything that unpacks one."""  # F47
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=KINDS)
 def hostile(request: pytest.FixtureRequest, outside: Path) -> bytes:
-    """An archive that has all classes of the data set, and something else at its end."""
+    """An archive with all classes of the data set, and a hostile end."""
     write, finish = KINDS[request.param]
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:

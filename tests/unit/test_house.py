@@ -32,17 +32,17 @@ FORBIDDEN = {
     "quickstart": {"infra", "engine", "bench", "pulumi"},
     "policy": {"access", "infra", "client", "cluster", "training", "engine", "bench", "pulumi"},
 }
-# Not of the program: they look at states, plans and what is there, as the embedded engine does.
+# Not part of the program: like the engine, they look at states, plans and real resources.
 ASK_THE_ENGINE = [ROOT / "infra/drift/look.py", ROOT / "infra/review/planned.py"]
 # Names of Go's modules have a host's form: golang.org/x/sys.
 PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang(?!\.org/x/)|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
 )
 GO_MODULES = {"go.mod", "go.sum"}
-# Nothing is started in this folder and no script lies in it: its modules are found as
-# infra.runtimes.NAME and engine.NAME only.
+# Nothing is started in these folders and they have no scripts: their modules are only found as
+# infra.runtimes.NAME and engine.NAME.
 ONLY_IN_A_PACKAGE = {"infra/runtimes", "engine"}
-# One catches whatever it is, the other's request runs on the head, and how it ended is told.
+# One catches every error; the other's request runs on the head, and its result is reported.
 CATCH_ALL = {"idle_watch.py", "scale.py"}
 MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(root|work|home/\w+)/")
 
@@ -83,7 +83,7 @@ def test_a_workflow_begins_with_python_alone():
         for name in _imported(path)
     }
     assert roots <= {*sys.stdlib_module_names, "gitops", "access"}
-    # Also what it takes of access.
+    # Also with its imports from access.
     command = [sys.executable, "-S", "-m", "gitops", "--help"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
@@ -153,7 +153,7 @@ def test_nothing_committed_names_a_package_index_or_this_machine():
 
 
 def test_an_answer_that_is_not_http_is_no_traceback():  # F39
-    """`urllib` raises what is no OSError for it."""
+    """`urllib` raises an error for it that is not an OSError."""
     texts = {path: path.read_text() for path in _tracked() if path.suffix == ".py"}
     for path in [*texts]:
         if path.relative_to(ROOT).parts[0] in ("tests", "bench") or path.name in CATCH_ALL:

@@ -1,6 +1,9 @@
 """Items are found where tests name them."""
 
+import re
 from pathlib import Path
+
+import pytest
 
 from tests import items
 
@@ -44,3 +47,50 @@ def test_items_are_listed_in_order_with_their_tests(tmp_path: Path) -> None:
     assert list(found)[:5] == ["A2", "A12", "A13", "A14", "A20"]
     assert found["A13"] == ["test_b.py::test_b", "unit/test_a.py::test_above"]
     assert found["F3"] == ["unit/test_a.py"]
+
+
+PAGE = """before
+| item | promise | tests |
+| --- | --- | --- |
+| A1 | One. | none |
+| A2 | Two. | 9: [test_old.py](../tests/test_old.py) |
+| F1 | Three. |
+after
+"""
+
+
+def test_the_page_names_the_tests_of_today() -> None:
+    page = items.PAGE.read_text()
+    assert items.updated(page, items.by_item(items.TESTS)) == page, "run `make docs`"
+
+
+def test_the_page_has_each_item_in_order_with_a_short_sentence() -> None:
+    page = items.PAGE.read_text()
+    rows = items.ROW.findall(page)
+    assert len(rows) == len(re.findall(r"^\| *[A-F]\d", page, re.MULTILINE))
+    found = [item for item, _ in rows]
+    counts = {"A": 46, "B": 29, "C": 22, "D": 56, "E": 12, "F": 62}
+    assert found == [f"{letter}{n + 1}" for letter, count in counts.items() for n in range(count)]
+    for item, promise in rows:
+        assert len(promise) <= 160, item
+        assert promise.endswith("."), item
+
+
+def test_only_the_column_of_tests_is_written() -> None:
+    places = ["conftest.py::stack", "unit/test_a.py::test_x", "unit/test_b.py", "unit/test_b.py::y"]
+    page = items.updated(PAGE, {"A1": places, "F1": ["conftest.py::stack"]})
+    assert page.splitlines() == [
+        *PAGE.splitlines()[:3],
+        "| A1 | One. | 4: [test_b.py](../tests/unit/test_b.py) |",
+        "| A2 | Two. | none |",
+        "| F1 | Three. | 1: [conftest.py](../tests/conftest.py) |",
+        "after",
+    ]
+    assert items.updated(page, {}) != page
+
+
+def test_an_item_that_is_there_twice_or_not_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^A2: twice"):
+        items.updated(f"{PAGE}| A2 | Again. | none |\n", {})
+    with pytest.raises(ValueError, match=r"^A3, F2: named by tests \(unit/test_a\.py::x\)"):
+        items.updated(PAGE, {"A1": [], "A3": ["unit/test_a.py::x"], "F2": ["test_b.py"]})

@@ -1,4 +1,4 @@
-"""What `make` says by itself, and what of `make demo` runs beside what."""
+"""The output of `make` itself, and the parts of `make demo` that run at the same time."""
 
 import os
 import re
@@ -13,8 +13,8 @@ import yaml
 from infra.review.page import MARK
 
 ROOT = Path(__file__).parents[2]
-INNER = {"able", "help", "python", "store"}  # of no use to type
-# Each waits until the other has begun, but not for ever; so both pass only side by side.
+INNER = {"able", "help", "python", "store"}  # not meant to be typed
+# Each waits until the other has begun, but not for ever; so both pass only at the same time.
 MEET = """
 meet() {{ touch {folder}/$1; for _ in $(seq 100); do [ -e {folder}/$2 ] && return; sleep 0.1; done
           echo "$2 has not begun" >&2; exit 1; }}
@@ -48,7 +48,7 @@ esac
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Runs make in a checkout whose programs only note that they were called."""
+    """Runs make in a checkout whose programs only note their calls."""
 
     def make(*arguments: str, **codes: int) -> tuple[int, str, list[str]]:
         checkout = tmp_path / "checkout"
@@ -201,7 +201,7 @@ def test_a_rotation_is_written_down_before_up(run, tmp_path: Path) -> None:  # F
 
 @pytest.fixture
 def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Runs make as a runner does; exit code, calls beside those of the set-up, and the page."""
+    """Runs make as a runner does; exit code, calls except those of the set-up, and the page."""
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://states")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "a")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -216,7 +216,7 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             monkeypatch.setenv(name, answers.get(name, ""))
         (tmp_path / "log").unlink(missing_ok=True)
         code, _, calls = run(*arguments)
-        # Beside Python's version, and the name of a pull request's stack.
+        # Except the checks of Python's version, and of the name of a pull request's stack.
         calls = [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
         found = tmp_path / "checkout" / "out" / "page.md"
         return code, calls, found.read_text() if found.exists() else ""
@@ -231,7 +231,7 @@ def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
     assert on_runner(*asked, PAGE="a page") == (0, [look, tell], "a page")
     # A rule refuses the plan: its page says so.
     assert on_runner(*asked, PAGE="refused", REVIEW="1") == (2, [look, tell], "refused")
-    # There is none: an earlier page must not stay.
+    # Without a plan an earlier page must not stay.
     failed = f"{MARK.format(stack='prod')}\n## prod: no plan, the preview failed\n"
     for answer in ({"PREVIEW": "1"}, {"REVIEW": "1"}):
         code, _, page = on_runner(*asked, **answer)
@@ -318,7 +318,7 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
 
 
 def test_jobs_of_pull_requests_reach_no_state_of_other_stacks():
-    """They run its code with all that they are given (F48)."""
+    """They run its code with everything that they are given (F48)."""
     jobs = [
         job
         for file in (ROOT / ".github/workflows").glob("*.yml")

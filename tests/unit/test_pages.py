@@ -20,7 +20,7 @@ from tests import fresh, pages
 BLOCKS = pages.blocks()
 SHELL = [block for block in BLOCKS if block.language == "sh"]
 SENTENCE = "Run commands in the checkout, after `source .venv/bin/activate`."
-# Of a project with the package installed: no checkout is there.
+# For a project with the package installed, without a checkout.
 PROJECTS = {"docs/box.md"}
 PARSERS = {
     "engine": engine.cli._parser,
@@ -108,7 +108,7 @@ def test_commands_are_those_of_the_checkout_and_parse(block: pages.Block) -> Non
 
 
 def _check(words: list[str]) -> None:
-    """What we can say of a command without running it.
+    """Check what a command names without running it.
 
     Raises:
         AssertionError: it names something that does not exist.

@@ -29,7 +29,7 @@ PACKAGES = (
 PRINTERS = {"print", "input", "getpass", "Console", "StreamHandler", "echo", "secho"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 ASKED = {"isatty", "flush", "encoding"}  # of a stream, which writes nothing
-# The helper, and what writes no more than it has cleaned.
+# The helper, and modules that only write text that it has cleaned.
 CLEANS = {
     "access/terminal.py",
     "client/console.py",  # LogWriter
@@ -59,7 +59,7 @@ SECRET = "engine/cli.py"  # asks for a secret by the name that the user typed
 
 
 def printed(path: Path) -> Iterator[str]:
-    """Where a module prints by itself, or ends with a text made there, which Python prints."""
+    """Places where a module prints itself, or ends with its own text, which Python prints."""
     tree = ast.parse(path.read_text())
     harmless = {
         node.value

@@ -11,7 +11,7 @@ import yaml
 from infra import versions
 
 FOLDER = Path(__file__).parents[2] / "requirements"
-# What PyTorch brings, in the versions that go with it.
+# PyTorch's dependencies, in the versions that go with it.
 OF_PYTORCH = ("torch", "nvidia-", "cuda-", "triton", "libtpu", "setuptools")
 
 
@@ -30,7 +30,7 @@ def test_an_environment_of_conda_installs_a_lock(accelerator: str) -> None:  # B
     option, _, lock = packages[0].partition(" ")
     assert option == "-r"
     assert "--hash=sha256:" in (path.parent / lock).read_text(encoding="utf-8")
-    # As the runtime environment of that name has them.
+    # As in the runtime environment of that name.
     runtime = FOLDER.parent / "training/jobs/config/runtime" / f"{accelerator}.yaml"
     assert found["variables"] == yaml.safe_load(runtime.read_text(encoding="utf-8"))["env_vars"]
 

@@ -1,9 +1,9 @@
-"""Labelled images by name, split into train, valid and test in a way that the seed fixes.
+"""Labelled images by name, split into train, valid and test as the seed determines.
 
 digits      1,797 scanned digits of 8 x 8 pixels that come with scikit-learn: needs no network
 cifar10     60,000 photographs of 32 x 32 pixels, fetched by torchvision once per node
 folder:PATH images in PATH/train/<class>/, on every node at the same absolute path; PATH/valid
-            and PATH/test likewise, else a tenth of train stands in for each that is missing
+            and PATH/test likewise; a tenth of train stands in for each that is missing
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def check_name(name: str) -> str:
     """Returns the name of a data set.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if name in {"digits", "cifar10"} or name.startswith("folder:/"):
         return name
@@ -35,15 +35,15 @@ def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
         name: as above.
         side: images are scaled to this height and width in pixels.
         seed: fixes the splits.
-        limit: at most so many images of each split.
+        limit: the most images of each split.
 
     Raises:
         DataError: the images are not there.
         ValueError: a bad name.
     """
     check_name(name)
-    # Imported one at a time: torchvision takes a second and digits do without, and so do tasks
-    # that stream (training/data/streaming.py) without PyTorch.
+    # Imported one at a time: torchvision takes a second, and digits do not need it; tasks that
+    # stream (training/data/streaming.py) do not need PyTorch either.
     from training.data.splits import first  # noqa: PLC0415
 
     if name == "digits":

@@ -1,12 +1,12 @@
-"""A text as numbers, one for each character: prepared once per node, then mapped into memory.
+"""Encodes a text, one number per character: prepared once per node, then mapped into memory.
 
 shakespeare  nanoGPT's tiny Shakespeare, 1.1 MB; downloaded once per node
 python       the reference manual that Python ships, 0.5 MB: needs no network
 /PATH        a UTF-8 file at this path on every node
 https://…    a UTF-8 file, whose SHA-256 must be given; downloaded once per node
 
-A node keeps train.bin and val.bin (uint16: nine tenths of the text, and the last one) and
-meta.json (the vocabulary and the lengths) in its data folder, below characters/.
+A node keeps train.bin and val.bin (uint16: nine tenths of the text, and the last tenth) and
+meta.json (the vocabulary and the lengths) in characters/ of its data folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Ids = NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Corpus:
-    """A prepared text, which a checkpoint keeps a description of.
+    """A prepared text; checkpoints keep a description of it.
 
     Attributes:
         vocabulary: all characters of the text, sorted; an id is an index into it.
@@ -63,7 +63,7 @@ class Corpus:
     valid: Ids
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text.
+        """Return the ids of a text.
 
         Raises:
             DataError: it has characters that the vocabulary lacks.
@@ -77,15 +77,15 @@ class Corpus:
         return [number[character] for character in text]
 
     def decode(self, ids: list[int]) -> str:
-        """The text of ids."""
+        """Return the text of ids."""
         return "".join(self.vocabulary[index] for index in ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Describes the text of a checkpoint."""
+        """Describes the text for a checkpoint."""
         return {"vocabulary": self.vocabulary, "sha256": self.sha256}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """Checks that a run goes on with its own text.
+        """Checks that a resumed run has its own text.
 
         Raises:
             DataError: this is another text.
@@ -120,7 +120,7 @@ class Blocks(Dataset[Any]):
 
 
 class RandomBatches:
-    """So many batches of blocks from random places of a text, as PyTorch's seed has them.
+    """A number of batches of blocks from random places of a text, fixed by PyTorch's seed.
 
     Batches are int64 tensors (batch, block): ids, and the ids that follow each of them.
     """
@@ -143,16 +143,16 @@ class RandomBatches:
 
 
 def load(name: str, block: int, sha256: str = "", limit: int | None = None) -> Corpus:
-    """Loads a text, which is prepared if this node has not done so yet.
+    """Loads a text, prepared first if this node has not done so yet.
 
     Args:
         name: as above.
         block: characters that the model sees at once.
-        sha256: of the text, in hexadecimal; "" where it may be any, which no address allows.
-        limit: only so many characters, from the beginning.
+        sha256: of the text, in hexadecimal; "" accepts any text, except from an address.
+        limit: the number of characters to take, from the beginning.
 
     Raises:
-        DataError: the text is not available, another one, no text, or too short for two blocks.
+        DataError: the text is unavailable, another one, not text, or too short for two blocks.
     """
     folder = node_folder() / "characters"
     try:
@@ -180,7 +180,7 @@ def load(name: str, block: int, sha256: str = "", limit: int | None = None) -> C
 
 
 def _read(name: str, sha256: str, folder: Path) -> bytes:
-    """The text's bytes, of the sum that is asked for."""
+    """Return the text's bytes, checked against its sum."""
     if name == "python":
         content = _reference_manual()
     elif name.startswith("/"):
@@ -230,8 +230,8 @@ def _download(address: str, sha256: str, file: Path) -> bytes:
 
 def _other(name: str, content: bytes, sha256: str) -> DataError:
     return DataError(
-        f"{name} has the SHA-256 {_sum(content)}, not {sha256}: look at what is there, then give "
-        "its own sum, or another text"
+        f"{name} has the SHA-256 {_sum(content)}, not {sha256}: check the file, "
+        "then give its own sum, or another text"
     )
 
 
@@ -240,7 +240,7 @@ def _prepare(name: str, content: bytes, limit: int | None, prepared: Path) -> No
         text = content.decode("utf-8-sig").replace("\r\n", "\n")[:limit]
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{name} is no UTF-8 text (byte {error.start}): convert it, as by iconv -t UTF-8"
+            f"{name} is not UTF-8 text (byte {error.start}): convert it, e.g. by iconv -t UTF-8"
         ) from None
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     vocabulary, ids = np.unique(points, return_inverse=True)

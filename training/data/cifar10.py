@@ -10,13 +10,13 @@ from training.data.node_folder import DOWNLOAD_DEADLINE_S, node_folder
 from training.data.splits import DataError, Splits, cut
 from training.data.transforms import to_tensor
 
-STRETCH = 70 / 64  # images are resized to so much more than is cut out of them
+STRETCH = 70 / 64  # ratio of the resized side to the part that is cut out
 
 
 def load(side: int, seed: int) -> Splits:
     """45,000, 5,000 and 10,000 images; fetched when this node does not have them.
 
-    Of a training image a random part is cut out each time, of the others the middle.
+    A random part of a training image is cut out each time, and the middle of the others.
 
     Raises:
         DataError: they cannot be downloaded.

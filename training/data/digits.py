@@ -1,4 +1,4 @@
-"""Scanned digits: UCI's optical recognition set, as scikit-learn brings it along."""
+"""Scanned digits: UCI's optical recognition set, from scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS = 16  # of grey
 
 
 def read() -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels as float32 (1797, 1, 8, 8) in 0..LEVELS, and the digits as int64 (1797,).
+    """Return pixels as float32 (1797, 1, 8, 8) in 0..LEVELS, and digits as int64 (1797,).
 
     The same as sklearn.datasets.load_digits, whose import alone takes a second of each worker.
     """
@@ -29,7 +29,7 @@ def read() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def load(side: int, seed: int) -> Splits:
-    """All 1,797 digits, enlarged to side x side and in three equal channels."""
+    """Return all 1,797 digits, enlarged to side x side and in three equal channels."""
     pixels, labels = read()
     images = torch.nn.functional.interpolate(pixels / LEVELS, (side, side), mode="bilinear")
     data = TensorDataset(images.expand(-1, 3, -1, -1), labels)

@@ -1,4 +1,4 @@
-"""FashionMNIST by torchvision, and the digits that stand in where it cannot be downloaded."""
+"""FashionMNIST by torchvision, and digits to replace it where it cannot be downloaded."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STAND_IN = "scikit-learn's digits stand in for FashionMNIST"
 def load() -> Splits:
     """60,000 and 10,000 images; fetched when this node does not have them.
 
-    Nothing is chosen by the second part: it is both `valid` and `test`.
+    The second part is both `valid` and `test`: no choice depends on it.
 
     Raises:
         DataError: they cannot be downloaded.
     """
-    # It takes two seconds to import, and a job's driver loads no images.
+    # The import takes two seconds, and a job's driver loads no images.
     from torchvision.datasets import FashionMNIST  # noqa: PLC0415
 
     folder = node_folder()
@@ -65,7 +65,7 @@ def _tensors(images: torch.Tensor, labels: torch.Tensor) -> TensorDataset:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    """Gives up on a server that says nothing: torchvision itself would wait for ever."""
+    """Gives up on a silent server: torchvision itself would wait forever."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_S)
     try:

@@ -1,4 +1,4 @@
-"""Images of a folder on the nodes, one folder a class."""
+"""Images in a folder on the nodes, with one subfolder per class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.data.transforms import to_tensor
 
 
 def load(path: Path, side: int, seed: int) -> Splits:
-    """Images of path/train, and of path/valid and path/test where they are.
+    """Return images of path/train, and of path/valid and path/test where they exist.
 
     Raises:
         DataError: no images, or other classes in one folder than in another.

@@ -1,7 +1,7 @@
 """Food-11: photographs of food in 11 classes.
 
-FOOD11_DATA_DIR/{training,validation,evaluation}/class_00 ... class_10 hold the images: at any size
-the real ones, or those that docker/dataset/generated.py draws.
+FOOD11_DATA_DIR/{training,validation,evaluation}/class_00 ... class_10 hold the images: the real
+ones at any size, or those that docker/dataset/generated.py draws.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CLASSES = (
     *("Bread", "Dairy product", "Dessert", "Egg", "Fried food", "Meat"),
     *("Noodles/Pasta", "Rice", "Seafood", "Soup", "Vegetable/Fruit"),
 )
-# Of ImageNet, whose weights the base has.
+# ImageNet's, like the weights of the base.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-MANIFEST = ".manifest.json"  # of the dataset step, docker/dataset
+MANIFEST = ".manifest.json"  # by the dataset step, docker/dataset
 
 
 def description(side: int) -> dict[str, Any]:
-    """What a checkpoint's manifest says of the images that its model takes.
+    """Return a checkpoint manifest's description of the images that the model takes.
 
     Args:
         side: of the images, in pixels.
@@ -43,9 +43,9 @@ def description(side: int) -> dict[str, Any]:
 
 
 class EpochSampler(DistributedSampler[Any]):
-    """The order of an epoch, and its random numbers, from seed and epoch alone.
+    """Order and random numbers of an epoch, from seed and epoch alone.
 
-    Lightning tells it each epoch. A run that goes on thus sees what it would have seen.
+    Lightning tells it each epoch, so a resumed run sees the same data as an uninterrupted one.
     """
 
     def __init__(self, data: ImageFolder, seed: int, rank: int, world: int) -> None:
@@ -53,12 +53,12 @@ class EpochSampler(DistributedSampler[Any]):
         self.generator = torch.Generator()  # the loader's; seeds its processes
 
     def set_epoch(self, epoch: int) -> None:
-        """Takes up an epoch."""
+        """Begins an epoch."""
         super().set_epoch(epoch)
-        # Mixed, for seeds side by side would give one epoch's numbers to another seed's next one.
+        # Mixed: otherwise one epoch's numbers would be those of the next seed's previous epoch.
         mixed = random.Random(f"{self.seed} {epoch} {self.rank}").getrandbits(63)  # noqa: S311
         self.generator.manual_seed(mixed)
-        torch.manual_seed(mixed)  # of dropout, and of the transforms where no process loads
+        torch.manual_seed(mixed)  # for dropout, and for transforms if no process loads
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def load(
         side: height and width of the images in pixels.
         batch_size: of one worker.
         seed: of order and augmentation.
-        processes: decode images beside training.
+        processes: that decode images during training.
         rank: of this worker.
         world: number of workers; each gets its share of the training images, and Lightning
             shares out the others.
@@ -115,7 +115,7 @@ def load(
 
 
 def is_generated(folder: Path) -> bool:
-    """Whether the images were drawn: what is measured on them says nothing about food."""
+    """Whether the images were drawn: measurements on them say nothing about food."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return str(manifest["source"]).startswith("generated")
@@ -151,6 +151,6 @@ def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> ImageFo
     if len(images.classes) != len(CLASSES):
         raise DataError(
             f"{path} has {len(images.classes)} classes and Food-11 has {len(CLASSES)}: "
-            "fill the folder anew"
+            "fill the folder again"
         )
     return images

@@ -1,4 +1,4 @@
-"""Where a node keeps data that it has fetched or prepared; its workers share the folder."""
+"""The folder for data that a node has fetched or prepared; its workers share it."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ CONNECT_S = 20.0  # a network that swallows packets must not hold the workers fo
 
 
 def node_folder() -> Path:
-    """The folder; it may not exist yet."""
+    """Return the folder; it may not exist yet."""
     return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache/trainyard/data")

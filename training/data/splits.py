@@ -1,4 +1,4 @@
-"""What every data set has: three splits, cut the same way for the same seed."""
+"""The three splits of every data set, cut the same way for the same seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Subset
 
 from training.errors import JobError
 
-HELD_OUT = 0.1  # of the images, where a data set has no such split of its own
+HELD_OUT = 0.1  # of the images, where a data set lacks such a split
 
 
 class DataError(JobError):
@@ -23,7 +23,7 @@ class DataError(JobError):
 class Splits:
     """Three data sets of (image (3, side, side) in 0..1, class index), and the class names.
 
-    `resized_side` is as for training/data/transforms.py.
+    `resized_side` is that of training/data/transforms.py.
     """
 
     train: Dataset[Any]
@@ -42,7 +42,7 @@ def cut(count: int, seed: int, held_out: int) -> list[list[int]]:
         held_out: number of parts to cut off.
 
     Returns:
-        Indices of what is kept, then of each part.
+        Indices of the kept items, then of each part.
 
     Raises:
         DataError: too few images for that.
@@ -57,7 +57,7 @@ def cut(count: int, seed: int, held_out: int) -> list[list[int]]:
 
 
 def first(splits: Splits, limit: int) -> Splits:
-    """At most so many images of each split."""
+    """Return at most `limit` images of each split."""
     train, valid, test = (
         Subset(part, range(min(limit, size(part))))
         for part in (splits.train, splits.valid, splits.test)

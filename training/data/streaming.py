@@ -1,7 +1,7 @@
 """Images that stream from shards in the object store into training, through Ray Data.
 
-Tasks on whichever nodes have a CPU read a shard and decode it; training takes the batches as they
-come. However much data there is, no more than STREAM_BYTES of it are in flight.
+Tasks on any node with a free CPU read and decode shards; training takes the batches as they come.
+However large the data, at most STREAM_BYTES of it are in flight.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SIDE = 224  # pixels, as ResNet was made for
 RESIZED_SIDE = 256  # of the shorter side, before the middle is cut out
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's
 BATCH = 128  # images that are handed on at once
-SHARDS_PER_TASK = 16  # a task costs some 0.1 s beside its work; one that is lost is done again
-LEAST_TASKS = 8  # where there are as many shards, so that little data is not read by one CPU
+SHARDS_PER_TASK = 16  # a task has some 0.1 s of overhead; a lost one runs again
+LEAST_TASKS = 8  # given as many shards: a few must not all be read by one CPU
 
 TASK = "MapBatches(decode_shards)"  # as Ray names the tasks
 
-BLOCK_BYTES = 16 * 1024**2  # less than BATCH images have: handed on as they are, not put together
-# Of the object store. Ray Data sets two blocks aside for each task, and starts none for which that
-# is not left beside what training has not taken: with a third of this two did not run at once.
+BLOCK_BYTES = 16 * 1024**2  # less than BATCH images: they are passed on as they are, not combined
+# Of the object store. Ray Data reserves two blocks for each task, and starts none without that room
+# next to the data that training has not taken: with a third of this two tasks never ran at once.
 STREAM_BYTES = 192 * 1024**2
 
 # A client of the store costs as much as decoding some twenty images.
@@ -40,7 +40,7 @@ _folder = functools.cache(open_url)
 
 
 def stream(url: str, shards: list[str]) -> Dataset:
-    """Images as uint8 (rows, SIDE, SIDE, 3), with label int64 (rows,), of Parquet shards.
+    """Streams images as uint8 (rows, SIDE, SIDE, 3), with label int64 (rows,), of Parquet shards.
 
     Args:
         url: of their folder.
@@ -49,8 +49,8 @@ def stream(url: str, shards: list[str]) -> Dataset:
     context = ray.data.DataContext.get_current()
     context.target_max_block_size = BLOCK_BYTES
     context.enable_progress_bars = False
-    # Not by Ray Data's own reader of Parquet: it lists, reads and decodes in three stages that
-    # hand JPEGs to each other through the object store, and wait for each other's CPUs.
+    # Ray Data's own reader of Parquet lists, reads and decodes in three stages that pass JPEGs on
+    # through the object store, and wait for each other's CPUs.
     tasks = max(math.ceil(len(shards) / SHARDS_PER_TASK), min(len(shards), LEAST_TASKS))
     return ray.data.from_items(
         [{"url": url, "shard": shard} for shard in shards], override_num_blocks=tasks
@@ -58,7 +58,7 @@ def stream(url: str, shards: list[str]) -> Dataset:
 
 
 def limits(cpus: float) -> ExecutionOptions:
-    """What a stream may take: so many CPUs, beside those of training, and STREAM_BYTES."""
+    """Return a stream's limits: CPUs, besides those of training, and STREAM_BYTES."""
     return ExecutionOptions(
         resource_limits=ExecutionResources.for_limits(cpu=cpus, object_store_memory=STREAM_BYTES)
     )
@@ -74,7 +74,7 @@ def decode_shards(rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def decode(image: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The middle of a JPEG or PNG of any size, bytes or a buffer, as uint8 (SIDE, SIDE, 3)."""
+    """Return the middle of a JPEG or PNG of any size as uint8 (SIDE, SIDE, 3)."""
     picture: Image.Image = Image.open(io.BytesIO(image))
     # A JPEG is decoded at a half, a quarter or an eighth of its size, if that is still enough.
     picture.draft("RGB", (RESIZED_SIDE, RESIZED_SIDE))

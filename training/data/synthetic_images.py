@@ -1,11 +1,11 @@
-"""A data set of any size in the object store, as large photographs would be: made once, by tasks.
+"""A data set of any size in the object store, like large photographs: made once, by tasks.
 
 <storage>/.trainyard/synthetic-images/<images>-of-<side>px/
     shard-00000.parquet   some images: `image`, a JPEG, and `label`
-    manifest.json         written last: what was made, so that the next job uses it again
+    manifest.json         written last: a description, so that the next job reuses the images
 
-The images are noise whose tint tells the class. In shards, because thousands of objects of half
-a megabyte would cost more requests than bytes.
+The images are noise, tinted by their class. They are in shards because thousands of objects of half
+a megabyte would cost more in requests than in bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRAIN = 128  # levels of noise, of 256
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is made, the same bytes each time.
+    """The images to make, the same bytes each time.
 
     Attributes:
         images: how many.
@@ -47,13 +47,13 @@ class Recipe:
 
     @classmethod
     def of_size(cls, gigabytes: float) -> Recipe:
-        """So many images that their JPEGs have this size, in GiB."""
+        """Return a recipe whose JPEGs have this size, in GiB."""
         return cls(images=max(1, math.ceil(gigabytes * 1024**3 / len(encode(0, cls.side)))))
 
 
 @dataclass(frozen=True)
 class Images:
-    """What is there: the folder's URL, its shards, the images in them and their JPEGs' bytes."""
+    """Stored images: the folder's URL, its shards, the number of images and their JPEGs' bytes."""
 
     url: str
     shards: list[str]
@@ -62,7 +62,7 @@ class Images:
 
 
 def ensure(storage: str, recipe: Recipe) -> Images:
-    """Makes the images unless they are there, in Ray tasks of one CPU each.
+    """Makes the images unless they exist, in Ray tasks of one CPU each.
 
     Args:
         storage: s3://bucket[/prefix] or file:///folder.
@@ -98,7 +98,7 @@ def write_shard(url: str, shard: str, start: int, recipe: Recipe) -> tuple[int, 
     labels = [index % CLASSES for index in indices]
     table = pa.table({"image": pa.array(jpegs, pa.binary()), "label": pa.array(labels, pa.int64())})
     file = io.BytesIO()
-    # Neither compressed nor summed up: JPEGs have nothing left to win.
+    # No compression or statistics: JPEGs would not gain from them.
     parquet.write_table(
         table, file, compression="none", use_dictionary=False, write_statistics=False
     )
@@ -107,7 +107,7 @@ def write_shard(url: str, shard: str, start: int, recipe: Recipe) -> tuple[int, 
 
 
 def encode(index: int, side: int) -> bytes:
-    """One image as JPEG: noise, the same for the same index, tinted by its class."""
+    """Return an image as JPEG: noise, the same for the same index, tinted by its class."""
     noise = np.frombuffer(np.random.default_rng(index).bytes(side * side * 3), np.uint8)
     tint = np.random.default_rng(index % CLASSES).integers(0, 256 - GRAIN, 3, np.uint8)
     pixels = (noise >> 1).reshape(side, side, 3) + tint
@@ -117,7 +117,7 @@ def encode(index: int, side: int) -> bytes:
 
 
 def _manifest(url: str, recipe: Recipe) -> dict[str, Any] | None:
-    """What an earlier job made; None unless it is this recipe's and all of it is still there."""
+    """Return an earlier job's manifest; None unless it has this recipe and all its files exist."""
     folder = open_url(url)
     try:
         manifest: dict[str, Any] = json.loads(folder.read(MANIFEST))

@@ -1,4 +1,4 @@
-"""From a picture of any size and mode to a tensor."""
+"""Turns a picture of any size and mode into a tensor."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torchvision.transforms import v2
 def to_tensor(
     side: int, resized_side: int | None = None, *, random: bool = False
 ) -> Callable[[Any], Any]:
-    """A PIL image to float32 (3, side, side) in 0..1.
+    """Return a transform of PIL images to float32 (3, side, side) in 0..1.
 
     Args:
         side: of the result, in pixels.
         resized_side: to which the image is stretched before its middle is cut out; None: it is
             stretched to `side`, and nothing is cut off.
-        random: cuts out any part in place of the middle, by PyTorch's random numbers.
+        random: cuts out a random part, by PyTorch's random numbers, instead of the middle.
     """
     stretched = resized_side or side
     cut = v2.RandomCrop(side) if random else v2.CenterCrop(side)

@@ -1,5 +1,5 @@
-"""The cluster's part of `train dev`: a warm process that runs a job anew after each save.
+"""The cluster's part of `train dev`: a warm process that reruns a job after each save.
 
-A package of its own on the cluster, uploaded beside the job's code: `training` may be part of what
-is edited, or a folder of the user's.
+On the cluster it is a separate package, uploaded next to the job's code: `training` may itself be
+edited, or be a folder of the user's.
 """

@@ -1,7 +1,7 @@
 """The session's job: `python -m dev_session ID [--debug] [--idle] -- python my_job.py --epochs 1`.
 
-Keeps the copy of the code, takes the client's messages and passes orders on to the warm process.
-Ends when the client says so, or is not heard for a minute.
+Keeps the copy of the code, receives the client's messages and passes orders on to the warm process.
+Ends when the client says so, or is silent for a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLL_S = 0.05
 LEASE_S = 60.0
 END_S = 5.0
 STORAGE_VARIABLE, RUN_VARIABLE = "TRAINYARD_STORAGE_URL", "TRAINYARD_RUN"
-RESULTS = ".dev"  # below the store's address: what `train runs` does not list
+RESULTS = ".dev"  # below the store's address; `train runs` does not list it
 
 
 class Session:
@@ -37,7 +37,7 @@ class Session:
             session: its id.
             command: of a run.
             debug: each run waits for a debugger.
-            idle: nothing runs before the client says so.
+            idle: no run starts before the client says so.
         """
         self.run = 0
         self._idle = idle
@@ -54,7 +54,7 @@ class Session:
         self._mailbox = messages.Mailbox(session)
 
     def serve(self) -> None:
-        """Runs the job, and again at each message that says so."""
+        """Runs the job, and reruns it at each message that says so."""
         if not self._idle:
             self._order(self._command)
         heard = time.monotonic()
@@ -71,10 +71,10 @@ class Session:
                 return
             if header["kind"] == "run":
                 self._again(header.get("arguments"), changes)
-        print(f"the client was not heard for {LEASE_S:g} s: the session ends", flush=True)  # noqa: T201
+        print(f"heard nothing from the client for {LEASE_S:g} s: the session ends", flush=True)  # noqa: T201
 
     def close(self) -> None:
-        """Ends the run and the warm process, and removes what the session has kept."""
+        """Ends the run and the warm process, and removes the session's files."""
         assert self._warm.stdin is not None  # noqa: S101 - Popen was given PIPE
         self._warm.stdin.close()
         try:
@@ -94,17 +94,17 @@ class Session:
     def _remove_results(self) -> None:
         from pyarrow import fs  # noqa: PLC0415 - slow
 
-        # By pyarrow, as Ray: it leaves objects that mark folders.
+        # With pyarrow, like Ray: it leaves objects that mark folders.
         try:
             files, path = fs.FileSystem.from_uri(self._results)
             if files.get_file_info(path).type != fs.FileType.NotFound:
                 files.delete_dir(path)
         except OSError as error:
             reason = str(error).partition("\n")[0]
-            print(f"warning: {self._results} is left: {reason}", flush=True)  # noqa: T201
+            print(f"warning: {self._results} is not removed: {reason}", flush=True)  # noqa: T201
 
     def _again(self, arguments: list[str] | None, changes: dict[str, patches.Patch | None]) -> None:
-        self._send({})  # the run before ends: it does not see files change
+        self._send({})  # ends the previous run: it does not see files change
         self._overlay |= changes
         try:
             self._tree.update(changes)
@@ -122,7 +122,7 @@ class Session:
         environment = {}
         if self._storage:
             environment[STORAGE_VARIABLE] = self._results
-        if name := os.environ.get(RUN_VARIABLE):  # each begins anew
+        if name := os.environ.get(RUN_VARIABLE):  # each run has its own
             environment[RUN_VARIABLE] = f"{name}-{self.run}"
         self._send(
             {

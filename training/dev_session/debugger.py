@@ -1,6 +1,6 @@
-"""A run that waits for a debugger: debugpy listens, and obeys only who knows the session's key.
+"""A run that waits for a debugger: debugpy listens, and obeys only holders of the session's key.
 
-The key derives from the Ray token, which client and cluster have: it is sent nowhere.
+The key derives from the Ray token, which client and cluster have: it is never sent.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ PURPOSE = "trainyard: debugger of session "
 
 
 def key(token: str, session: str) -> str:
-    """What a debugger of a session must know, as hex digits."""
+    """Return the key of a session's debugger, as hex digits."""
     return hmac.digest(token.encode(), (PURPOSE + session).encode(), "sha256").hex()
 
 
 def wait(session: str, folder: Path) -> None:
-    """Says where it listens, and returns when a debugger has attached.
+    """Prints where it listens, and returns when a debugger has attached.
 
     Args:
         session: its id.
-        folder: that has the session's copy of the code.
+        folder: with the session's copy of the code.
     """
     import debugpy.server.api  # noqa: F401, PLC0415 - makes the next one importable
     import pydevd  # type: ignore[import-not-found] # noqa: PLC0415 - debugpy's own copy
@@ -36,7 +36,7 @@ def wait(session: str, folder: Path) -> None:
     token = str(loader.get_raw_token(ignore_auth_mode=True))
     # Drivers run on the head.
     host = socket.gethostbyname(os.environ["RAY_ADDRESS"].rpartition(":")[0])
-    # debugpy's own `listen` sets no token, and would let everybody on this machine run code here.
+    # debugpy's own `listen` sets no token, and would let anyone on this machine run code here.
     pydevd.settrace(
         host=host,
         port=0,

@@ -1,7 +1,7 @@
 """Messages from a client to its session, in the cluster's key-value store.
 
-The client puts them there through the dashboard, the one address of a cluster that it reaches
-everywhere, by the route that packages of jobs take; Ray checks the token at both ends.
+The client writes them through the dashboard, the only address of a cluster that is always
+reachable, by the route of jobs' packages; Ray checks the token at both ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TIMEOUT_S = 10
 
 
 def name(session: str, number: int | str) -> str:
-    """Name of a session's message."""
+    """Return the name of a session's message."""
     return f"_ray_pkg_dev-{session}-{number}"
 
 
@@ -31,7 +31,7 @@ class Mailbox:
         self._next = 0
 
     def take(self) -> bytes | None:
-        """The next message, if it has come."""
+        """Return the next message, if it has come."""
         key = self._key(self._next)
         found: bytes | None = self._store.internal_kv_get(key, None, TIMEOUT_S)
         if found is not None:
@@ -40,11 +40,11 @@ class Mailbox:
         return found
 
     def publish(self, overlay: bytes) -> None:
-        """Puts all changes where the workers of other nodes find them."""
+        """Publishes all changes for the workers of other nodes."""
         self._store.internal_kv_put(self._key("overlay"), overlay, True, None, TIMEOUT_S)
 
     def clear(self) -> None:
-        """Removes what is left; one whose reply was lost may have come twice."""
+        """Removes the remaining messages; one whose reply was lost may have come twice."""
         self._store.internal_kv_del(self._key(""), True, None, TIMEOUT_S)
 
     def _key(self, number: int | str) -> bytes:
@@ -52,7 +52,7 @@ class Mailbox:
 
 
 def published(session: str) -> bytes | None:
-    """All changes so far, for a worker, which Ray has connected."""
+    """Return all changes so far, for a worker that Ray has connected."""
     from ray.experimental import internal_kv  # noqa: PLC0415 - slow
 
     found: bytes | None = internal_kv._internal_kv_get(

@@ -1,4 +1,4 @@
-"""How files differ from those that a session began with, and messages that hold it.
+"""Differences between files and those that a session began with, and messages with them.
 
 A file's patch names pieces of the file that the cluster has, and holds only the rest. Each is
 relative to the session's beginning, so a patch does not depend on the ones before it.
@@ -24,9 +24,9 @@ class PatchError(Exception):
 
 @dataclass(frozen=True)
 class Blocks:
-    """What is remembered of a file: its size in bytes, and digests of its blocks.
+    """A summary of a file: its size in bytes, and digests of its blocks.
 
-    Counted from the start they find edits in place; counted from the end, what stands behind an
+    Blocks counted from the start find edits in place; those counted from the end, the text after an
     insertion.
     """
 
@@ -40,7 +40,7 @@ class Patch:
     """A file.
 
     Attributes:
-        parts: what it consists of: pairs (offset, length) of the base, or bytes.
+        parts: its content: pairs (offset, length) of the base, or bytes.
         digest: SHA-256 of the whole file, in hex.
         executable: whether its owner may run it.
     """
@@ -50,25 +50,25 @@ class Patch:
     executable: bool
 
     def content(self, base: bytes) -> bytes:
-        """The file, made from the one that the session began with.
+        """Return the file, made from the one that the session began with.
 
         Raises:
-            PatchError: that is another file than the patch was made for.
+            PatchError: the patch was made for another file.
         """
         made = b"".join(
             part if isinstance(part, bytes) else base[part[0] : sum(part)] for part in self.parts
         )
         if sha256(made).hexdigest() != self.digest:
-            raise PatchError("the file that the session began with is another one here")
+            raise PatchError("the session began with a different file than this node has")
         return made
 
 
 Changes = Mapping[str, Patch | None]
-"""By path; None for a file that is gone."""
+"""By path; None for a removed file."""
 
 
 def blocks(content: bytes) -> Blocks:
-    """What to remember of a file."""
+    """Return the summary of a file."""
     view, count = memoryview(content), len(content) // BLOCK_BYTES
     starts = [i * BLOCK_BYTES for i in range(count)]
     ends = [len(content) - (i + 1) * BLOCK_BYTES for i in range(count)]
@@ -80,7 +80,7 @@ def blocks(content: bytes) -> Blocks:
 
 
 def patch(content: bytes, base: Blocks | None, *, executable: bool) -> Patch:
-    """What makes a file of its base; None where it is new."""
+    """Return the patch from a base to a file; the base is None for a new file."""
     parts: list[tuple[int, int] | bytes] = []
     at = 0
     for position, offset in _copies(content, base):
@@ -102,7 +102,7 @@ def patch(content: bytes, base: Blocks | None, *, executable: bool) -> Patch:
 
 
 def pack(header: Mapping[str, Any], changes: Changes) -> bytes:
-    """A message: a JSON object, and changed files."""
+    """Return a message: a JSON object, and changed files."""
     literals: list[bytes] = []
     described: dict[str, Any] = {}
     for name, each in changes.items():
@@ -117,7 +117,7 @@ def pack(header: Mapping[str, Any], changes: Changes) -> bytes:
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Patch | None]]:
-    """The JSON object and the changed files of a message."""
+    """Return the JSON object and the changed files of a message."""
     content = zlib.decompress(message)
     at = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES])
     header = json.loads(content[LENGTH_BYTES:at])
@@ -139,7 +139,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Patch | None]]:
 
 
 def _copies(content: bytes, base: Blocks | None) -> Iterator[tuple[int, int]]:
-    """Positions in a file of blocks that its base has, each with the offset there, in order."""
+    """Yields the positions of the base's blocks in a file, with their offsets there, in order."""
     if base is None:
         return
     view, shift = memoryview(content), len(content) - base.size

@@ -1,4 +1,4 @@
-"""Lines of a session's log that are for the client: one JSON object each.
+"""Lines of a session's log for the client: one JSON object each.
 
 session: {"event": "ended", "run": 2, "code": 1, "seconds": 0.41}
 """
@@ -11,10 +11,10 @@ from typing import Any
 MARK = "session: "
 READY = "ready"  # torch and Ray are imported
 STARTED = "started"  # a run; `run` is its number from 1
-ENDED = "ended"  # a run; `code` is its exit code, None where another run took its place
+ENDED = "ended"  # a run; `code` is its exit code, None if another run replaced it
 DEBUGGER = "debugger"  # a run waits for one; at `host` and `port` of the cluster, in `folder`
 
-# What each has. Any job can print such a line: what lacks a field is output.
+# Fields of each record. Any job can print such a line: without a field, it is output.
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     READY: {},
     STARTED: {"run": int},
@@ -29,7 +29,7 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def parse(line: str) -> dict[str, Any] | None:
-    """The record of a line; None where it has none."""
+    """Return the record of a line; None if it has none."""
     if not line.startswith(MARK):
         return None
     try:

@@ -1,10 +1,10 @@
-"""A session's copy of the code on a node: what Ray unpacked there, with the changes since.
+"""A session's copy of the code on a node: the files that Ray unpacked, with later changes.
 
     <Ray's session>/runtime_resources/dev_sessions/1f0c9a2b/tree/my_job.py        the working folder
     <Ray's session>/runtime_resources/dev_sessions/1f0c9a2b/modules/training/     the package
 
-What Ray unpacked is shared with other jobs, so it stays as it is. Files change in place: the paths
-that a debugger and tracebacks show stay the same from run to run.
+Other jobs share Ray's unpacked files, so those stay as they are. Files of the copy change in place:
+the paths that a debugger and tracebacks show stay the same in each run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tree:
 
     Attributes:
         folder: of the session on this node.
-        roots: by name the folder that Ray unpacked.
+        roots: Ray's unpacked folders, by name.
     """
 
     def __init__(self, folder: Path, roots: dict[str, Path]) -> None:
@@ -41,7 +41,7 @@ class Tree:
         self._used: IO[str] | None = None
 
     def place(self) -> None:
-        """Copies what Ray unpacked, unless it is there; removes copies that nobody uses."""
+        """Copies Ray's unpacked files, unless done already; removes unused copies."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._used = _shared(self.folder)
         _sweep(self.folder.parent, self.folder.name)
@@ -54,7 +54,7 @@ class Tree:
                     unfinished.rename(self.folder / name)
 
     def update(self, changes: Changes) -> None:
-        """Makes the changes that are not made yet.
+        """Applies the changes that were not applied yet.
 
         Raises:
             PatchError: a patch does not fit, or names a file outside.
@@ -79,7 +79,7 @@ class Tree:
             os.chdir(here)
 
     def remove(self) -> None:
-        """Removes it, unless a worker of this node still uses it: the next session does then."""
+        """Removes the copy; if a worker of this node still uses it, the next session does so."""
         if self._used is not None:
             self._used.close()
         _sweep(self.folder.parent, "")
@@ -88,7 +88,7 @@ class Tree:
         root, _, inside = name.partition("/")
         target = self.folder / name
         if root not in self.roots or ".." in Path(inside).parts:
-            raise PatchError(f"{name} is outside of what was uploaded")
+            raise PatchError(f"{name} is outside the uploaded folders")
         if patch is None:
             target.unlink(missing_ok=True)
             return
@@ -100,8 +100,8 @@ class Tree:
         new = target.with_name(f".{target.name}.new")
         new.write_bytes(content)
         new.chmod(0o755 if patch.executable else 0o644)
-        # By a source's second and size Python tells whether its byte code is of today, and saves
-        # come faster than that: the second is drawn from the content.
+        # Python compares a source's seconds and size with its byte code, and saves may come within
+        # a second: so the seconds are derived from the content.
         second = int(patch.digest[:7], 16)
         os.utime(new, (second, second))
         new.replace(target)
@@ -114,7 +114,7 @@ class Tree:
 
 
 def of_node(session: str) -> Tree:
-    """The copy of a session on this node, in a process of its job."""
+    """Return the copy of a session on this node, in a process of its job."""
     places = [Path(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     places = [place for place in (*places, *map(Path, sys.path)) if place.is_absolute()]
     resources = Path(__file__).parents[3]
@@ -134,7 +134,7 @@ def _shared(folder: Path) -> IO[str]:
 
 
 def _sweep(sessions: Path, kept: str) -> None:
-    """Removes the copies that no process uses."""
+    """Removes unused copies."""
     for folder in sessions.iterdir():
         if folder.name == kept:
             continue

@@ -1,7 +1,7 @@
 """The warm process: it has imported torch and Ray, and forks for each run.
 
-Reads one order a line: a run, which takes the place of the one before. Ends with its input, and
-its run with it. Nothing is connected to Ray here, so that no thread of Ray is lost by a fork.
+Reads one order per line: a run, which replaces the previous one. At the end of its input it ends,
+together with its run. It never connects to Ray: a fork would lose Ray's threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import debugger, records, trees, worker
 
 IMPORTS = ("torch", "ray", "ray.train", "ray.train.torch", "ray._raylet")
 PR_SET_PDEATHSIG = 1
-OWN = (__file__, runpy.__file__, "<frozen runpy>")  # frames that are none of the user's
+OWN = (__file__, runpy.__file__, "<frozen runpy>")  # frames that are not the user's
 
 
 class Warm:
@@ -39,7 +39,7 @@ class Warm:
         self._began = 0.0
 
     def serve(self) -> dict[str, Any] | None:
-        """Takes orders until there are no more; returns, in the fork, what to run."""
+        """Takes orders until its input ends; returns, in the fork, the order to run."""
         pending = b""
         while True:
             with select.epoll() as waiting:
@@ -66,7 +66,7 @@ class Warm:
                     return order
 
     def end(self) -> None:
-        """Kills the run, and its processes; Ray ends its workers with it."""
+        """Kills the run and its processes; Ray then ends its workers."""
         if self._pid:
             with suppress(ProcessLookupError):
                 os.killpg(self._pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ class Warm:
     def _reap(self, *, replaced: bool) -> None:
         _, status = os.waitpid(self._pid, 0)
         with suppress(ProcessLookupError):
-            os.killpg(self._pid, signal.SIGKILL)  # what the run has left
+            os.killpg(self._pid, signal.SIGKILL)  # the run's remaining processes
         self._pid = 0
         code = None if replaced else os.waitstatus_to_exitcode(status)
         seconds = round(time.monotonic() - self._began, 2)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _run(session: str, order: dict[str, Any]) -> int | str | None:
-    """In the fork: what `python COMMAND` does; returns its exit code."""
+    """Acts as `python COMMAND`, in the fork; returns its exit code."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -135,11 +135,11 @@ def _run(session: str, order: dict[str, Any]) -> int | str | None:
 
 
 def _leave(code: int | str | None) -> NoReturn:
-    """Ends the fork as the interpreter ends, but frees nothing: of torch that takes seconds."""
+    """Ends the fork like the interpreter, but frees nothing: with torch that takes seconds."""
     if isinstance(code, str):
         print(code, file=sys.stderr)  # noqa: T201 - as the interpreter does
         code = 1
-    # In this order the interpreter ends too: threads, executors' among them, then `atexit`.
+    # The interpreter's order: threads, including executors', then `atexit`.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -149,7 +149,7 @@ def _leave(code: int | str | None) -> NoReturn:
 
 
 def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the first frame of the user's on."""
+    """Return the traceback from the user's first frame on."""
     while trace is not None and trace.tb_frame.f_code.co_filename in OWN:
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""What Ray runs first in each worker of a session's run."""
+"""The set-up that Ray runs first in each worker of a session's run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SESSION_VARIABLE = "TRAINYARD_DEV_SESSION"
 NEXT_VARIABLE = "TRAINYARD_DEV_NEXT_HOOK"
 HOOK = "worker_process_setup_hook"
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
-OURS = "training.controller_log.shorten"  # as training/ray_train.py has it
+OURS = "training.controller_log.shorten"  # as in training/ray_train.py
 
 
 def set_up() -> None:
@@ -30,7 +30,7 @@ def set_up() -> None:
 
 
 def job_configuration(text: str, session: str, tree: trees.Tree) -> str:
-    """Ray's JSON of a job, with this hook before the user's."""
+    """Return Ray's JSON of a job, with this hook before the user's."""
     from ray._private import ray_constants  # noqa: PLC0415 - slow
 
     job: dict[str, Any] = json.loads(text)

@@ -24,19 +24,19 @@ SIDE = 16  # pixels
 # The client reads both without running this script: keep them literals (docs/train.md).
 ARGUMENTS = {
     "epochs": 5,
-    "batch_size": {"default": 64, "help": "of each worker"},
-    "learning_rate": {"default": 1e-3, "help": "of Adam"},
-    "seed": {"default": 1, "min": 0, "help": "of the split, shuffling and dropout"},
+    "batch_size": {"default": 64, "help": "batch size of each worker"},
+    "learning_rate": {"default": 1e-3, "help": "learning rate of Adam"},
+    "seed": {"default": 1, "min": 0, "help": "seed of the split, shuffling and dropout"},
     "workers": 1,
     "use_gpu": {"default": False, "help": "one GPU for each worker"},
     "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
 }
 RESOURCES = [("workers", {"CPU": 1, "GPU": "use_gpu"})]
-FIXED = ("seed",)  # what a run that goes on must not change
+FIXED = ("seed",)  # a resumed run must not change these
 
 
 def train_worker(session: job.Session) -> None:
-    """What each worker runs: the epochs that are not done yet."""
+    """Runs on each worker: the remaining epochs."""
     config, rank, world, device = session.config, session.rank, session.world, session.device
     seed, batch_size = config["seed"], config["batch_size"]
     # Each worker loads the data; if one cannot, all end.
@@ -59,7 +59,7 @@ def train_worker(session: job.Session) -> None:
     model = prepare_model(network)
 
     for epoch in session.epochs_left():
-        seed_epoch(seed, epoch, rank)  # so that a run that was cut off ends like one that was not
+        seed_epoch(seed, epoch, rank)  # so that an interrupted run ends like an uninterrupted one
         sampler.set_epoch(epoch)
         model.train()
         totals = Totals(device)

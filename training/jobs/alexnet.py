@@ -10,12 +10,12 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
     Time elapsed: 0.58 min
 
 and at the end the total time and the accuracies of all three splits. An epoch's training
-accuracy is that of its batches as they were trained on; at the end it is measured anew.
+accuracy is that of its batches during training; at the end it is measured again.
 
 Checkpoints, metrics and curves go to <storage>/<run>/ (training/run_folder.py). Submitted again
-under the same --name it goes on from the last checkpoint; arguments that are not given are those of
-the last time. Shuffling, crops and dropout depend on seed and epoch only, so that a run that was
-cut off ends like one that was not.
+under the same --name it goes on from the last checkpoint; arguments that are not given keep their
+last values. Shuffling, crops and dropout depend only on seed and epoch, so that an interrupted run
+ends like an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ ARGUMENTS = {  # the defaults of training are the notebook's (models/alexnet.py)
         "help": "digits, cifar10 or folder:PATH with an absolute path on the nodes",
     },
     "epochs": 20,
-    "batch_size": {"default": 256, "help": "of all workers together"},
-    "learning_rate": {"default": 1e-4, "help": "of Adam"},
+    "batch_size": {"default": 256, "help": "batch size of all workers together"},
+    "learning_rate": {"default": 1e-4, "help": "learning rate of Adam"},
     "seed": {"default": 1, "min": 0},
-    "max_images": {"default": None, "min": 1, "help": "of each split: try the whole quickly"},
+    "max_images": {"default": None, "min": 1, "help": "images of each split, for a quick try"},
     "workers": 1,
     "cpus_per_worker": 1,
     "use_gpu": {"default": False, "help": "one GPU for each worker"},
-    "loader_processes": {"default": 0, "min": 0, "help": "decode images beside training"},
+    "loader_processes": {"default": 0, "min": 0, "help": "processes that decode images"},
     "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
 }
 RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
-# With other data or another split, what a resumed model is tested on may have trained it.
+# With other data or another split, a resumed model might be tested on its training data.
 FIXED = ("data", "seed", "max_images")
-# Of the model, for who uses its weights without this job.
+# Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
     "job": JOB,
     "architecture": "alexnet",
     "image_side": IMAGE_SIZE,
-    "mean": [0.0, 0.0, 0.0],  # images are 0..1, as they come
+    "mean": [0.0, 0.0, 0.0],  # images stay in 0..1
     "std": [1.0, 1.0, 1.0],
     "file": CHECKPOINT_FILE,
     "prefix": "",
@@ -66,7 +66,7 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def train_worker(session: job.Session) -> None:
-    """What each worker runs: the epochs that are not done yet."""
+    """Runs on each worker: the remaining epochs."""
     config, rank, world, device = session.config, session.rank, session.world, session.device
     seed, processes = config["seed"], config["loader_processes"]
     splits = session.together(
@@ -125,11 +125,11 @@ def print_epoch(record: dict[str, Any], epochs: int) -> None:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
     last = run.metrics()[-1]
     print(f"Total Training Time: {last['minutes']:.2f} min")
-    if "test_acc" in last:  # not where a longer run was cut off and is now asked for less
+    if "test_acc" in last:  # missing if a longer run was interrupted and now has fewer epochs
         print(f"Train ACC: {last['final_train_acc']:.2%}")
         print(f"Validation ACC: {last['valid_acc']:.2%}")
         print(f"Test ACC: {last['test_acc']:.2%}")

@@ -9,7 +9,7 @@ the held-out text is measured and a checkpoint is stored. It prints
 
     Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,300 tokens/s
 
-and at the end the run's sample.txt. Submitted again under its --name it goes on where it was.
+and at the end the run's sample.txt. Submitted again under its --name it resumes.
 """
 
 from __future__ import annotations
@@ -41,17 +41,38 @@ ARGUMENTS = {  # the defaults are nanoGPT's
         "pattern": "shakespeare|python|/.+|https?://.+",
         "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
     },
-    "text_sha256": {"default": "", "pattern": "|[0-9a-f]{64}", "help": "an address needs it"},
-    "max_characters": {"default": None, "min": 1, "help": "of the text: try the whole quickly"},
+    "text_sha256": {
+        "default": "",
+        "pattern": "|[0-9a-f]{64}",
+        "help": "SHA-256; an address needs it",
+    },
+    "max_characters": {
+        "default": None,
+        "min": 1,
+        "help": "characters of the text, for a quick try",
+    },
     "size": {"default": "small", "choices": ["small", "full"]},
-    "epochs": {"default": 8, "help": "20 for the size full"},
+    "epochs": {"default": 8, "help": "epochs; take 20 for the size full"},
     "steps_per_epoch": 250,
-    "decay_steps": {"default": None, "min": 1, "help": "of the learning rate; by size 2000, 5000"},
-    "batch_size": {"default": None, "min": 1, "help": "of all workers together; by size 12, 64"},
-    "learning_rate": {"default": 1e-3, "help": "of AdamW, the highest"},
+    "decay_steps": {
+        "default": None,
+        "min": 1,
+        "help": "steps until the learning rate is lowest (default: by size 2000, 5000)",
+    },
+    "batch_size": {
+        "default": None,
+        "min": 1,
+        "help": "batch size of all workers together (default: by size 12, 64)",
+    },
+    "learning_rate": {"default": 1e-3, "help": "highest learning rate of AdamW"},
     "weight_decay": 0.1,
-    "dropout": {"default": None, "min": 0.0, "max": 1.0, "help": "by size 0, 0.2"},
-    "prompt": {"default": "", "help": "what the sample begins with"},
+    "dropout": {
+        "default": None,
+        "min": 0.0,
+        "max": 1.0,
+        "help": "dropout (default: by size 0, 0.2)",
+    },
+    "prompt": {"default": "", "help": "beginning of the sample"},
     "sample_characters": {"default": 500, "min": 0},
     "seed": {"default": 1, "min": 0},
     "workers": 1,
@@ -60,12 +81,12 @@ ARGUMENTS = {  # the defaults are nanoGPT's
     "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
 }
 RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
-# With another text or another split, what a resumed model is tested on may have trained it.
+# With another text or split, a resumed model might be tested on its training data.
 FIXED = ("text", "max_characters", "size", "steps_per_epoch", "seed")
 
 
 def train_worker(session: job.Session) -> None:
-    """What each worker runs: the epochs that are not done yet."""
+    """Runs on each worker: the remaining epochs."""
     config, rank, world, device = session.config, session.rank, session.world, session.device
     seed, size = config["seed"], SIZES[config["size"]]
     corpus = session.together(lambda: load(config))
@@ -108,7 +129,7 @@ def train_worker(session: job.Session) -> None:
 
 
 def load(config: job.Config) -> Corpus:
-    """The text; a DataError if it cannot be trained on, or has not all characters of the prompt."""
+    """Return the text; a DataError if it cannot be trained on or lacks the prompt's characters."""
     block, limit = SIZES[config["size"]].block, config["max_characters"]
     corpus = characters.load(config["text"], block, config["text_sha256"], limit)
     corpus.encode(config["prompt"])
@@ -123,7 +144,7 @@ def train_epoch(
     config: job.Config,
     totals: Totals,
 ) -> None:
-    """Trains one epoch, whose learning rate depends on the steps of the run before it."""
+    """Trains one epoch; its learning rate depends on the run's earlier steps."""
     model.train()
     device = next(model.parameters()).device
     decay_steps = config["decay_steps"] or SIZES[config["size"]].steps
@@ -140,15 +161,15 @@ def train_epoch(
 
 
 def sample(network: CharGpt, corpus: Corpus, config: job.Config) -> str:
-    """Text that the model writes, behind the prompt or the first character of the vocabulary."""
+    """Return the model's text, after the prompt or the first character of the vocabulary."""
     begun = corpus.encode(config["prompt"] or corpus.vocabulary[0])
     return corpus.decode(network.sample(begun, config["sample_characters"], config["seed"]))
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
-    if (text := run.read(SAMPLE)) is not None:  # none if a run was cut off, then asked for less
+    if (text := run.read(SAMPLE)) is not None:  # none if an interrupted run now has fewer epochs
         print(f"A sample, as in {run.url}/{SAMPLE}:\n{text.decode()}")
 
 

@@ -3,9 +3,8 @@
     train submit chargpt_tune --name search
     train submit chargpt_tune --name search-gpu -- --size full --epochs 20 --gpus-per-worker 0.5
 
-Each trial is one process on any node that has room. ASHA ends trials whose validation loss is
-worse than half of those that got as far. Output, picture and going on are those of
-food11/train_tune.
+Each trial is one process on any node with room. ASHA ends trials whose validation loss is worse
+than half of those that got as far. Output, picture and resuming are those of food11/train_tune.
 """
 
 from __future__ import annotations
@@ -35,13 +34,30 @@ ARGUMENTS = {
         "pattern": "shakespeare|python|/.+|https?://.+",
         "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
     },
-    "text_sha256": {"default": "", "pattern": "|[0-9a-f]{64}", "help": "an address needs it"},
-    "max_characters": {"default": None, "min": 1, "help": "of the text: try the whole quickly"},
+    "text_sha256": {
+        "default": "",
+        "pattern": "|[0-9a-f]{64}",
+        "help": "SHA-256; an address needs it",
+    },
+    "max_characters": {
+        "default": None,
+        "min": 1,
+        "help": "characters of the text, for a quick try",
+    },
     "size": {"default": "small", "choices": ["small", "full"]},
-    "epochs": {"default": 8, "help": "of a trial at most; 20 for the size full"},
+    "epochs": {"default": 8, "help": "most epochs of a trial; take 20 for the size full"},
     "steps_per_epoch": 250,
-    "decay_steps": {"default": None, "min": 1, "help": "of the learning rate; by size 2000, 5000"},
-    "dropout": {"default": None, "min": 0.0, "max": 1.0, "help": "by size 0, 0.2"},
+    "decay_steps": {
+        "default": None,
+        "min": 1,
+        "help": "steps until the learning rate is lowest (default: by size 2000, 5000)",
+    },
+    "dropout": {
+        "default": None,
+        "min": 0.0,
+        "max": 1.0,
+        "help": "dropout (default: by size 0, 0.2)",
+    },
     "seed": {"default": 1, "min": 0},
     "num_samples": 16,
     "gpus_per_worker": 0.0,
@@ -51,8 +67,8 @@ RESOURCES = [(1, {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]  # of on
 
 
 def train_func(config: dict[str, Any]) -> None:
-    """What each trial runs."""
-    logging.getLogger("ray").setLevel(logging.WARNING)  # it reports what is printed anyway
+    """Runs one trial."""
+    logging.getLogger("ray").setLevel(logging.WARNING)  # it repeats the printed output
     size, seed = SIZES[config["size"]], config["seed"]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     corpus = load(config)
@@ -90,7 +106,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 
 def load(config: dict[str, Any]) -> Corpus:
-    """The text, of which trials write no sample.
+    """Return the text; trials write no sample of it.
 
     Raises:
         DataError: it cannot be trained on.
@@ -99,7 +115,7 @@ def load(config: dict[str, Any]) -> Corpus:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     search.run(
         train_func,
         JOB,

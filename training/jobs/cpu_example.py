@@ -1,4 +1,4 @@
-"""Runs N tasks of a second each, one CPU each, over the cores of a machine or of a cluster.
+"""Runs N tasks of a second each, one CPU each, on the cores of a machine or cluster.
 
 python cpu_example.py 8                   here
 train submit cpu_example -- 50            on the cluster; or with Ray's own client:

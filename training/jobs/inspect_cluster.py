@@ -1,4 +1,4 @@
-"""Prints what the nodes of the cluster have in all.
+"""Prints the total resources of the cluster's nodes.
 
 train submit inspect_cluster
 ray job submit --working-dir . -- python inspect_cluster.py

@@ -7,9 +7,9 @@ Each epoch it prints its report, as `{'loss': 0.4821, 'epoch': 0}`, and
 
     Epoch: 001/004 | Train. Acc.: 82.611% | Valid. Acc.: 86.340%
 
-FashionMNIST is taken from TRAINYARD_DATA_DIR of each node, else ~/.cache/trainyard/data, and
-fetched where it is not there. Where that fails, scikit-learn's digits stand in for it, and each
-line with a figure says so; `--data fashion-mnist` stops instead, `--data digits` does not try.
+FashionMNIST is read from TRAINYARD_DATA_DIR of each node or ~/.cache/trainyard/data, and fetched if
+missing. If that fails, scikit-learn's digits stand in for it, and each line with a figure says so;
+`--data fashion-mnist` stops instead, `--data digits` does not try.
 
 docker/jupyter/examples/pytorch-distributed-training.ipynb has the same training as a notebook.
 Checkpoints and metrics go to <storage>/<run>/ (training/run_folder.py); submitted again under
@@ -38,15 +38,15 @@ ARGUMENTS = {  # the defaults are those of Ray's own example
     "data": {"default": "auto", "choices": ["auto", "fashion-mnist", "digits"]},
     "epochs": 4,
     "workers": 2,
-    "batch_size": {"default": 64, "help": "of each worker"},
-    "learning_rate": {"default": 1e-3, "help": "of Adam"},
+    "batch_size": {"default": 64, "help": "batch size of each worker"},
+    "learning_rate": {"default": 1e-3, "help": "learning rate of Adam"},
     "seed": {"default": 1, "min": 0},
     "use_gpu": {"default": False, "help": "one GPU for each worker"},
     "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
 }
 RESOURCES = [("workers", {"CPU": 1, "GPU": "use_gpu"})]
-FIXED = ("data", "seed")  # a run that goes on must have learned from the same images
-# Of the model, for who uses its weights without this job.
+FIXED = ("data", "seed")  # a resumed run must keep its images
+# Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
     "job": JOB,
     "architecture": "resnet18",
@@ -59,13 +59,13 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def train_worker(session: job.Session) -> None:
-    """What each worker runs: the epochs that are not done yet."""
+    """Runs on each worker: the remaining epochs."""
     config, rank, world, device = session.config, session.rank, session.world, session.device
     torch.manual_seed(config["seed"])
     network = resnet18(num_classes=10).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
     session.restore(model=network, optimizer=optimizer)
-    # A run that began with the stand-in goes on with it, whatever can be fetched by now.
+    # A run that began with the stand-in goes on with it, even if FashionMNIST is available now.
     name, splits = load(session, session.history[0]["data"] if session.history else config["data"])
     description = DESCRIPTION | {"classes": list(splits.classes)}
 
@@ -88,8 +88,8 @@ def train_worker(session: job.Session) -> None:
             optimizer.step()
             totals.add(logits, labels, loss)
         train_acc, train_loss = totals.of_all_workers()
-        # Shares differ by an image, so that no rank may wait for another in here, as DDP does to
-        # give all of them the first one's batch statistics.
+        # Shares may differ by an image, so no rank may wait for another during measuring, as DDP
+        # does to give all of them the first one's batch statistics.
         for statistics in network.buffers():
             distributed.broadcast(statistics, 0)
         measured = evaluate(network, session.measured_batches(held_out), device)
@@ -102,7 +102,7 @@ def train_worker(session: job.Session) -> None:
 
 
 def load(session: job.Session, name: str) -> tuple[str, Splits]:
-    """The images and which they are, the same on all workers."""
+    """Return the images' name and the images, the same on all workers."""
     if name != "digits":
         try:
             return "fashion-mnist", session.together(fashion_mnist.load)
@@ -116,7 +116,7 @@ def load(session: job.Session, name: str) -> tuple[str, Splits]:
 
 def print_epoch(record: dict[str, Any], epochs: int) -> None:
     """Prints an epoch's lines."""
-    # A figure of other images than were asked for must not pass for one of theirs.
+    # A figure of the stand-in must not pass for one of the requested images.
     note = {"data": fashion_mnist.STAND_IN} if record["data"] == "digits" else {}
     print({"loss": record["loss"], "epoch": record["epoch"]} | note)
     print(
@@ -129,7 +129,7 @@ def print_epoch(record: dict[str, Any], epochs: int) -> None:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
 
 

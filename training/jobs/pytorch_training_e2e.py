@@ -3,18 +3,18 @@
     train submit pytorch_training_e2e -- --data-size-gb 1 --num-epochs 2 --num-workers 1
     train submit pytorch_training_e2e -- --smoke-test
 
-A step before makes noise images of that size in the store, once (training/data/
+An earlier step makes noise images of that size in the store, once (training/data/
 synthetic_images.py). Tasks on the nodes read, decode and crop them, and training takes the
 batches as they come: memory does not grow with the data. Each epoch it prints its report, as
 `{'loss': 2.2817, 'epoch': 0}`, and at the end
 
     {"total_time_s": 301.2, "throughput_MB_s": 6.8, "peak_memory_mb": 1423.0, …}
 
-where throughput is epochs x data / time, peak memory that of the workers and of Ray's object
-store together. The same goes as results.json into the run's folder of the store, and into the
-file TEST_OUTPUT_JSON of the job's environment, when that is set. `--smoke-test` takes one image
-and CPUs. Submitted again under the same --name it goes on from the last checkpoint, and its
-results are those of the epochs since.
+where throughput is epochs x data / time, and peak memory that of the workers and Ray's object
+store together. It also writes them as results.json into the run's folder of the store, and into
+the file that TEST_OUTPUT_JSON of the job's environment names, if set. `--smoke-test` takes one
+image and CPUs. Submitted again under the same --name it goes on from the last checkpoint, and its
+results are those of the new epochs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ARGUMENTS = {  # the defaults are those of Ray's own benchmark
     "data_size_gb": {"default": 1.0, "help": "GiB of JPEGs"},
     "num_epochs": 2,
     "num_workers": 1,
-    "data_cpus": {"default": 1, "help": "of the tasks that read and decode, on all nodes together"},
+    "data_cpus": {"default": 1, "help": "CPUs to read and decode with, on all nodes together"},
     "use_gpu": {"default": False, "help": "one GPU for each worker"},
     "smoke_test": {"default": False, "help": "one image, one worker, CPUs"},
     "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
@@ -60,7 +60,7 @@ RESULTS_VARIABLE = "TEST_OUTPUT_JSON"
 BATCH_SIZE = 64  # of each worker
 LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of SGD
 MIB = 1024**2  # bytes
-# Of the model, for who uses its weights without this job.
+# Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
     "job": JOB,
     "architecture": "resnet18",
@@ -74,7 +74,7 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def train_worker(session: job.Session) -> None:
-    """What each worker runs: the epochs that are not done yet."""
+    """Runs on each worker: the remaining epochs."""
     device = session.device
     torch.manual_seed(0)
     network = resnet18(CLASSES).to(device)
@@ -103,16 +103,16 @@ def train_worker(session: job.Session) -> None:
 def batches(
     shard: DataIterator, device: torch.device
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """An epoch of normalised images (batch, 3, side, side) and labels (batch,)."""
+    """Yields an epoch of normalised images (batch, 3, side, side) and labels (batch,)."""
     mean, std = (torch.tensor(values, device=device).view(3, 1, 1) * 255 for values in (MEAN, STD))
     for batch in shard.iter_torch_batches(batch_size=BATCH_SIZE):
-        # As bytes up to here: floats are four times as much to hand over.
+        # Bytes until here: floats are four times as large to pass on.
         images = batch["image"].to(device).permute(0, 3, 1, 2).float()
         yield images.sub_(mean).div_(std), batch["label"].to(device)
 
 
 def train_on_stream(run: Run, config: dict[str, Any]) -> None:
-    """Makes the data, trains, and writes what it took."""
+    """Makes the data, trains, and writes the results."""
     ray_train.connect()
     begun = time.monotonic()
     recipe = Recipe(images=1) if config["smoke_test"] else Recipe.of_size(config["data_size_gb"])
@@ -142,7 +142,7 @@ def train_on_stream(run: Run, config: dict[str, Any]) -> None:
 
 
 def write_results(run: Run, images: Images, epochs: int, seconds: float, peak: PeakMemory) -> None:
-    """Prints and stores what the epochs took."""
+    """Prints and stores the results of the epochs."""
     results = {
         "total_time_s": round(seconds, 2),
         "throughput_MB_s": round(epochs * images.bytes / MIB / seconds, 2),
@@ -161,7 +161,7 @@ def write_results(run: Run, images: Images, epochs: int, seconds: float, peak: P
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
         run, config = job.begin(JOB, ARGUMENTS, FIXED, given, epochs="num_epochs")
         if config["smoke_test"] and (config["use_gpu"] or config["num_workers"] > 1):

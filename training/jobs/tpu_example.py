@@ -3,7 +3,7 @@
     train submit tpu_example --runtime-env tpu -- 10
     ray job submit --working-dir . --runtime-env config/runtime/tpu.yaml -- python tpu_example.py 10
 
-Chips are a counted resource, which a stack's settings can give a node:
+Chips are a counted resource; a stack's settings can give them to a node:
 `trainyard:worker: {resources: {TPU: 4}}`. A node without torch_xla computes on its CPUs.
 """
 
@@ -21,7 +21,7 @@ MOST = 1000
 
 @ray.remote(num_cpus=0, resources={"TPU": CHIPS})
 def run_tpu(number: int) -> tuple[int, str, float]:
-    """Multiplies two random matrices; returns the number, where it was, and the sum."""
+    """Multiplies two random matrices; returns the number, the device and the sum."""
     import torch  # noqa: PLC0415 - on the node only
 
     device = torch.device("cpu")
@@ -35,7 +35,7 @@ def run_tpu(number: int) -> tuple[int, str, float]:
 
 
 def main() -> None:
-    """Runs the function and prints what comes back."""
+    """Runs the function and prints its results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=int, metavar="N", help=f"runs, 1 to {MOST}")
     runs = parser.parse_args().runs

@@ -32,7 +32,7 @@ class Digits(L.LightningModule):
         self.model, self.lr = model, lr
 
     def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         images, labels = batch
         return cross_entropy(self.model(images), labels)
 
@@ -45,13 +45,13 @@ class Digits(L.LightningModule):
         self.log("valid_acc", accuracy, sync_dist=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
+        """Return Adam."""
         return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="train_lightning")
 def main(config: DictConfig) -> dict[str, float]:
-    """Trains; returns what the table of a sweep shows."""
+    """Trains; returns the figures for the table of a sweep."""
     settings = config.train
     L.seed_everything(settings.seed, verbose=False)
     splits = data.load("digits", config.data.side, settings.seed, config.data.limit)
@@ -64,8 +64,8 @@ def main(config: DictConfig) -> dict[str, float]:
         max_epochs=settings.epochs,
         accelerator=kind,
         devices=config.devices,
-        # Forks: a script that runs in a job has no command line to start a second time. Chips of a
-        # TPU have a strategy of their own.
+        # Forks: a script in a job has no command line to start again. Chips of a TPU have their own
+        # strategy.
         strategy="ddp_fork" if config.devices > 1 and kind != "tpu" else "auto",
         callbacks=bar,
         enable_progress_bar=bool(bar),

@@ -5,7 +5,7 @@
     python -m training.jobs.train_model --multirun hydra/launcher=ray
         model=mlp,cnn optimizer.lr=1e-5,1e-4,1e-3                       (on one line)
 
-The first runs here, the second on the cluster, the third as six jobs there. docs/sweeps.md.
+The first runs here, the second on the cluster, the third as six jobs there: docs/sweeps.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from training.models import digits
 
 @hydra.main(version_base="1.3", config_path="config", config_name="train")
 def main(config: DictConfig) -> dict[str, float]:
-    """Trains; returns what the table of a sweep shows."""
+    """Trains; returns the figures for the table of a sweep."""
     device = devices.find(config.accelerator.name)
     settings = config.train
     torch.manual_seed(settings.seed)

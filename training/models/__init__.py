@@ -1,4 +1,4 @@
-"""Models that the jobs train, and how a checkpoint becomes one again."""
+"""Models that the jobs train, and their loading from checkpoints."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import nn
 from training.models import char_gpt
 from training.models.alexnet import AlexNet
 
-# Where jobs keep the weights in their file: Lightning's key, and that of jobs without it.
+# Keys of the weights in a job's file: Lightning's, and that of jobs without it.
 STATES = ("state_dict", "model")
 
 
 def build(architecture: str, classes: int) -> nn.Module:
-    """A network with untrained weights, of images (batch, 3, side, side) or of characters' ids.
+    """Return an untrained network, for images (batch, 3, side, side) or characters' ids.
 
     Args:
         architecture: alexnet, mobilenet_v2, resnet18, char_gpt_small or char_gpt_full.
         classes: number of logits.
 
     Raises:
-        ValueError: an architecture that is none of these.
+        ValueError: an unknown architecture.
     """
-    # torchvision takes a second to import, and AlexNet does without.
+    # torchvision takes a second to import, and AlexNet does not need it.
     if architecture == "alexnet":
         return AlexNet(classes)
     if architecture == "mobilenet_v2":
@@ -47,14 +47,14 @@ def build(architecture: str, classes: int) -> nn.Module:
 
 
 def read(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
-    """What a job saved with the weights: tensors and plain values only.
+    """Return the content of a job's file of weights: tensors and plain values only.
 
     Args:
         folder: the checkpoint's files, verified.
-        model: what the checkpoint's manifest says of it (training/checkpoints.py).
+        model: its description in the checkpoint's manifest (training/checkpoints.py).
     """
-    # Whoever can write the bucket must not run code here. Mapped, for the optimizer's state, twice
-    # the weights, lies in the same file and is not read so.
+    # Anyone who can write to the bucket must not run code here. Mapped, so that the optimizer's
+    # state in the same file, twice the weights, is not read.
     saved: dict[str, Any] = torch.load(
         folder / model["file"], map_location="cpu", weights_only=True, mmap=True
     )
@@ -62,15 +62,15 @@ def read(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:
-    """The network with the weights of what was saved, on the CPU and set to evaluate.
+    """Return the network with the saved weights, on the CPU, in evaluation mode.
 
     Raises:
-        ValueError: an unknown architecture, or no weights there.
-        RuntimeError: the weights are not that architecture's.
+        ValueError: an unknown architecture, or the weights are missing.
+        RuntimeError: the weights do not fit the architecture.
     """
     state = next((saved[name] for name in STATES if name in saved), None)
     if state is None:
-        raise ValueError(f"{model['file']} has none of {', '.join(STATES)}, where weights are")
+        raise ValueError(f"{model['file']} has none of {', '.join(STATES)}, which hold weights")
     prefix = model["prefix"]
     weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
     network = build(model["architecture"], len(model["classes"]))
@@ -79,7 +79,7 @@ def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:
 
 
 def epochs(saved: dict[str, Any]) -> int | None:
-    """How many epochs the saved model has learned, as far as its job says so."""
+    """Return how many epochs the saved model has learned, if its job says so."""
     if "history" in saved:
         return len(saved["history"])
     return saved["epoch"] + 1 if "epoch" in saved else None

@@ -1,4 +1,4 @@
-"""AlexNet for small images: the layers of torchvision's, as S. Raschka trained them on CIFAR-10.
+"""AlexNet for small images: torchvision's layers, as S. Raschka trained them on CIFAR-10.
 
 https://github.com/rasbt/deeplearning-models (cnn-alexnet-cifar10.ipynb); Krizhevsky et al., 2012.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 IMAGE_SIZE = 64
-"""Side of the images in pixels; at 64 the last pooling leaves one cell, the least there can be."""
+"""Side of the images in pixels; at 64 the last pooling leaves one cell, the minimum."""
 FEATURES = 256 * 6 * 6
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-ARCHITECTURE = "char_gpt_"  # and a name of SIZES, in a checkpoint's manifest
+ARCHITECTURE = "char_gpt_"  # followed by a name of SIZES, in a checkpoint's manifest
 WARM_UP_STEPS = 100
 LEAST_RATE = 0.1  # of the highest learning rate, at the end
 BETAS = (0.9, 0.99)  # of AdamW: a batch has few characters, so averages are over more steps
@@ -22,7 +22,7 @@ TOP_K = 200
 
 
 class Size(NamedTuple):
-    """A model, and how it is trained unless arguments say otherwise."""
+    """A model and its defaults for training."""
 
     layers: int
     heads: int
@@ -30,7 +30,7 @@ class Size(NamedTuple):
     block: int  # characters that the model sees at once
     batch_size: int
     dropout: float
-    steps: int  # until the learning rate is at its least
+    steps: int  # until the learning rate is lowest
 
 
 SIZES = {
@@ -50,7 +50,7 @@ class CharGpt(nn.Module):
             characters: of the vocabulary.
             dropout: of embeddings, attention and residuals, in 0..1; None is the size's.
         """
-        # Seconds to import, and only workers need it.
+        # Takes seconds to import, and only workers need it.
         from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
 
         super().__init__()
@@ -81,12 +81,12 @@ class CharGpt(nn.Module):
 
     @torch.no_grad()
     def sample(self, ids: list[int], count: int, seed: int) -> list[int]:
-        """Continues a text; nothing is trained.
+        """Continues a text without training.
 
         Args:
             ids: of the text, at least one.
             count: of the characters to add.
-            seed: of what is drawn.
+            seed: of the drawn characters.
 
         Returns:
             The whole text's ids.
@@ -105,7 +105,7 @@ class CharGpt(nn.Module):
 
 
 def description(size: str, vocabulary: str) -> dict[str, Any]:
-    """What a checkpoint's manifest says of a model, for `training.load`.
+    """Return the description of a model in a checkpoint's manifest, for `training.load`.
 
     Args:
         size: a name of SIZES.
@@ -115,7 +115,7 @@ def description(size: str, vocabulary: str) -> dict[str, Any]:
 
 
 def optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays matrices and embeddings, and no biases or norms."""
+    """Return AdamW that decays matrices and embeddings, but not biases or norms."""
     matrices = [each for each in model.parameters() if each.dim() >= 2]
     others = [each for each in model.parameters() if each.dim() < 2]
     groups = [
@@ -126,18 +126,18 @@ def optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> to
 
 
 def set_rate(optimizer: torch.optim.Optimizer, step: int, highest: float, steps: int) -> None:
-    """Gives an optimizer the rate of a step; the others are as for `learning_rate`."""
+    """Sets an optimizer to the rate of a step; arguments as for `learning_rate`."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(step, highest, steps)
 
 
 def learning_rate(step: int, highest: float, steps: int) -> float:
-    """The rate of a step: a linear warm-up, then a cosine down to a tenth.
+    """Return the rate of a step: a linear warm-up, then a cosine down to a tenth.
 
     Args:
         step: counted from 0 over the whole run.
         highest: rate, after the warm-up.
-        steps: until the rate is at its least, where it stays.
+        steps: until the rate is lowest, where it stays.
     """
     if step < WARM_UP_STEPS:
         return highest * (step + 1) / (WARM_UP_STEPS + 1)

@@ -14,14 +14,14 @@ DIGITS = 10
 
 
 def build(config: DictConfig, side: int) -> nn.Module:
-    """A model.
+    """Return a model.
 
     Args:
         config: `kind`, and `hidden_dims` of an mlp or `channels` of a cnn.
         side: of the images, in pixels.
 
     Raises:
-        JobError: there is no such kind.
+        JobError: the kind does not exist.
     """
     if config.kind == "mlp":
         widths = [CHANNELS * side**2, *config.hidden_dims]
@@ -40,5 +40,5 @@ def build(config: DictConfig, side: int) -> nn.Module:
 
 
 def count(model: nn.Module) -> int:
-    """How many parameters it learns."""
+    """Return the number of parameters that the model learns."""
     return sum(each.numel() for each in model.parameters() if each.requires_grad)

@@ -1,8 +1,8 @@
-"""MobileNetV2 with a head of its own, as a LightningModule: Sandler et al., 2018.
+"""MobileNetV2 with a new head, as a LightningModule: Sandler et al., 2018.
 
-Pretrained, the head learns first and then, at a small rate, the whole (callbacks.Finetuning). To
-freeze a base that knows nothing would teach nothing: without weights all of it learns from the
-start, at a larger rate. The names of its parameters are torchvision's below `model.`.
+If pretrained, the head learns first and then, at a small rate, the whole model
+(callbacks.Finetuning). Without weights a frozen base would be useless: the whole model learns from
+the start, at a larger rate. Its parameters have torchvision's names below `model.`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WeightsError(JobError):
 
 
 class Classifier(lightning.LightningModule):
-    """Images (batch, 3, side, side), side at least 32, to logits (batch, classes)."""
+    """Maps images (batch, 3, side, side), side at least 32, to logits (batch, classes)."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Classifier(lightning.LightningModule):
             dropout: probability, before the head.
             lr: learning rate of the head on a pretrained base.
             scratch_lr: of the whole model, without weights.
-            seed: of what is not pretrained.
+            seed: of the parts that are not pretrained.
 
         Raises:
-            WeightsError: no such weights.
+            WeightsError: the weights are not available.
         """
         super().__init__()
         torch.manual_seed(seed)
@@ -66,17 +66,17 @@ class Classifier(lightning.LightningModule):
 
     @property
     def backbone(self) -> nn.Module:
-        """What is frozen while the head of a pretrained model learns."""
+        """The part that is frozen while the head of a pretrained model learns."""
         base: nn.Module = self.model.features
         return base
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits."""
+        """Return the logits."""
         logits: torch.Tensor = self.model(images)
         return logits
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
-        """Loss of a batch."""
+        """Return the loss of a batch."""
         return self._step("train", batch)
 
     def validation_step(self, batch: list[torch.Tensor]) -> None:
@@ -88,7 +88,7 @@ class Classifier(lightning.LightningModule):
         self._step("test", batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam of what learns first."""
+        """Return Adam for the parameters that learn first."""
         first: nn.Module = self.model.classifier if self.pretrained else self.model
         return torch.optim.Adam(first.parameters(), lr=self.rate)
 
@@ -110,7 +110,7 @@ class Classifier(lightning.LightningModule):
             self.model.features.load_state_dict(base)
         except RuntimeError as error:
             raise WeightsError(
-                f"{weights} is no state dict of torchvision's MobileNetV2 "
+                f"{weights} is not a state dict of torchvision's MobileNetV2 "
                 f"({str(error).splitlines()[-1].strip()}): name another file, or --weights none"
             ) from error
 
@@ -130,7 +130,7 @@ def _download() -> dict[str, Any]:
 def _read(file: Path) -> dict[str, Any]:
     try:
         return dict(torch.load(file, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch has no error of its own for what it cannot read
+    except Exception as error:  # torch has no specific error for unreadable files
         raise WeightsError(
             f"weights {file} cannot be read ({str(error).splitlines()[0]}): name a file that every "
             "node has at that path, imagenet or none"

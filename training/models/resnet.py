@@ -1,4 +1,4 @@
-"""ResNet-18 as torchvision has it (He et al., 2015), without pretrained weights."""
+"""Torchvision's ResNet-18 (He et al., 2015), without pretrained weights."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import nn
 def resnet18(num_classes: int) -> nn.Module:
     """Maps images (batch, 3, height, width), each side at least 28, to logits (batch, classes).
 
-    Its weights lie with the channels last: a quarter faster on CPUs, and no slower on GPUs.
+    Its weights are stored channels last: a quarter faster on CPUs, and not slower on GPUs.
     """
-    # It takes two seconds to import, and a job's driver builds no model.
+    # The import takes two seconds, and a job's driver builds no model.
     from torchvision import models  # noqa: PLC0415
 
     network: nn.Module = models.resnet18(num_classes=num_classes)

@@ -1,4 +1,4 @@
-"""Serves a run's checkpoint: what runs on the cluster, as an application of Ray Serve."""
+"""Serves a run's checkpoint on the cluster, as an application of Ray Serve."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ def check_description(model: dict[str, Any]) -> None:
     """Refuses a model that cannot be served because its job describes too little of it.
 
     Args:
-        model: what a checkpoint's manifest says of it (training/checkpoints.py).
+        model: its description in a checkpoint's manifest (training/checkpoints.py).
 
     Raises:
-        ValueError: names what is missing, and where to write it.
+        ValueError: names the missing keys, and where to write them.
     """
     if missing := [name for name in NEEDED if name not in model]:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Deploys, updates and withdraws services; the job that `train serve` submits.
+"""Deploys, updates and withdraws services; `train serve` submits this job.
 
     python -m training.serving.deploy RUN --name first --replicas 1 --cpus 1 --gpus 0 --timeout 300
     python -m training.serving.deploy --name first --stop
@@ -7,7 +7,7 @@ Prints each step, and ends when every replica answers; the service stays. Ray Se
 the first service, on the head alone, and ended with the last.
 """
 
-# ruff: noqa: PLC0415, T201 - a job prints; its faults come before Ray is imported
+# ruff: noqa: PLC0415, T201 - a job prints; its errors come before the import of Ray
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class DeployError(Exception):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The job's arguments; the client has checked them."""
+    """Return the parser of the job's arguments; the client has checked them."""
     p = argparse.ArgumentParser(prog="python -m training.serving.deploy")
-    p.add_argument("run", nargs="?", help="whose checkpoint")
-    p.add_argument("--name", required=True, help="of the service, and of its route")
-    p.add_argument("--checkpoint", help="of the run; the newest valid one")
+    p.add_argument("run", nargs="?", help="run whose checkpoint to serve")
+    p.add_argument("--name", required=True, help="name of the service and its route")
+    p.add_argument("--checkpoint", help="checkpoint of the run (default: the newest valid one)")
     p.add_argument("--replicas", type=int, default=1)
-    p.add_argument("--cpus", type=float, default=1, help="of a replica")
-    p.add_argument("--gpus", type=float, default=0, help="of a replica")
-    p.add_argument("--timeout", type=float, default=300, help="seconds until all answer")
+    p.add_argument("--cpus", type=float, default=1, help="CPUs of a replica")
+    p.add_argument("--gpus", type=float, default=0, help="GPUs of a replica")
+    p.add_argument("--timeout", type=float, default=300, help="seconds until all replicas answer")
     p.add_argument("--stop", action="store_true", help="withdraw the service")
     return p
 
@@ -70,10 +70,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def deploy(args: argparse.Namespace) -> None:
-    """Brings the service up, or brings another checkpoint into it.
+    """Starts the service, or updates it to another checkpoint.
 
     Raises:
-        DeployError: there is no such checkpoint, or no place for the replicas.
+        DeployError: the checkpoint is missing, or the replicas find no room.
     """
     address = _address()
     storage = os.environ[STORAGE_VARIABLE].rstrip("/")
@@ -92,12 +92,12 @@ def deploy(args: argparse.Namespace) -> None:
         user_config={"storage": storage, "run": args.run, "checkpoint": checkpoint},
     )
     target = serve.RunTarget(service.bind(), name=args.name, route_prefix=f"/{args.name}")
-    # Not `serve.run`, which waits for ever where there is no place.
+    # Not `serve.run`, which waits forever without room.
     serve.run_many([target], wait_for_applications_running=False)
     try:
         _wait(args)
     except DeployError:
-        if not known:  # what never ran must not take the place once there is one
+        if not known:  # a service that never ran must not use room that appears later
             stop(args.name)
         raise
     print(f"service {args.name} is ready", flush=True)
@@ -107,7 +107,7 @@ def stop(name: str) -> None:
     """Withdraws a service, and Ray Serve with the last one.
 
     Raises:
-        DeployError: there is no such service.
+        DeployError: the service does not exist.
     """
     from ray import serve
 
@@ -117,7 +117,7 @@ def stop(name: str) -> None:
     print(f"service {name} is withdrawn", flush=True)
     if not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]
-        print("it was the last one: Ray Serve is ended", flush=True)
+        print("it was the last one: Ray Serve has ended", flush=True)
 
 
 def _address() -> tuple[str, int]:
@@ -125,14 +125,14 @@ def _address() -> tuple[str, int]:
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
         raise DeployError(
-            f"this node does not have {', '.join(missing)}, which say where services listen and "
-            "whom they let in: bring the stack up with this version (make up), then serve again"
+            f"this node does not have {', '.join(missing)}, which set where services listen and "
+            "who has access: bring the stack up with this version (make up), then serve again"
         )
     return os.environ[HOST_VARIABLE], int(os.environ[PORT_VARIABLE])
 
 
 def _choose(storage: str, run: str, wanted: str | None) -> str:
-    """The checkpoint to serve; it is read and loaded before a service is touched."""
+    """Return the checkpoint to serve; it is read and loaded before a service is changed."""
     from pyarrow.fs import FileSystem
 
     from training import checkpoints
@@ -174,7 +174,7 @@ def _start(host: str, port: int) -> None:
     """Starts Ray Serve on the head, unless it runs.
 
     Raises:
-        DeployError: the port is taken, or whoever started it left the gate open.
+        DeployError: the port is taken, or Ray Serve was started without the gate.
     """
     from ray import serve
 
@@ -189,8 +189,8 @@ def _start(host: str, port: int) -> None:
     except Exception as error:
         serve.shutdown()  # type: ignore[no-untyped-call]
         raise DeployError(
-            f"Ray Serve does not listen at {host}:{port} ({_last_line(error)}): end what has the "
-            "port, or choose another servePort and run `make up`"
+            f"Ray Serve does not listen at {host}:{port} ({_last_line(error)}): end the program "
+            "that has the port, or choose another servePort and run `make up`"
         ) from None
     here = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
     if _status(f"http://{here}:{port}/-/routes") != 401:
@@ -237,7 +237,7 @@ def _wait(args: argparse.Namespace) -> None:
 
 
 def _progress(application: ApplicationStatusOverview) -> tuple[int, str]:
-    """Replicas that answer, and what Ray has to say of the others."""
+    """Return the number of replicas that answer, and Ray's message about the others."""
     from ray.serve.schema import ReplicaState  # type: ignore[attr-defined]
 
     [deployment] = application.deployments.values() or [None]

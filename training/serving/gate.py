@@ -1,7 +1,7 @@
-"""Lets in who has the serve token; stands before all that Ray Serve answers.
+"""Admits requests with the serve token; protects everything that Ray Serve answers.
 
-The serve token opens models and nothing else. The cluster's own token, which is the right to run
-code, does not open them: nobody should need it to ask a model.
+The serve token opens only models. The cluster's own token, which grants the right to run code, does
+not open them: nobody should need it to query a model.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 OUTPUT = "serveToken"
 SERVICE_HEALTH = "/-/healthy"
-# Whole paths: a service's own, and that of Ray's proxy, which says "success".
+# Whole paths: a service's own, and that of Ray's proxy, which answers "success".
 HEALTH = re.compile(rf"/(?:{NAME_PATTERN.pattern}{re.escape(SERVICE_HEALTH)}|-/healthz)")
 HEALTH_METHODS = ("GET", "HEAD")
 
 
 class Gate:
-    """Answers 401 without a token and 403 to a wrong one; health needs none."""
+    """Answers 401 without a token and 403 to a wrong one; health checks need none."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Reads the token, which every node of a stack has in a file.
 
         Args:
-            app: what answers those who are let in.
+            app: answers admitted requests.
 
         Raises:
-            OSError: there is no such file.
+            OSError: the file is missing or empty.
         """
         self._app = app
         self._token = Path(os.environ[TOKEN_FILE_VARIABLE]).read_bytes().strip()
@@ -70,12 +70,12 @@ class Gate:
 
 
 def at_proxy() -> list[Middleware]:
-    """What Ray's proxy is told to call when it starts: the gate, for paths of no service too."""
+    """Return the gate; Ray's proxy calls this when it starts, to cover paths of no service too."""
     return [Middleware(Gate)]
 
 
 def _is_health(scope: Scope) -> bool:
-    """Whether a request only asks for health: its whole path is one of them, and it is a GET."""
+    """Whether a request only asks for health: a GET or HEAD of one of these whole paths."""
     if scope["type"] != "http" or scope["method"] not in HEALTH_METHODS:
         return False
     return HEALTH.fullmatch(scope["path"]) is not None

@@ -1,4 +1,4 @@
-"""A checkpoint that answers: images in, probabilities of its classes out. No Ray, no HTTP."""
+"""Predictions of a checkpoint: images in, class probabilities out. No Ray, no HTTP."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TOP = 5  # classes named for each image
 
 
 class Predictor:
-    """One model with its own transforms, as its training measured it."""
+    """One model with the transforms of its training."""
 
     def __init__(self, folder: Path, model: dict[str, Any]) -> None:
         """Loads the weights.
 
         Args:
             folder: the checkpoint's files, verified.
-            model: what the checkpoint's manifest says of it (training/checkpoints.py).
+            model: its description in the checkpoint's manifest (training/checkpoints.py).
 
         Raises:
             ValueError: an unknown architecture, or a manifest that does not describe the model.
-            RuntimeError: the weights are not that architecture's.
+            RuntimeError: the weights do not fit the architecture.
         """
         serving.check_description(model)
         self.classes: list[str] = model["classes"]
@@ -39,18 +39,18 @@ class Predictor:
         self._transform = _transform(model)
 
     def prepare(self, image: Image.Image) -> torch.Tensor:
-        """A picture as the network takes it: float32 (channels, side, side)."""
+        """Return a picture as the network's input: float32 (channels, side, side)."""
         tensor: torch.Tensor = self._transform(image)
         return tensor
 
     def probabilities(self, images: torch.Tensor) -> torch.Tensor:
-        """Probabilities (batch, classes) of images (batch, channels, side, side), on the CPU."""
+        """Return probabilities (batch, classes) of images (batch, channels, side, side), on CPU."""
         with torch.inference_mode():
             logits: torch.Tensor = self._network(images.to(self._device))
             return logits.softmax(1).cpu()
 
     def describe(self, probabilities: torch.Tensor) -> dict[str, Any]:
-        """One image's probabilities (classes,) as an answer: the likeliest class, and the next."""
+        """Return the answer for probabilities (classes,): the likeliest class, then the next."""
         values, indices = probabilities.topk(min(TOP, len(self.classes)))
         top = [
             {"class": self.classes[index], "probability": value}

@@ -4,8 +4,8 @@ GET  /<service>/-/healthy   {"status": "ready", "model": {...}}; needs no token
 POST /<service>/predict     a form with files in fields named `images`
 """
 
-# `serve.ingress` copies the application here and now, and replicas get that copy: what its methods
-# name stands above it, and no annotation is text.
+# `serve.ingress` copies the application at definition, and replicas get that copy: names in its
+# methods must be defined above it, and annotations must not be text.
 
 import asyncio
 import tempfile
@@ -23,7 +23,7 @@ from training.serving.gate import SERVICE_HEALTH, Gate
 from training.serving.predictor import Predictor
 
 ONGOING_REQUESTS = 16  # of a replica
-QUEUED_REQUESTS = 64  # before the replicas; a further one gets 503
+QUEUED_REQUESTS = 64  # waiting for replicas; a further one gets 503
 BATCH_IMAGES = 16
 BATCH_WAIT_S = 0.005
 START_ATTEMPTS = 2
@@ -46,10 +46,10 @@ class Service:
         """Fetches and loads the checkpoint.
 
         Args:
-            config: `storage` and `run` say where, `checkpoint` which.
+            config: `storage`, `run` and `checkpoint` to load.
 
         Raises:
-            CheckpointError: its files are not what its manifest says.
+            CheckpointError: its files do not match its manifest.
         """
         files, run = FileSystem.from_uri(f"{config['storage']}/{config['run']}")
         with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,7 @@ class Service:
 
     @app.get(SERVICE_HEALTH)
     def health(self) -> dict[str, Any]:
-        """Answers once the model is loaded; until then Ray lets the request wait."""
+        """Answers once the model is loaded; until then Ray holds the request."""
         return {"status": "ready", "model": self._model}
 
     @app.post("/predict")
@@ -81,7 +81,7 @@ class Service:
 
     @serve.batch(max_batch_size=BATCH_IMAGES, batch_wait_timeout_s=BATCH_WAIT_S)
     async def _classify(self, images: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Runs the images of requests that came together through the model at once."""
+        """Runs the images of simultaneous requests through the model together."""
         found = await asyncio.to_thread(self._predictor.probabilities, torch.stack(images))
         return list(found)
 

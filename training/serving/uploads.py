@@ -1,6 +1,6 @@
-"""From a request's body to pictures: multipart/form-data taken apart, images decoded, all bounded.
+"""Turns a request's body into pictures: parses multipart/form-data, decodes images, within bounds.
 
-Starlette's own forms need a package that the nodes do not have, and bound no body's size.
+Starlette's own forms need a package that the nodes lack, and do not bound a body's size.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from PIL import Image
 FIELD = "images"
 MAX_IMAGES = 64  # of a request
 MAX_BODY_BYTES = 32 * 2**20
-# Of one part. Python's parser takes time by the square of a line: 0.1 s for 8 KiB, of each part.
+# Of one part. Python's parser takes quadratic time for a line: 0.1 s for 8 KiB, in each part.
 MAX_HEADERS = 8
-MAX_LINE_BYTES = 2**10  # a header, with what continues it, or the request's own
+MAX_LINE_BYTES = 2**10  # a header with its continuation lines, or the request's own
 MAX_HEADER_BYTES = MAX_HEADERS * MAX_LINE_BYTES
 MAX_PIXELS = 50_000_000  # of one image: a small file can unpack to gigabytes
 FORMATS = ("JPEG", "PNG", "WEBP")
@@ -44,10 +44,10 @@ class Part:
 
 
 async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> bytes:
-    """A request's body.
+    """Reads a request's body.
 
     Raises:
-        UploadError: 413 once it has, or announces, more bytes than are taken.
+        UploadError: 413 once it has, or announces, too many bytes.
     """
     announced = headers.get("content-length", "")
     body = bytearray()
@@ -64,17 +64,17 @@ async def read(headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> byte
 
 
 def pictures(content_type: str, body: bytes) -> Iterator[Image.Image]:
-    """The images of a form, decoded one after another, in RGB and in the order of the request.
+    """Yields the images of a form, decoded one after another, in RGB and in the request's order.
 
-    Use each before the next: together they may take gigabytes.
+    Use each before the next one: together they may take gigabytes.
 
     Args:
         content_type: the request's header.
         body: of the request.
 
     Raises:
-        UploadError: 400 names the image that is none; 413 when there are too many, or one is too
-            large; 415 for a body that is no form.
+        UploadError: 400 names the part that is not an image; 413 if there are too many, or one is
+            too large; 415 for a body that is not a form.
     """
     parts = form(content_type, body)
     for part in parts:
@@ -88,13 +88,13 @@ def pictures(content_type: str, body: bytes) -> Iterator[Image.Image]:
 
 
 def form(content_type: str, body: bytes) -> list[Part]:
-    """Takes multipart/form-data apart (RFC 7578).
+    """Parses multipart/form-data (RFC 7578).
 
     A delimiter is a whole line: a file may hold one that only begins like it.
 
     Raises:
-        UploadError: 415 for another type, 400 for a form that is cut off or malformed, 413 for one
-            of too many parts.
+        UploadError: 415 for another type, 400 for an incomplete or malformed form, 413 for one with
+            too many parts.
     """
     boundary = _boundary(content_type)
     if boundary is None:
@@ -103,7 +103,7 @@ def form(content_type: str, body: bytes) -> list[Part]:
     delimiter = re.compile(line + rb"(?(last)|[ \t]*(?=\r\n))")
     whole = b"\r\n" + body
     parts: list[Part] = []
-    start = None  # of a part; what is before the first delimiter says nothing
+    start = None  # of a part; content before the first delimiter is ignored
     for found in delimiter.finditer(whole):
         if start is not None:
             if len(parts) == MAX_IMAGES:
@@ -114,11 +114,11 @@ def form(content_type: str, body: bytes) -> list[Part]:
         if found["last"]:
             return parts
         start = found.end()
-    raise UploadError(400, "the form has no end: it was cut off on its way; send it again")
+    raise UploadError(400, "the form has no end: it was cut off; send it again")
 
 
 def _boundary(content_type: str) -> bytes | None:
-    """What parts the form; None of what is none."""
+    """Return a form's boundary; None if it is not a form."""
     if len(content_type) > MAX_LINE_BYTES:
         return None
     header = email.message_from_string(f"Content-Type: {content_type}")
@@ -136,10 +136,10 @@ def _part(index: int, raw: bytes) -> Part:
             400,
             f"part {index} of the form has {len(lines)} headers, the longest of "
             f"{max(map(len, lines))} bytes; at most {MAX_HEADERS} of {MAX_LINE_BYTES} bytes are "
-            "taken: send no more than the name of the field and a shorter one of the file",
+            "accepted: send only the name of the field and a shorter file name",
         )
-    # With the parser's newer policies a kilobyte of parameters takes it a quarter of a second, and
-    # some malformed headers an IndexError.
+    # With the parser's newer policies a kilobyte of parameters takes a quarter of a second, and
+    # some malformed headers raise an IndexError.
     headers = email.message_from_string(raw[2 : max(end, 2)].decode(errors="replace"))
     field = headers.get_param("name", header="content-disposition")
     if end < 0 or not isinstance(field, str):
@@ -155,16 +155,16 @@ def _decode(index: int, part: Part) -> Image.Image:
             raise UploadError(
                 413,
                 f"{name} has {image.width} x {image.height} pixels, at most "
-                f"{MAX_PIXELS // 1_000_000} million are taken: send it smaller",
+                f"{MAX_PIXELS // 1_000_000} million are accepted: send a smaller image",
             )
         return image.convert("RGB")
     except UploadError:
         raise
     except Image.DecompressionBombError as error:
-        raise UploadError(413, f"{name} is too large: {error}; send it smaller") from None
-    except Exception as error:  # decoders of damaged files raise whatever they run into
+        raise UploadError(413, f"{name} is too large: {error}; send a smaller image") from None
+    except Exception as error:  # decoders of damaged files may raise anything
         raise UploadError(
-            400, f"{name} is no {', '.join(FORMATS)} image that can be read: {_reason(error)}"
+            400, f"{name} is not a readable image ({', '.join(FORMATS)}): {_reason(error)}"
         ) from None
 
 

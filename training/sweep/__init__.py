@@ -1,1 +1,1 @@
-"""Points of a Hydra sweep on the nodes: each one a Ray job, or all of them tasks of one job."""
+"""Points of a Hydra sweep on the nodes: each a Ray job, or all of them tasks of one job."""

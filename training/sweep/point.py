@@ -32,9 +32,9 @@ def run(points: Points, number: int, job: str) -> Result:
     """Runs a point, and stores its result and its files.
 
     Raises:
-        StorageError: the store did not take them.
+        StorageError: the store did not accept them.
     """
-    # While the function runs: what signs requests takes a quarter of a second to import.
+    # While the function runs: importing the signer of requests takes a quarter of a second.
     opening = ThreadPoolExecutor(1)
     opened = opening.submit(store.open_url, os.environ[run_folder.STORAGE_VARIABLE])
     opening.shutdown(wait=False)
@@ -44,17 +44,17 @@ def run(points: Points, number: int, job: str) -> Result:
     setup_globals()
     config = points.configs[number]
     with tempfile.TemporaryDirectory(prefix="trainyard-point-") as folder:
-        # In a folder of this node, for the user's need not be here.
+        # In a folder of this node: the user's may not exist here.
         output = Path(folder, str(config.hydra.sweep.dir).replace("..", "_").lstrip("/"))
         with read_write(config), open_dict(config):
             config.hydra.job.id = job
             config.hydra.sweep.dir = str(output)
         found = _called(function, points.context, config)
-        # No more than the point's own: it lies next to those of other points.
+        # Only the point's own folder, which is next to those of other points.
         archive, left = result.pack(output / str(config.hydra.sweep.subdir))
         if left:
             found = replace(found, note=f"{found.note}; {left}".strip("; "))
-        logging.getLogger("botocore").setLevel(logging.WARNING)  # Hydra has all at INFO
+        logging.getLogger("botocore").setLevel(logging.WARNING)  # Hydra sets everything to INFO
         record_key, archive_key = result.keys(points.sweep, number, job)
         opened.result().write(archive_key, archive)
         opened.result().write(record_key, result.write(found))  # last: the point has ended
@@ -79,7 +79,7 @@ def _called(function: TaskFunction, context: HydraContext, config: DictConfig) -
     if isinstance(error, SystemExit) and not error.code:
         return Result(completed=True)
     if isinstance(error, SystemExit):
-        print(error.code, file=sys.stderr)  # noqa: T201 - what Python does with it
+        print(error.code, file=sys.stderr)  # noqa: T201 - as Python does
         return Result(completed=False, error=f"exit: {error.code}")
     traceback.print_exception(error)
     return Result(completed=False, error=f"{type(error).__name__}: {error}".split("\n")[0])

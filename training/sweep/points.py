@@ -1,6 +1,6 @@
-"""What nodes are told of a sweep, in the package `trainyard_sweep`, uploaded with each job.
+"""A sweep's data for the nodes, in the package `trainyard_sweep`, uploaded with each job.
 
-Not in `point`: that runs as __main__, and what is unpickled would be of another module.
+Not in `point`: that runs as __main__, and unpickled objects would belong to another module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "points.pickle"
 
 @dataclass(frozen=True)
 class Named:
-    """A function of a script that is uploaded: pickled by value it would drag its modules along.
+    """A function of an uploaded script: pickled by value it would include its modules.
 
     Attributes:
         command: starts the script, as `python -m MODULE` or `python FILE`.
@@ -48,11 +48,11 @@ class Named:
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """All that the nodes must know of a sweep.
+    """Everything that the nodes must know of a sweep.
 
     Attributes:
         sweep: its name.
-        function: what each point calls with its configuration.
+        function: each point calls it with its configuration.
         context: Hydra's, with the user's callbacks.
         state: Hydra's singletons and the user's resolvers.
         configs: of the points, by their numbers.
@@ -66,8 +66,8 @@ class Points:
 
 
 def load() -> Points:
-    """The points that were uploaded with this job."""
-    # What it holds is the user's own, sent with the job as the code is.
+    """Return the points that were uploaded with this job."""
+    # The content is the user's own, sent with the job like the code.
     packed = importlib.resources.files(PACKAGE).joinpath(FILE).read_bytes()
     points: Points = cloudpickle.loads(packed)
     return points

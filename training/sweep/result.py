@@ -1,6 +1,6 @@
-"""What a point leaves in the store: how it ended as JSON, and its files as an archive.
+"""A point's output in the store: its result as JSON, and its files as an archive.
 
-Nothing is pickled on the way back: the user's machine reads what a node has written.
+Nothing is pickled on the way back: the user's machine must not trust a node's files.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from training import archive
 
 FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
 MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides
-LONGEST_TEXT = 1000  # characters of a value that JSON does not have
+LONGEST_TEXT = 1000  # characters of a value that JSON cannot represent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a point ended.
+    """The result of a point.
 
     Attributes:
         completed: the function returned.
-        value: what it returned, as JSON has it.
-        note: what of the value or the files did not come along; "" where all did.
+        value: its return value, as JSON.
+        note: the missing part of the value or files; "" without one.
         error: one line of the exception; "" without one.
     """
 
@@ -38,21 +38,21 @@ class Result:
 
 
 def keys(sweep: str, number: int, job: str) -> tuple[str, str]:
-    """Where the result and the archive of one start of a point are, below the storage address."""
+    """Return the keys of the result and archive of one start of a point, in the storage."""
     stem = f"{FOLDER}/{sweep}/{number}-{job}"
     return f"{stem}.json", f"{stem}.tar"
 
 
 def write(result: Result) -> bytes:
-    """A result as JSON."""
+    """Return a result as JSON."""
     return json.dumps(asdict(result)).encode()
 
 
 def read(content: bytes) -> Result:
-    """A result from JSON.
+    """Return a result from JSON.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a result.
     """
     try:
         found = json.loads(content)
@@ -67,17 +67,17 @@ def read(content: bytes) -> Result:
 
 
 def as_json(value: Any) -> tuple[Any, str]:
-    """A returned value as JSON has it.
+    """Return a value that JSON can represent.
 
     Returns:
-        The value, and a note: "" or why it is only the value's text.
+        The value, and a note: "" or why only its text is returned.
     """
     try:
         plain = _plain(value)
         json.dumps(plain)
     except (TypeError, ValueError, RuntimeError):  # RecursionError, and PyTorch's
         kind = type(value).__name__
-        return str(value)[:LONGEST_TEXT], f"a {kind} is no JSON: its text is returned"
+        return str(value)[:LONGEST_TEXT], f"a {kind} is not JSON: its text is returned"
     return plain, ""
 
 
@@ -91,14 +91,14 @@ def _plain(value: Any) -> Any:
 
 
 def pack(folder: Path) -> tuple[bytes, str]:
-    """The files below a folder, small ones first, as far as they stay below the limit.
+    """Packs the files below a folder, small ones first, up to the limit.
 
     Returns:
-        A plain tar, and a note: "" or what was left out.
+        A plain tar, and a note: "" or the omitted files.
     """
     files = sorted((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
     packed, size, left = io.BytesIO(), 0, []
-    # Links are packed as what they lead to: others are not unpacked.
+    # Links are packed as their targets: links are not unpacked.
     with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
         for count, file in enumerate(files, start=1):
             name = file.relative_to(folder).as_posix()

@@ -1,6 +1,6 @@
-"""Where a point leaves its result: small files, written without the clients of whole runs.
+"""The store for a point's result: small files, written without the clients of whole runs.
 
-Those take a second of processor time to import and to make, and a sweep pays it for each point.
+Those take a second of processor time to import and make, which a sweep would pay for each point.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ TIMEOUT_S = 30  # without a byte of the answer
 
 
 class Store(Protocol):
-    """What takes results."""
+    """Stores results."""
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, which appears whole or not at all.
 
         Raises:
-            StorageError: the store refuses, or stays away for too long.
+            StorageError: the store refuses, or is unavailable for too long.
         """
 
 
 def open_url(url: str, environment: Mapping[str, str] = os.environ) -> Store:
-    """The store at s3://bucket[/prefix] or file:///path.
+    """Return the store at s3://bucket[/prefix] or file:///path.
 
     Args:
         url: of the storage.
-        environment: of the node: a stack's own store is named there, with a file of its keys.
+        environment: of the node: it names a stack's own store, with a file of its keys.
     """
     address = urlsplit(url)
     endpoint = environment.get("AWS_ENDPOINT_URL", "")
     file = environment.get("AWS_SHARED_CREDENTIALS_FILE", "")
     if address.scheme != "s3" or not endpoint or not file:
         return objects.open_url(url)
-    # Not at the top: a folder needs none of it.
+    # Not at the top: a folder does not need it.
     from botocore.credentials import SharedCredentialProvider  # noqa: PLC0415
 
     from training.s3_requests import REGION, Requests  # noqa: PLC0415

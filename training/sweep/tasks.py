@@ -1,8 +1,8 @@
-"""Runs points of a sweep as tasks of one Ray job, in worker processes that are used again.
+"""Runs points of a sweep as tasks of one Ray job, in worker processes that are reused.
 
     python -m training.sweep.tasks JOB NUMBER:BUNDLE...
 
-BUNDLE is what a point asks for, as JSON of Ray's resource names.
+BUNDLE has the resources of a point, as JSON with Ray's resource names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # Ray's 
 
 
 def options(bundle: dict[str, float]) -> dict[str, Any]:
-    """A bundle as options of a task."""
+    """Return a bundle as options of a task."""
     named = {RESOURCES[name]: amount for name, amount in bundle.items() if name in RESOURCES}
     rest = {name: amount for name, amount in bundle.items() if name not in RESOURCES}
     return {"num_cpus": 0, **named, "resources": rest}
@@ -36,7 +36,7 @@ class Numbered(io.TextIOBase):
         self._held = 0
 
     def write(self, text: str) -> int:
-        """Passes whole lines on, and what is too long to be one."""
+        """Passes on whole lines, and text that is too long for one."""
         before, end, rest = text.rpartition("\n")
         if end:
             lines = "".join([*self._rest, before]).split("\n")
@@ -49,18 +49,18 @@ class Numbered(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Passes on what was written of a line that has no end."""
+        """Passes on an incomplete line."""
         if self._held:
             self.write("\n")
 
     def flush(self) -> None:
-        """Passes on what is written."""
+        """Flushes the stream below."""
         self._out.flush()
 
 
 @ray.remote(max_retries=0)
 def run_point(number: int, job: str) -> bool:
-    """Runs a point on whatever node has room; tells whether it was completed."""
+    """Runs a point on any node with room; returns whether it was completed."""
     # Not at the top: the driver needs no Hydra, and all points wait for it.
     from training.sweep import point, points  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def run_point(number: int, job: str) -> bool:
 
 
 def main() -> None:
-    """Runs the points of the command line, as many at once as there is room for."""
+    """Runs the points of the command line, as many at once as the cluster has room for."""
     job, *asked = sys.argv[1:]
     ray.init()
     running = {}

@@ -1,6 +1,6 @@
 """Which account of Lambda Cloud is used: the API key and the address of the API.
 
-Both are read when they are needed and kept in no resource, so the key is in no state.
+Both are read when needed and not kept in any resource, so the key is not in any state.
 """
 
 import os
@@ -25,8 +25,8 @@ def open_account(config_key: str | None, sleep: Callable[[float], None] = time.s
         sleep: waits seconds; what it raises ends the call that waits.
 
     Raises:
-        InvalidApiKeyError: there is no key, or one that cannot be a key.
-        LambdaError: LAMBDA_API_URL is no address to send a key to.
+        InvalidApiKeyError: the key is missing, or cannot be a key.
+        LambdaError: LAMBDA_API_URL is not an address to send a key to.
     """
     key, url = credentials(config_key)
     return Client(key, url, transport=PacedTransport(Network(url), sleep=sleep))
@@ -38,7 +38,7 @@ def credentials(config_key: str | None) -> tuple[str, str]:
 
 
 def _key(config_key: str | None) -> str:
-    # A key out of a file often ends with a line break.
+    # A key from a file often ends with a line break.
     found = [os.environ.get(name, "").strip() for name in KEY_VARIABLES]
     for key in (*found, (config_key or "").strip()):
         if key:
@@ -50,7 +50,7 @@ def _key(config_key: str | None) -> str:
 
 
 def _url() -> str:
-    """Return where the API is: a key goes out encrypted or not off this machine."""
+    """Return the API's address: a key leaves this machine only encrypted."""
     url = os.environ.get(URL_VARIABLE) or BASE_URL
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Which type of instance in which region: pure decisions over what the API offers.
+"""The type of instance and its region: pure decisions over the API's offers.
 
 Prices are dollars an hour. A launch is tried where the API lists capacity, in order, and may still
 be refused.
@@ -14,7 +14,7 @@ from infra.hosts.lambda_cloud.model import Offer
 
 # Firewall rulesets mean nothing there: every port of an instance is open to everybody.
 UNFILTERED_REGIONS = ("us-south-1",)
-ARM = re.compile(r"g[hb]\d00")  # Grace: not what the images of this project are built for
+ARM = re.compile(r"g[hb]\d00")  # Grace: the images of this project are not built for it
 SHOWN = 12  # types with capacity that an error lists
 
 
@@ -82,8 +82,8 @@ class InstanceRequest:
 
     Attributes:
         candidates: (type, region) in order of preference; region "" for any.
-        gpus: at least so many in an instance; used where there are no candidates.
-        gpu_memory_gib: at least so much on each GPU; used where there are no candidates.
+        gpus: at least so many in an instance; used without candidates.
+        gpu_memory_gib: at least so much on each GPU; used without candidates.
         count: instances, at most.
         least: instances, at least; 0 where there are never fewer.
         max_hourly_cost: bound of $/h for all instances, 0 for none.
@@ -104,7 +104,7 @@ class InstanceRequest:
 
     @classmethod
     def of_props(cls, props: Mapping[str, Any]) -> "InstanceRequest":
-        """Return what the properties of a Choice ask for.
+        """Return the request in the properties of a Choice.
 
         Raises:
             ChoiceError: they contradict one another.
@@ -159,7 +159,7 @@ class InstanceRequest:
         return ""
 
     def describe(self, pick: Pick) -> str:
-        """Return one line on a choice and what it costs."""
+        """Return one line on a choice and its cost."""
         hourly, grows = pick.price * self.count, 0 < self.least < self.count
         text = f"{self.count} x {pick}: {hourly:.2f} $/h"
         if grows:
@@ -176,8 +176,8 @@ class InstanceRequest:
 
     @property
     def _of_all(self) -> str:
-        """What is counted in a bound, where that is not what there is at first."""
-        return f"all {self.count} that there may be: " if 0 < self.least < self.count else ""
+        """Prefix for a bound that counts more instances than there are at first."""
+        return f"all {self.count} possible instances: " if 0 < self.least < self.count else ""
 
     def _is_enough(self, type_: str, gpus: int, gpu_description: str) -> bool:
         if ARM.search(type_) or gpus < self.gpus:
@@ -188,7 +188,7 @@ class InstanceRequest:
         )
 
     def wanted(self, offers: Mapping[str, Offer]) -> list[tuple[Offer, str]]:
-        """Return types and regions in the order in which they are to be tried."""
+        """Return types and regions in the order to try them."""
         if self.candidates:
             return [(offers[type_], region) for type_, region in self.candidates]
         fitting = (
@@ -204,7 +204,7 @@ def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[
     """Choose where launches are tried.
 
     Args:
-        request: what is asked for.
+        request: the stack's request.
         offers: types of instance by name, as the API has them.
 
     Returns:
@@ -287,11 +287,11 @@ def _nothing_left(
             return ChoiceError(
                 setting, f"no candidate is cheap enough ({reasons}); raise it, or ask for less"
             )
-    return ChoiceError("candidates", f"none can be had now ({reasons}). {available(offers)}")
+    return ChoiceError("candidates", f"none is available now ({reasons}). {available(offers)}")
 
 
 def available(offers: Mapping[str, Offer]) -> str:
-    """Return what has capacity now, the cheapest first, and what to do about it."""
+    """Return the types with capacity now, the cheapest first, and the next action."""
     having = sorted(
         (offer for offer in offers.values() if offer.regions),
         key=lambda offer: (offer.price_cents_per_hour, offer.name),
@@ -302,7 +302,7 @@ def available(offers: Mapping[str, Offer]) -> str:
         f"{offer.name} in {', '.join(offer.regions)} ({offer.price_cents_per_hour / 100:.2f} $/h)"
         for offer in having[:SHOWN]
     ]
-    more = f", and {len(having) - SHOWN} dearer types" if len(having) > SHOWN else ""
+    more = f", and {len(having) - SHOWN} more expensive types" if len(having) > SHOWN else ""
     return (
         f"Capacity now: {'; '.join(lines)}{more}. Add one of them to the candidates, or run up "
         "again later"

@@ -1,4 +1,4 @@
-"""Lambda Cloud's API, version 1: one method an endpoint, and no policy.
+"""Lambda Cloud's API, version 1: one method for each endpoint, and no policy.
 
 Nothing is repeated, paced or looked up here: a transport may do that (see `pacing`). The API key
 goes into one header and nowhere else.
@@ -38,11 +38,11 @@ from infra.hosts.lambda_cloud.model import (
 BASE_URL = "https://cloud.lambda.ai"
 API = "/api/v1"
 LAUNCH = "/instance-operations/launch"
-TIMEOUT_SECONDS = 60.0  # a launch may take its time, and a reply that is lost costs a look-up
+TIMEOUT_SECONDS = 60.0  # a launch may take its time, and a lost reply costs a look-up
 CONNECT_SECONDS = 10.0
 TEXT_LIMIT = 400  # characters of the server's own words in an error
 API_KEY = re.compile(r"[\x21-\x7e]+")  # what a header can carry
-# Keys of httpx's extensions, which pass what HTTP has no place for between client and transport:
+# Keys of httpx's extensions, which pass data outside HTTP between client and transport:
 DECODE = "decode"  # of a request: decodes the `data` of a success
 GIVEN_UP = "given_up"  # of a refusal: how long the transport has waited before it gave up
 
@@ -76,7 +76,7 @@ class Client:
         if not API_KEY.fullmatch(api_key):
             raise InvalidApiKeyError(
                 "the API key of Lambda Cloud is empty or holds blanks, line breaks or characters "
-                "that no key has: copy it anew from the account's page of API keys"
+                "that no key has: copy it again from the account's page of API keys"
             )
         self._secret = api_key
         self._base_url = base_url.rstrip("/")
@@ -107,7 +107,7 @@ class Client:
     def launch(self, request: LaunchRequest) -> str:
         """Launch one instance and return its id.
 
-        After a ServerError or a LostReplyError there may be an instance all the same.
+        After a ServerError or a LostReplyError there may be an instance anyway.
         """
         body: dict[str, Any] = {
             "region_name": request.region,
@@ -245,7 +245,7 @@ class Client:
             ) from error
 
     def _refusal(self, what: str, response: httpx.Response) -> LambdaError:
-        """Return the error of an answer that is no success."""
+        """Return the error of an answer other than success."""
         status = response.status_code
         if 300 <= status < 400:
             return self._redirection(what, response)
@@ -274,7 +274,7 @@ class Client:
         )
 
     def _clean(self, text: str) -> str:
-        """Return words of the other side fit for an error: one line, not long, without the key."""
+        """Return the server's words for an error: one line, not long, without the key."""
         line = replies.line(text.replace(self._secret, "***"))
         return line if len(line) <= TEXT_LIMIT else f"{line[:TEXT_LIMIT]}…"
 
@@ -287,7 +287,7 @@ class Network(httpx.BaseTransport):
 
     def __init__(self, base_url: str) -> None:
         """Prepare for requests to an address; nothing is sent."""
-        # A proxy of the user's cannot reach this machine's loopback.
+        # The user's proxy cannot reach this machine's loopback.
         self._http = httpx.Client(trust_env=not is_loopback(base_url))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -312,7 +312,7 @@ def _segment(id_: str) -> str:
     """Return an id as one segment of a path."""
     if not re.fullmatch(r"[\w-]+", id_, re.ASCII):
         raise InvalidParametersError(
-            f"{id_!r} is no id of Lambda Cloud, which has letters, digits, _ and - only"
+            f"{id_!r} is not an id of Lambda Cloud: ids have letters, digits, _ and - only"
         )
     return id_
 

@@ -1,9 +1,9 @@
 """The end of a rented machine: kept on the machine, so that it comes when nothing else runs.
 
-Terminating takes the account's API key. It goes to the machine by SSH, to a file that only root
-reads, and is in no state: the provider takes it from where all others do. The state has a
-fingerprint of it, keyed with a salt of the resource's own: with another key, or another address of
-the API, the timer is told anew, for the old one may end nothing any more.
+Terminating needs the account's API key. It goes to the machine by SSH, to a file that only root
+reads, and is not in any state: the provider gets it like all others. The state has a fingerprint of
+it, keyed with the resource's own salt: with another key, or another address of the API, the timer
+is told again, because the old one may no longer work.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ WRITE = (
     "sudo install -d -m 700 /etc/trainyard && "
     f"sudo sh -c 'umask 077; cat > {FILE}.new && mv {FILE}.new {FILE}'"
 )
-# What the timer has, with the fingerprint in place of the key, which does not leave the machine.
+# The timer's settings, with the fingerprint in place of the key, which stays on the machine.
 LOOK = f"""\
 import hashlib, hmac, json, os, sys
 if os.path.exists("{FILE}"):
@@ -45,7 +45,7 @@ if os.path.exists("{FILE}"):
 """
 READ = f"sudo python3 -I -c {shlex.quote(LOOK)}"
 SALT_BYTES = 16
-UNUSABLE = ""  # fingerprint of what ends nothing
+UNUSABLE = ""  # fingerprint of settings that cannot end the machine
 
 
 Props = dict[str, Any]
@@ -55,7 +55,7 @@ class DeadlineProvider(HostProvider):
     """Tells the machine's timer when to end it, and how."""
 
     def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
-        """Another machine has a timer of its own; another time or key is told to the same one."""
+        """Another machine has its own timer; another time or key is told to the same one."""
         found = difference(olds, news, replaces=["machine"])
         if olds.get("salt") is None or _fingerprint(olds["salt"], *self._account()) != olds.get(
             "fingerprint"
@@ -64,11 +64,11 @@ class DeadlineProvider(HostProvider):
         return found
 
     def create(self, props: Props) -> dynamic.CreateResult:
-        """Tell it."""
+        """Tell the timer."""
         return dynamic.CreateResult(props["machine"], self._tell(props))
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
-        """Read what the timer has; what it cannot end the machine with is shown as a difference.
+        """Read the timer's settings; those that cannot end the machine show as a difference.
 
         A machine that is gone has no timer.
         """
@@ -85,11 +85,11 @@ class DeadlineProvider(HostProvider):
         return dynamic.ReadResult(id_, {**props, **_told(json.loads(printed), props)})
 
     def update(self, _id: str, _olds: Props, news: Props) -> dynamic.UpdateResult:
-        """Tell it anew."""
+        """Tell the timer again."""
         return dynamic.UpdateResult(self._tell(news))
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
-        """Take time and key away from it."""
+        """Remove time and key from the machine."""
         with self.unless_gone(props):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
 
@@ -113,7 +113,7 @@ class DeadlineProvider(HostProvider):
 
 
 def _told(found: list[Any], props: Props) -> Props:
-    """Return the properties that what a timer has stands for."""
+    """Return the properties that a timer's settings stand for."""
     match found:
         case [int(deadline), str(machine), str(fingerprint)] if machine == props["machine"]:
             if deadline == _seconds(props["at"]):
@@ -140,9 +140,9 @@ class Deadline(dynamic.Resource, module="lambda", name="Deadline"):
     ) -> None:
         """Declare an end from host (as its admin), machine (its id) and at (ISO 8601).
 
-        With idle (url, token, last) the machine also ends when whoever is asked there says so.
+        With idle (url, token, last) the machine also ends when the service at url says so.
         """
-        # Whoever reads the salt could try keys; nobody has to.
+        # A reader of the salt could try keys; nobody needs to read it.
         marked = pulumi.ResourceOptions(additional_secret_outputs=["salt"])
         super().__init__(
             DeadlineProvider(),

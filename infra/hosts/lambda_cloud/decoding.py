@@ -37,7 +37,7 @@ def within(key: str, decode: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def nothing(data: Any) -> None:
-    """Check the answer of what has no other result."""
+    """Check the answer of a call without another result."""
     if not isinstance(data, dict):
         raise UnexpectedError(f"{_kind(data)} in place of an object")
 
@@ -173,7 +173,7 @@ def _get(data: Any, key: str, kind: type[T]) -> T:
     if not isinstance(data, dict):
         raise UnexpectedError(f"{_kind(data)} in place of an object with `{key}`")
     value = data.get(key)
-    # A JSON true is no number, though Python's bool is an int.
+    # A JSON true is not a number, though Python's bool is an int.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UnexpectedError(f"`{key}` is {_kind(value)}, not {kind.__name__}")
     return value

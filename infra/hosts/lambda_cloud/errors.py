@@ -1,4 +1,4 @@
-"""What Lambda Cloud's API can answer but success, by the code that it gives.
+"""The errors of Lambda Cloud's API, by the code in its answer.
 
 Messages are for people and change; nothing here or elsewhere looks at them.
 """
@@ -47,7 +47,7 @@ class AccountError(LambdaError):
 
 
 class InsufficientCapacityError(LambdaError):
-    """There is no such machine in that region now, whatever the list of types said."""
+    """That region has no such machine now, whatever the list of types said."""
 
 
 class NotFoundError(LambdaError):
@@ -59,11 +59,11 @@ class QuotaError(LambdaError):
 
 
 class DuplicateError(LambdaError):
-    """There is one of that name."""
+    """One of that name exists already."""
 
 
 class InvalidParametersError(LambdaError):
-    """The request is not one that the API takes."""
+    """The API does not accept the request."""
 
 
 class InUseError(LambdaError):
@@ -114,10 +114,10 @@ BY_CODE: dict[str, type[LambdaError]] = {
 
 
 def error_class(status: int, code: str) -> type[LambdaError]:
-    """Return the class of an answer that is no success.
+    """Return the class of an answer other than success.
 
-    A 404 without the API's own code is none of NotFoundError: it comes from something in between,
-    and would be taken for "already deleted".
+    A 404 without the API's own code is not a NotFoundError: it comes from something in between, and
+    would be taken for "already deleted".
     """
     if status == 429:
         return RateLimitedError

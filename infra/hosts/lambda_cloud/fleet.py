@@ -33,7 +33,7 @@ from infra.node_settings import NodeGroup, worker_on
 
 SSH_PORT = 22
 NOT_HOSTNAME = re.compile(r"[^a-z0-9-]+")
-HOSTNAME_LIMIT = 60  # of 63, with the number behind it
+HOSTNAME_LIMIT = 60  # of 63, with the number after it
 
 
 class LambdaFleet:
@@ -46,11 +46,11 @@ class LambdaFleet:
     groups: Sequence[Group]
 
     def __init__(self, cloud: LambdaCloud, args: FleetArgs) -> None:
-        """Prepare to rent; nothing is asked and nothing declared.
+        """Prepare to rent; nothing is requested or declared yet.
 
         Args:
-            cloud: what is to be rented.
-            args: what the stack asks of it.
+            cloud: the instances to rent.
+            args: the stack's requirements.
         """
         self._cloud, self._args = cloud, args
         need = {"gpus": cloud.gpus, "gpuMemoryGib": cloud.gpu_memory_gib} if cloud.gpus else {}
@@ -67,7 +67,7 @@ class LambdaFleet:
         self.groups = [self._group, *self._rest]
 
     def declare(self) -> Declared:
-        """Declare instances, and what they need in the account."""
+        """Declare instances, and the resources that they need in the account."""
         rental = Rental("lambda", self._cloud, self.groups, self._args)
         return Declared(
             machines=rental.machines,
@@ -78,11 +78,11 @@ class LambdaFleet:
 
 
 class Rental(pulumi.ComponentResource):
-    """The instances of a stack, and what they need in the account.
+    """The instances of a stack, and the resources that they need in the account.
 
     Attributes:
         machines: the instances that are wanted now, the head's first.
-        rest: the group that grows; None where there is none.
+        rest: the group that grows; None without one.
         key_file: private key that the account's key belongs to.
         expires_at: when they end themselves, in ISO 8601; "" for never.
     """
@@ -104,9 +104,9 @@ class Rental(pulumi.ComponentResource):
 
         Args:
             name: of the component.
-            cloud: what is to be rented.
-            groups: the same, as all sources have it: those that are always there, then others.
-            args: what the stack asks of it.
+            cloud: the instances to rent.
+            groups: the same in the form of all sources: those that are always there, then others.
+            args: the stack's requirements.
             opts: of the component.
         """
         super().__init__("trainyard:lambda:Fleet", name, None, opts)
@@ -118,7 +118,7 @@ class Rental(pulumi.ComponentResource):
             {
                 "stackId": account.stackId,
                 **groups[0].type,
-                # Bounds hold for as many as there may ever be.
+                # Bounds hold for the largest possible number.
                 "count": most,
                 **_least(always, args.growing),
                 "maxHourlyCost": cloud.max_hourly_cost,
@@ -198,7 +198,7 @@ class Rental(pulumi.ComponentResource):
             )
 
         together = await_active("", range(always))
-        # One that comes late, or not at all, holds up no other.
+        # A late or missing one does not hold up others.
         alone = {number: await_active(f"-{number}", [number]) for number in args.wanted}
         self.machines = [
             self._machine(
@@ -227,7 +227,7 @@ class Rental(pulumi.ComponentResource):
                     {
                         "host": {**machine.connection, "user": cloud_init.ADMIN},
                         "machine": instance.id,
-                        # What comes later ends with the stack: without a head it is of no use.
+                        # Later ones end with the stack: they are useless without a head.
                         "at": own if machine.number < always else self.expires_at,
                         **self._idle(args.idle, machine, several=most > 1),
                     },
@@ -247,7 +247,7 @@ class Rental(pulumi.ComponentResource):
     def _idle(
         self, idle: IdleWatch | None, machine: Machine, *, several: bool
     ) -> dict[str, pulumi.Input[Any]]:
-        """Return what the timer of a machine is to ask, nothing where the deadline alone counts."""
+        """Return the watch that a machine's timer asks, {} where only the deadline counts."""
         if idle is None:
             return {}
         # On several machines services that others use listen on the head's address only.
@@ -283,7 +283,7 @@ class Rental(pulumi.ComponentResource):
             "privateKey": pulumi.Output.secret(key.privateKey),
             INSTANCE: instance.id,
         }
-        # The API leaves it out where there is no private network.
+        # The API leaves it out without a private network.
         address = addresses.apply(lambda known: known["privateIp"] or known["ip"])
         reachable = Reachable(
             f"lambda-{name}",
@@ -316,7 +316,7 @@ class Rental(pulumi.ComponentResource):
 
 
 def _least(always: int, growing: Sequence[NodeGroup]) -> dict[str, int]:
-    """Return how many instances there are at least, where that is not how many there may be."""
+    """Return the least number of instances, where it differs from the most."""
     kept = [group.growth.least for group in growing if group.growth]
     return {"least": always + sum(kept)} if kept else {}
 
@@ -324,16 +324,16 @@ def _least(always: int, growing: Sequence[NodeGroup]) -> dict[str, int]:
 def _offered(
     group: NodeGroup, choices: Sequence[Mapping[str, Any]], instance_type: str, region: str
 ) -> NodeResources:
-    """Return what the worker of each instance of a group offers.
+    """Return the resources that the worker of each instance of a group offers.
 
-    It has to be known before there is one, and the same once it is there: Ray starts another node
-    for what the first one turns out to have no room for. So the instance is not asked.
+    It has to be known before an instance exists, and stay the same afterwards: Ray starts another
+    node for work that does not fit on the first one. So the instance is not asked.
 
     Args:
         group: the group.
         choices: of a Choice.
         instance_type: of the stack's first instance; the others are like it.
-        region: where that is.
+        region: of that instance.
     """
     same = [c for c in choices if (c["instanceType"], c["region"]) == (instance_type, region)]
     pick = Pick.of_props((same or choices)[0])

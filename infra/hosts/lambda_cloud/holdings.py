@@ -1,4 +1,4 @@
-"""What the account holds, and whose it is as far as it says so."""
+"""The contents of the account, and their stacks as far as they are marked."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ class LambdaAccount:
     """The account of this environment, without a stack; see holdings.Account."""
 
     def __init__(self) -> None:
-        """Open it.
+        """Open the account.
 
         Raises:
             LambdaError: the environment names no account.

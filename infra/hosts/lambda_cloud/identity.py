@@ -1,4 +1,4 @@
-"""How a thing in the account says whose it is.
+"""The marks that tell which stack a thing in the account belongs to.
 
 Instances carry tags. Keys carry a comment, rulesets and file systems a name: they take no tags.
 """
@@ -11,11 +11,11 @@ from typing import TypeVar
 PROJECT = "trainyard:project"
 STACK = "trainyard:stack"
 OWNER = "trainyard:owner"
-ID = "trainyard:id"  # drawn once for each stack: a stack's name may be given again
+ID = "trainyard:id"  # drawn once for each stack: a stack's name may be used again
 BACKEND = "trainyard:backend"  # drawn once for each state backend (infra/backend.py)
 NODE = "trainyard:node"  # index of the instance in its stack
-SPEC = "trainyard:spec"  # digest of what the instance was launched with
-END = "trainyard:end"  # ISO 8601; as it was set at the launch, for no tag changes later
+SPEC = "trainyard:spec"  # digest of the instance's launch request
+END = "trainyard:end"  # ISO 8601; as set at the launch, because no tag changes later
 
 NAME_LIMIT = 64
 _ID = "([0-9a-f]{8})"
@@ -30,7 +30,7 @@ Text = TypeVar("Text")
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What a thing that takes no tags says of whose it is.
+    """The mark of a thing that takes no tags.
 
     Attributes:
         stack: id of the stack, "" when it is not ours.

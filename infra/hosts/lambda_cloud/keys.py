@@ -1,4 +1,4 @@
-"""The user's SSH key files. One that was there before is never changed or removed."""
+"""The user's SSH key files. One that existed before is never changed or removed."""
 
 import os
 import tempfile
@@ -28,10 +28,10 @@ def same(one: str, other: str) -> bool:
 
 
 def read(path: Path) -> KeyPair | None:
-    """Return the key pair of a private key's file, None when there is none.
+    """Return the key pair of a private key's file, None when it is missing.
 
     Raises:
-        KeyFileError: it is a symbolic link, others can read it, or it is no private key.
+        KeyFileError: it is a symbolic link, others can read it, or it is not a private key.
     """
     content = _content(path)
     if content is None:
@@ -44,16 +44,16 @@ def read(path: Path) -> KeyPair | None:
         return KeyPair(public=_public_beside(path), private="")
     except (ValueError, UnsupportedAlgorithm) as error:
         raise KeyFileError(
-            f"{path} is no private key that SSH can use; name another file in sshKeyFile"
+            f"{path} is not a private key that SSH can use; name another file in sshKeyFile"
         ) from error
     return KeyPair(public=public.decode(), private=content)
 
 
 def write(path: Path, pair: KeyPair) -> None:
-    """Write a new private key's file, whole, that only its user can read.
+    """Write a new private key's file in one step, for its user only.
 
     Raises:
-        KeyFileError: something is there already, or the file cannot be written.
+        KeyFileError: the path exists already, or the file cannot be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _content(path: Path) -> str | None:
 
 
 def _public_beside(path: Path) -> str:
-    """Return the public key that ssh-keygen wrote beside a key with a passphrase."""
+    """Return the public key that ssh-keygen wrote next to a key with a passphrase."""
     beside = path.with_name(f"{path.name}.pub")
     try:
         return beside.read_text().strip()

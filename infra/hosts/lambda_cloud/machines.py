@@ -31,14 +31,14 @@ from infra.hosts.lambda_cloud.model import LaunchRequest, Machine
 from infra.hosts.lambda_cloud.pacing import PACE
 from infra.provided import say
 
-ENDED = frozenset({"terminated", "terminating"})  # nothing more to do than wait
+ENDED = frozenset({"terminated", "terminating"})  # nothing to do but wait
 DEAD = ENDED | {"unhealthy", "preempted"}  # will not become active, and may be billed all the same
 POLL_SECONDS = 5.0
-TELL_SECONDS = 30.0  # between two lines on one instance that goes on booting
+TELL_SECONDS = 30.0  # between two lines on one instance that is still booting
 LOOKS = 12  # after a lost reply, POLL_SECONDS apart: a new instance may be listed late
 TERMINATE_STEP_SECONDS = 30.0  # "try again in 60 seconds", says the API now and then
 TERMINATE_LIMIT_SECONDS = 15 * 60.0
-# What says nothing of an instance: those of an API that is down, and of a laptop that just woke up.
+# Errors that say nothing of an instance: the API is down, or a laptop just woke up.
 SILENT = (LostReplyError, RateLimitedError, ServerError, UnreachableError)
 # No wait is shorter, however small the scale: instances end in their own time.
 LEAST_LIMIT_SECONDS = 60.0
@@ -63,12 +63,12 @@ class Clock:
     scale: float = field(default_factory=lambda: PACE.scale)
 
     def limit(self, seconds: float) -> float:
-        """Return the seconds after which a wait is given up."""
+        """Return the longest wait in seconds."""
         return max(seconds * self.scale, min(seconds, LEAST_LIMIT_SECONDS))
 
 
 def span(seconds: float) -> str:
-    """Return a time as messages tell it."""
+    """Return a time for messages."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
@@ -113,7 +113,7 @@ class Order:
             file_system_mounts=self.file_system_mounts,
             firewall_ruleset_ids=rulesets,
         )
-        # The name may change on a live instance, so it is none of what makes it another one.
+        # The name may change on a live instance, so it is not part of the digest.
         spec = json.dumps(asdict(replace(request, name="")), sort_keys=True)
         own = {
             identity.ID: self.stack_id,
@@ -140,7 +140,7 @@ def launch(api: Client, order: Order, clock: Clock) -> tuple[str, Pick]:
     delete them after this launch, which therefore would never succeed.
 
     Returns:
-        Its id and where it is. It is still booting.
+        Its id and pick. It is still booting.
 
     Raises:
         MachineError: no pick has room.
@@ -165,7 +165,7 @@ def launch(api: Client, order: Order, clock: Clock) -> tuple[str, Pick]:
 
 
 def find(api: Client, order: Order, clock: Clock) -> tuple[str, Pick] | None:
-    """Return the instance that an interrupted launch of this order made; end what does not fit."""
+    """Return the instance that an interrupted launch of this order made; end unfit ones."""
     with _LAUNCHING:
         return _take_over(api, order, api.instances(), clock)
 
@@ -173,7 +173,7 @@ def find(api: Client, order: Order, clock: Clock) -> tuple[str, Pick] | None:
 def terminate(api: Client, ids: Collection[str], clock: Clock) -> None:
     """End instances, and wait until the API says that they have ended.
 
-    One that the API refuses to end keeps no other one.
+    One that the API refuses to end does not keep the others.
 
     Raises:
         MachineError: some did not end in time, or the API kept refusing.
@@ -215,7 +215,7 @@ def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
 
 
 def terminate_strays(api: Client, stack_id: str, clock: Clock, *, ruleset: str = "") -> None:
-    """End instances of a stack that no state knows: of launches whose reply never came.
+    """End a stack's instances that are not in any state: the replies to their launches were lost.
 
     Args:
         api: the account.
@@ -322,7 +322,7 @@ def _take_over(
         else:
             superfluous.append(machine.id)
     if superfluous:
-        say(f"Ending {', '.join(superfluous)}: left of an earlier launch of {order.name}")
+        say(f"Ending {', '.join(superfluous)}: left over from an earlier launch of {order.name}")
         terminate(api, superfluous, clock)
     if kept is not None:
         say(f"Taking over instance {kept[0]}, which an interrupted launch of {order.name} made")
@@ -330,7 +330,7 @@ def _take_over(
 
 
 def _pick_of(machine: Machine, order: Order) -> Pick | None:
-    """Return the pick of which this is the instance that would be launched now."""
+    """Return the pick whose launch would now make the same instance, None if there is none."""
     if machine.status in DEAD:
         return None
     for pick in order.picks:
@@ -342,7 +342,7 @@ def _pick_of(machine: Machine, order: Order) -> Pick | None:
 
 
 def _picks_of(machines: Sequence[Machine], order: Order) -> list[Pick]:
-    """Return the picks at which instances of the stack are already."""
+    """Return the picks that already have instances of the stack."""
     return [pick for pick in order.picks if any(is_at(m, pick) for m in machines)]
 
 
@@ -366,7 +366,7 @@ def _launch_at(api: Client, order: Order, pick: Pick, clock: Clock) -> str:
     except (LostReplyError, ServerError) as error:
         say(f"the reply to the launch of {order.name} was lost; looking for the instance ({error})")
         found = _look(api, order, clock)
-        # It is not there, so this is no blind repetition; a second loss is one too many.
+        # It was not found, so it is safe to repeat the launch; a second lost reply is an error.
         id_ = found if found is not None else api.launch(request)
     say(f"Launched instance {order.name}: {id_}")
     return id_

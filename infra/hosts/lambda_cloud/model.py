@@ -1,7 +1,7 @@
-"""What Lambda Cloud's API knows, as far as somebody here uses it.
+"""The data of Lambda Cloud's API that this project uses.
 
-What it says beside that is dropped, above all the token and address of the Jupyter server that runs
-on every instance.
+The rest is dropped, above all the token and address of the Jupyter server that runs on every
+instance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ class Offer:
     Attributes:
         name: for example gpu_1x_a10.
         price_cents_per_hour: of one instance.
-        regions: names of those that say they have capacity; the launch has the last word.
+        regions: names of those that report capacity; the launch has the last word.
     """
 
     name: str
@@ -34,8 +34,8 @@ class Machine:
     """An instance.
 
     Attributes:
-        ip: public IPv4 address, "" for as long as there is none.
-        private_ip: IPv4 address in the region, "" for as long as there is none.
+        ip: public IPv4 address, "" until there is one.
+        private_ip: IPv4 address in the region, "" until there is one.
         status: booting, active, unhealthy, terminating, terminated, preempted, or what a newer API
             says.
     """
@@ -56,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """What one launch asks for.
+    """The request of one launch.
 
     Attributes:
         ssh_key_name: name of a key of the account; the API takes exactly one.
@@ -84,7 +84,7 @@ class SshKey:
 
     Attributes:
         public_key: one line, as in authorized_keys.
-        private_key: in the one answer in which the API hands it out, else "".
+        private_key: only in the answer in which the API hands it out, otherwise "".
     """
 
     id: str

@@ -1,14 +1,14 @@
-"""How fast a process may call Lambda Cloud, and what of a failed call is repeated.
+"""The pace of calls to Lambda Cloud, and the repetition of failed ones.
 
 The bounds are the account's, so all threads of a process share one `Pace`. Other processes and
-people use the account as well: what the API refuses for that is asked again later.
+people use the account as well: calls that the API refuses because of them are repeated later.
 
 A launch is repeated only when the API said that it was refused. After a lost answer there may be an
-instance: whoever launches looks for it, by name and tags, before launching again.
+instance: the caller looks for it, by name and tags, before launching again.
 
 The client keeps two things that a transport cannot know. Each request carries the decoder of its
 endpoint, so that an answer that is not the API's counts as a fault. The client also words all
-errors: of a refusal that lasted too long it learns from the transport how long that waited.
+errors: for a refusal that lasted too long, the transport tells it how long that waited.
 """
 
 import contextlib
@@ -46,13 +46,13 @@ class _Gate:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Held while waiting: who comes later has to wait longer anyway.
+        # Held while waiting: later threads have to wait longer anyway.
         self._queue = threading.Lock()
         self._passed = -math.inf
         self._held_until = -math.inf
 
     def hold(self, seconds: float) -> None:
-        """Let nobody pass for a while, those that wait already included."""
+        """Let no thread pass for a while, including those that wait already."""
         self._held_until = max(self._held_until, self._clock() + seconds)
 
     def enter(
@@ -61,7 +61,7 @@ class _Gate:
         sleep: Callable[[float], None],
         then: Callable[[], float] | None = None,
     ) -> float:
-        """Wait for the turn of this thread, then for what else is to be passed; return the time."""
+        """Wait for the turn of this thread, then for `then`; return the time."""
         with self._queue:
             while (left := max(self._passed + interval, self._held_until) - self._clock()) > 0:
                 sleep(left)
@@ -82,7 +82,7 @@ class Pace:
         """Start with nothing sent yet.
 
         Args:
-            scale: factor of all intervals; None takes it from TRAINYARD_LAMBDA_PACE, else 1.
+            scale: factor of all intervals; None takes it from TRAINYARD_LAMBDA_PACE (default: 1).
             clock: seconds that only grow.
             jitter: a number from 0 to 1, another one each time.
         """
@@ -140,8 +140,8 @@ PACE = Pace()
 class PacedTransport(httpx.BaseTransport):
     """Another transport whose requests keep the pace.
 
-    What changes nothing is repeated a few times after a fault of the other side; every request is
-    repeated while it is refused for its pace, or cannot be sent.
+    A request that changes nothing is repeated a few times after a fault of the other side; every
+    request is repeated while it is refused for its pace, or cannot be sent.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class PacedTransport(httpx.BaseTransport):
         self._sleep = sleep
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request of the client, again where it may be; return the last answer, read.
+        """Send a request of the client, and repeat it if allowed; return the last answer, read.
 
         A refusal that lasted for longer than BUDGET_SECONDS says so in its extension GIVEN_UP.
         """

@@ -1,4 +1,4 @@
-"""Whether a machine of the account is there no more, and the end of one."""
+"""Tells whether a machine of the account is gone; ends machines."""
 
 from infra.hosts.lambda_cloud.account import open_account
 from infra.hosts.lambda_cloud.errors import NotFoundError

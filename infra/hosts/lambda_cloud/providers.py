@@ -2,7 +2,7 @@
 
 Create returns as soon as the API has given an id, so that the id is in the state at once; waiting
 is a resource of its own (Active). The API key comes from the environment or the stack's config when
-a call is made, and is part of no property.
+a call is made, and is not part of any property.
 """
 
 import re
@@ -55,7 +55,7 @@ Props = dict[str, Any]
 
 
 class _Provider(Provider):
-    """What all providers here share. Pickled without any attribute: they are made by configure."""
+    """The base of all providers here. Pickled without any attribute: configure makes them."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
         """Take the API key from the stack's config, where the environment may have none."""
@@ -97,7 +97,7 @@ class AccountProvider(_Provider):
         return dynamic.UpdateResult({**_news, "stackId": _id, "backendId": _backend_id(_news)})
 
     def delete(self, _id: str, _props: Props) -> None:
-        """End what bears the id although no state knows it, and say that nothing is left.
+        """End things with the id that are not in any state, and say that nothing is left.
 
         All other things depend on this one, so they are gone by now. Anything found comes from a
         launch whose reply was lost.
@@ -114,10 +114,10 @@ class AccountProvider(_Provider):
 
 
 class ChoiceProvider(_Provider):
-    """Which type of instance in which region; it exists in the state only."""
+    """The choice of instance type and region; it exists in the state only."""
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Choose, in the preview too: what it costs is known before anything is made.
+        """Choose, in the preview too: the cost is known before anything is made.
 
         The choice holds for as long as the account has an instance of the stack where it says, and
         the settings still name it: a later `up` never moves a live cluster.
@@ -146,7 +146,7 @@ class ChoiceProvider(_Provider):
         return dynamic.CheckResult({**news, **chosen}, [])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
-        """Another choice is an update; whether instances have to go for it is their own matter."""
+        """Another choice is an update; instances decide whether to be replaced."""
         return dynamic.DiffResult(changes=any(_olds.get(key) != _news[key] for key in _news))
 
     def create(self, props: Props) -> dynamic.CreateResult:
@@ -158,7 +158,7 @@ class ChoiceProvider(_Provider):
         return dynamic.UpdateResult(_news)
 
     def _kept(self, olds: Props, news: Props, request: InstanceRequest) -> list[Pick] | None:
-        """Return the picks that hold since instances live at one of them, None if none does."""
+        """Return the picks to keep because instances live at one of them, None if none does."""
         old = [Pick.of_props(each) for each in (olds or {}).get("choices") or ()]
         if not old or _unknown(news, "stackId"):
             return None
@@ -183,11 +183,11 @@ class SshKeyProvider(_Provider):
     """A key in the account, and its private part in a file here.
 
     The public key's comment in the account says which stack put it there, and whether the stack
-    made the pair as well: an interrupted create knows its own again.
+    made the pair as well: an interrupted create recognizes its own.
     """
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Look at the name and at the file, if it is there."""
+        """Check the name, and the file if it exists."""
         faults = _name_faults(news)
         if not _unknown(news, "keyFile"):
             path = keys.expand(news["keyFile"])
@@ -196,7 +196,7 @@ class SshKeyProvider(_Provider):
             except KeyFileError as error:
                 faults.append(dynamic.CheckFailure("keyFile", str(error)))
             else:
-                # Told before anything is launched: nobody could log in to what is billed.
+                # Told before anything is launched: nobody could log in to the billed instance.
                 if pair is not None and not pair.private and not agent_holds(pair.public):
                     text = (
                         f"{path} has a passphrase, and no SSH agent holds it: "
@@ -222,7 +222,7 @@ class SshKeyProvider(_Provider):
         path = keys.expand(props["keyFile"])
         pair, held = keys.read(path), self._held(name)
         if held is not None and pair is None and _is_of(held, stack_id):
-            self._api.delete_ssh_key(held.id)  # of an interrupted create; nobody has its file
+            self._api.delete_ssh_key(held.id)  # of an interrupted create; its file is missing
             held = None
         if held is not None:
             return _key_result(props, held, _matching(held, pair, path))
@@ -233,7 +233,7 @@ class SshKeyProvider(_Provider):
         comment = identity.key_comment(mark)
         added = self._add(name, " ".join([*pair.public.split()[:2], comment]))
         if generated:
-            # The file is last: of one without a key in the account nobody knows that it is ours.
+            # The file is last: without a key in the account, nothing marks it as ours.
             try:
                 keys.write(path, pair)
             except KeyFileError:
@@ -249,14 +249,14 @@ class SshKeyProvider(_Provider):
         return _key_result(props, held, _matching(held, pair, path))
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
-        """Look whether the account has the key."""
+        """Check whether the account has the key."""
         held = self._held(props["name"])
         if held is None or not keys.same(held.public_key, props["publicKey"]):
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, props)
 
     def delete(self, _id: str, _props: Props) -> None:
-        """Remove from the account and from this machine what this resource put there."""
+        """Remove this resource's key from the account and its file from this machine."""
         if not _props["owned"]:
             say(f"kept: the SSH key {_props['name']}, which was in the account before")
             return
@@ -282,10 +282,10 @@ class SshKeyProvider(_Provider):
 
 
 class FirewallRulesetProvider(_Provider):
-    """The same rules as a ruleset of its own in each region where instances may be launched."""
+    """The same rules as one ruleset in each region where instances may be launched."""
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Say what is open to whom, in the preview too."""
+        """Say which ports are open to whom, in the preview too."""
         if not _unknown(news, "rules"):
             for line in _opened(_rules(news)):
                 say(line)
@@ -304,12 +304,12 @@ class FirewallRulesetProvider(_Provider):
         return dynamic.CreateResult(props["stackId"], {**props, "ids": self._write(props)})
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
-        """Return what an interrupted create made, if only in some regions: an update adds them."""
+        """Return the rulesets of an interrupted create; an update adds missing regions."""
         ids = {region: ruleset.id for region, ruleset in self._held(props).items()}
         return dynamic.CreateResult(props["stackId"], {**props, "ids": ids}) if ids else None
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
-        """Read rules and regions back; those that differ are shown, and put right by an update."""
+        """Read rules and regions back; differences are shown, and an update corrects them."""
         held = self._held(props)
         ids = {region: held[region].id for region in props["ids"] if region in held}
         if not ids:
@@ -320,7 +320,7 @@ class FirewallRulesetProvider(_Provider):
         return dynamic.ReadResult(id_, {**props, **shown, "ids": ids})
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
-        """Change the rules; add regions. Those of other regions go with the stack.
+        """Change the rules; add regions. Rulesets of other regions go with the stack.
 
         Instances of the old choice may still use them here.
         """
@@ -364,12 +364,12 @@ class FileSystemProvider(_Provider):
     """A file system that instances mount. It holds the user's data: kept unless told otherwise."""
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Look at the name."""
+        """Check the name."""
         name = news["name"]
         if FILE_SYSTEM_NAME.fullmatch(name) and len(name) <= FILE_SYSTEM_NAME_LIMIT:
             return dynamic.CheckResult(news, [])
         text = (
-            f"{name!r} is no name of a file system; use a letter, then letters, digits and -, "
+            f"{name!r} is not a name of a file system; use a letter, then letters, digits and -, "
             f"{FILE_SYSTEM_NAME_LIMIT} at most"
         )
         return dynamic.CheckResult(news, [dynamic.CheckFailure("name", text)])
@@ -402,7 +402,7 @@ class FileSystemProvider(_Provider):
         )
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
-        """Look whether it is there."""
+        """Check whether it exists."""
         there = any(held.id == id_ for held in self._api.file_systems())
         return dynamic.ReadResult(id_, props) if there else dynamic.ReadResult("", {})
 
@@ -411,7 +411,7 @@ class FileSystemProvider(_Provider):
         return dynamic.UpdateResult({**_olds, **_news})
 
     def delete(self, _id: str, _props: Props) -> None:
-        """Remove the file system if this resource made it and nobody wants it kept."""
+        """Remove the file system if this resource made it and it is not to be kept."""
         if _props["owned"] and not _props["keep"]:
             _when_unused(_id, self._api.delete_file_system, self._clock)
         else:
@@ -426,15 +426,15 @@ class InstanceProvider(_Provider):
 
     `choices` are tried in order by the first instance that a stack launches; the others go where it
     is, now and in every later `up`. So a refused launch costs no second `up`, one region holds all
-    instances, and what was chosen stays chosen. Where the instance is stands in its outputs.
+    instances, and the choice stays. The outputs tell where the instance is.
     """
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Look at what the API would refuse, or a shell on the instance would misread."""
+        """Check for values that the API would refuse, or a shell on the instance would misread."""
         faults = _name_faults(news)
         hostname = news["hostname"]
         if not HOSTNAME.fullmatch(hostname):
-            text = f"{hostname!r} is no host name; use a-z, 0-9 and -, at most 63 characters"
+            text = f"{hostname!r} is not a host name; use a-z, 0-9 and -, at most 63 characters"
             faults.append(dynamic.CheckFailure("hostname", text))
         if not _unknown(news, "userData") and len(news["userData"].encode()) > USER_DATA_LIMIT:
             size = len(news["userData"].encode())
@@ -445,8 +445,8 @@ class InstanceProvider(_Provider):
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """A live instance can get another name, nothing else.
 
-        Tags and user data cannot change on a live instance, and a change of them is no reason to
-        lose one: they count from the next launch on.
+        Tags and user data cannot change on a live instance, and a change of them must not
+        replace one: they count from the next launch on.
         """
         replaces = [
             key
@@ -456,7 +456,7 @@ class InstanceProvider(_Provider):
             and not (key == "stackId" and _unknown(_news, key))
         ]
         here = _olds["instanceType"], _olds["region"]
-        # What a preview does not know yet is no reason to announce that machines will be lost.
+        # Values that a preview does not know yet must not announce that machines will be lost.
         if not _unknown(_news, "choices") and here not in [
             (each["instanceType"], each["region"]) for each in _news["choices"]
         ]:
@@ -544,7 +544,7 @@ def _backend_id(props: Props) -> str:
 
 
 def _unknown(props: Mapping[str, Any], *names: str) -> list[str]:
-    """Return those of the properties that a preview does not know."""
+    """Return the properties that a preview does not know."""
     return [name for name in names if _holds_unknown(props.get(name))]
 
 
@@ -558,7 +558,7 @@ def _holds_unknown(value: Any) -> bool:
 
 
 def _failure(error: LambdaError) -> dynamic.CheckFailure:
-    """Return why the account cannot be asked; for a key, where it comes from."""
+    """Return why the account cannot be asked; for a key, also its possible sources."""
     if not isinstance(error, (InvalidApiKeyError, AccountError)) or error.status is None:
         return dynamic.CheckFailure(API_KEY, str(error))
     sources = f"{', '.join(KEY_VARIABLES)} or the setting {API_KEY}"
@@ -570,15 +570,15 @@ def _name_faults(props: Props) -> list[dynamic.CheckFailure]:
     if _unknown(props, "name") or NAME.fullmatch(name):
         return []
     shown = name if len(name) <= 64 else f"{name[:64]}…"
-    text = f"{shown!r} is no name; use letters, digits, '.', '_' and '-', at most 64"
+    text = f"{shown!r} is not a valid name; use letters, digits, '.', '_' and '-', at most 64"
     return [dynamic.CheckFailure("name", text)]
 
 
 def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock) -> None:
-    """Delete what an instance that has just ended may still seem to use.
+    """Delete a thing that an instance that has just ended may still seem to use.
 
     Raises:
-        InUseError: it is still used at the end of the time.
+        InUseError: it is still used at the deadline.
     """
     deadline = clock.now() + clock.limit(IN_USE_LIMIT_SECONDS)
     while True:

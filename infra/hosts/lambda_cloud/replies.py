@@ -1,4 +1,4 @@
-"""The meaning of a reply of Lambda Cloud's API, or of none: which error it is, if it is one.
+"""The meaning of a reply of Lambda Cloud's API, or of none: which error it is, if any.
 
 The client words the error, and pacing decides whether the request is sent again. Both decide by
 the same functions.
@@ -41,7 +41,7 @@ def fault(
 
     Args:
         outcome: a response that was read, or what was raised in its place.
-        decode: takes the `data` of a success; raises UnexpectedError if it is none of this request.
+        decode: takes the `data` of a success; raises UnexpectedError if it is not of this request.
     """
     if isinstance(outcome, NOT_SENT):
         return UnreachableError
@@ -60,7 +60,7 @@ def fault(
 
 
 def decoded(response: httpx.Response, decode: Callable[[Any], T]) -> T:
-    """Return what a success tells.
+    """Return the decoded data of a success.
 
     Raises:
         UnexpectedError: it is not of the API, or not of this request.
@@ -76,7 +76,7 @@ def decoded(response: httpx.Response, decode: Callable[[Any], T]) -> T:
 
 
 def problem(response: httpx.Response) -> tuple[str, str, str]:
-    """Return code, message and suggestion of a refusal, a line each, "" for what it lacks."""
+    """Return code, message and suggestion of a refusal, a line each, "" for missing ones."""
     try:
         error = response.json()["error"]
         texts = [error.get(key) for key in ("code", "message", "suggestion")]
@@ -100,5 +100,5 @@ def retry_after(response: httpx.Response) -> float | None:
 
 
 def line(text: str) -> str:
-    """Return a text in one line, without what cannot be printed."""
+    """Return a text in one line, without unprintable characters."""
     return "".join(each for each in " ".join(text.split()) if each.isprintable())

@@ -1,4 +1,4 @@
-"""An account of Lambda Cloud as Pulumi resources: what a program declares (providers.py does it).
+"""An account of Lambda Cloud as Pulumi resources for programs (providers.py does the work).
 
 Account first, then Choice and SshKey, FirewallRuleset and FileSystem, one Instance for each
 machine, and Active, which waits for all of them.
@@ -39,13 +39,13 @@ class Account(dynamic.Resource, module="lambda", name="Account"):
 
 
 class Choice(dynamic.Resource, module="lambda", name="Choice"):
-    """Which type of instance in which region, and what it costs.
+    """The choice of instance type and region, and its cost.
 
     Attributes:
         choices: where launches are tried, in order: instanceType, region, hourlyCost ($ for one),
             gpus, gpuDescription, vcpus, memoryMib of each.
         regions: of all choices.
-        instanceType: of the first choice, as the rest.
+        instanceType: of the first choice, like all that follow.
         region: its region.
         hourlyCost: $/h for as many instances as there may be.
         gpus: of one instance.
@@ -158,8 +158,8 @@ class Instance(dynamic.Resource, module="lambda", name="Instance"):
     """One instance; its id is there at once, its address only from Active.
 
     Attributes:
-        instanceType: what was launched.
-        region: where.
+        instanceType: the launched type.
+        region: its region.
         hourlyCost: $/h.
         launchedAt: time in ISO 8601.
     """

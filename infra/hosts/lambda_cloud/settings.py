@@ -1,6 +1,6 @@
-"""Settings of machines rented from Lambda Cloud: which ones, what they may cost, when they end.
+"""Settings of machines rented from Lambda Cloud: which ones, their largest cost, and their end.
 
-Deliberately absent: any look at the account.
+Deliberately absent: any access to the account.
 """
 
 import re
@@ -35,8 +35,8 @@ class LambdaCloud:
 
     Attributes:
         candidates: types and regions in order; a region of "" is any.
-        gpus: that an instance is to have at least, where there are no candidates.
-        gpu_memory_gib: of each of them, 0 for any.
+        gpus: at least so many in an instance; used without candidates.
+        gpu_memory_gib: of each GPU, 0 for any.
         max_hourly_cost: $ for all instances, 0 for no bound.
         budget: $ for all instances over ttl_hours, 0 for no bound.
         ttl_hours: after which the instances end themselves, 0 for never.
@@ -56,11 +56,11 @@ class LambdaCloud:
 
     @property
     def count(self) -> int:
-        """How many machines are always there."""
+        """Number of machines that are always there."""
         return self.instances
 
     def most(self, groups: Sequence[NodeGroup]) -> int:
-        """How many there may be."""
+        """Largest number of machines."""
         return self.instances + sum(group.count for group in groups if group.growth)
 
     @property
@@ -70,19 +70,19 @@ class LambdaCloud:
 
     @property
     def group_sizes(self) -> None:
-        """Instances name no groups: these have sizes of their own."""
+        """None: instances name no groups, which have their own sizes."""
         return
 
     def check_launcher(self, reader: Reader) -> None:
         """Note a key of the account that Ray's own launcher would make readable."""
         if self.ttl_hours:
-            # Whoever runs a job could then become the admin, who may read the account's API key.
+            # A user who runs a job could then become the admin, who may read the account's API key.
             bound = "copies the private key to the head, where ttlHours keeps the account's API key"
             action = f"remove {SETTING}.ttlHours or startRay"
             reader.fault("startRay", "false", bound, action)
 
     def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
-        """Note what is not one group that grows: all instances are alike."""
+        """Note anything but one group that grows: all instances are alike."""
         for group in groups:
             if not group.growth:
                 bound = "needs max: rented machines that are always there are its instances"
@@ -97,14 +97,14 @@ class LambdaCloud:
             reader.fault(GROUPS, f"{most} machines", bound, "lower max")
 
     def open(self, args: FleetArgs) -> Fleet:
-        """Return the machines that are to be rented."""
+        """Return the machines to rent."""
         from infra.hosts.lambda_cloud.fleet import LambdaFleet  # noqa: PLC0415
 
         return LambdaFleet(self, args)
 
 
 def read(reader: Reader) -> LambdaCloud | None:
-    """Return what is to be rented; None for nothing."""
+    """Return the instances to rent; None for none."""
     key = SETTING
     given = reader.object(key, f"write its fields: {', '.join(FIELDS)}")
     if not given:
@@ -122,7 +122,7 @@ def read(reader: Reader) -> LambdaCloud | None:
     ttl = amount(reader, f"{key}.ttlHours", fields, 24 * 365)
     budget = amount(reader, f"{key}.budget", fields, 1e7)
     if budget and not ttl:
-        bound = "needs ttlHours: without an end there is no cost in all"
+        bound = "needs ttlHours: without an end the total cost is unlimited"
         reader.fault(f"{key}.budget", budget, bound, f"set {key}.ttlHours")
     systems = fields.get("fileSystems", {})
     if not isinstance(systems, dict):

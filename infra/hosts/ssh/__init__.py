@@ -1,1 +1,1 @@
-"""Machines that are there already, reached by SSH."""
+"""Existing machines, reached by SSH."""

@@ -1,6 +1,6 @@
-"""Machines that are there already: a lab node, a lease, a WSL 2 box.
+"""Existing machines: a lab node, a lease, a WSL 2 box.
 
-They are looked at whenever the program runs, so that a preview already tells what is wrong.
+They are inspected whenever the program runs, so that a preview already shows their faults.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PARALLEL = 16
 
 
 class SshFleet:
-    """The hosts of a stack, which nothing has to be declared for.
+    """The hosts of a stack; nothing has to be declared for them.
 
     Attributes:
         groups: as the hosts name them, the head's first.
@@ -29,11 +29,11 @@ class SshFleet:
     groups: Sequence[Group]
 
     def __init__(self, hosts: Sequence[Host], args: FleetArgs) -> None:
-        """Look at hosts.
+        """Inspect hosts.
 
         Args:
             hosts: as they are set, the head's first.
-            args: what the stack asks of them.
+            args: the stack's requirements.
 
         Raises:
             pulumi.RunError: some cannot be used; the message has a line for each fault.

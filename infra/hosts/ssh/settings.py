@@ -1,6 +1,6 @@
-"""Settings of machines that are there already: which ones, and how they are reached.
+"""Settings of existing machines: which ones, and how they are reached.
 
-Deliberately absent: any look at a machine.
+Deliberately absent: any inspection of a machine.
 """
 
 import re
@@ -16,7 +16,7 @@ from infra.setting_fields import known, text, whole
 
 SETTING = "hosts"
 SSH_PORT = 22
-# What reaches a command line, a file or another machine is one of these and nothing else.
+# Nothing else reaches a command line, a file or another machine.
 ADDRESS = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]+", re.ASCII
 )
@@ -28,16 +28,16 @@ FIELDS = ("address", "user", "hostKey", "port", "privateAddress", "gpus", "group
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A machine that is there already.
+    """An existing machine.
 
     Attributes:
         address: name or address that this machine reaches it by.
         user: who to log in as.
         host_key: its public host key, without a name.
         port: of its SSH server.
-        private_address: that the other hosts reach it by.
-        gpus: that it has, None to look.
-        group: of nodes that its worker is one of, "" for none.
+        private_address: for the other hosts.
+        gpus: number of its GPUs, None to detect it.
+        group: of nodes that its worker belongs to, "" for none.
     """
 
     address: str
@@ -61,16 +61,16 @@ class Hosts:
 
     @property
     def count(self) -> int:
-        """How many machines."""
+        """Number of machines."""
         return len(self.hosts)
 
     def most(self, groups: Sequence[NodeGroup]) -> int:  # noqa: ARG002 (groups are of hosts)
-        """How many machines: groups add none."""
+        """Number of machines: groups add none."""
         return self.count
 
     @property
     def ends_itself(self) -> bool:
-        """Not these."""
+        """Never: existing machines have no deadline."""
         return False
 
     @property
@@ -79,7 +79,7 @@ class Hosts:
         return Counter(host.group for host in self.hosts)
 
     def check_launcher(self, reader: Reader) -> None:
-        """Note what Ray's own launcher cannot log in to: its file has one user and no port."""
+        """Note hosts that Ray's own launcher cannot log in to: its file has one user, no port."""
         if len({host.user for host in self.hosts}) > 1:
             users = ", ".join(sorted({host.user for host in self.hosts}))
             bound = f"`ray up` logs in to all hosts as one user, and they have {users}"
@@ -90,7 +90,7 @@ class Hosts:
             reader.fault("startRay", "false", bound, action)
 
     def check_groups(self, reader: Reader, groups: Sequence[NodeGroup]) -> None:
-        """Note hosts whose group is not one of those that are set, and groups without a host."""
+        """Note hosts whose group is not set, and groups without a host."""
         names = [group.name for group in groups]
         known = f"must be one of nodeGroups: {', '.join(names)}" if names else "needs nodeGroups"
         for index, host in enumerate(self.hosts):
@@ -99,18 +99,18 @@ class Hosts:
                 reader.fault(f"{SETTING}[{index}].group", host.group, known, action)
         for name in names:
             if name not in [host.group for host in self.hosts]:
-                bound = "is the group of no host"
+                bound = "is not the group of any host"
                 reader.fault(GROUPS, name, bound, "name it as the group of one, or remove it")
 
     def open(self, args: FleetArgs) -> Fleet:
-        """Return the machines, after a look at each; see FleetSettings."""
+        """Inspect and return the machines; see FleetSettings."""
         from infra.hosts.ssh.fleet import SshFleet  # noqa: PLC0415
 
         return SshFleet(self.hosts, args)
 
 
 def read(reader: Reader) -> Hosts | None:
-    """Return the machines that are there already; None for none."""
+    """Return the existing machines; None for none."""
     key = SETTING
     given = reader.array(key, "write a list of machines, such as [{address, user, hostKey}]")
     if len(given) > MAX_MACHINES:
@@ -128,7 +128,7 @@ def read(reader: Reader) -> Hosts | None:
 
 
 def _check_among(reader: Reader, key: str, found: tuple[Host, ...], index: int) -> None:
-    """Check what the other hosts reach one by."""
+    """Check the address of a host for the other hosts."""
     address = found[index].private_address
     if ":" in address:
         bound = "must be a name or an IPv4 address where there are several hosts"

@@ -1,1 +1,1 @@
-"""The kubernetes runtime: services as objects of a cluster that is there, Ray by KubeRay."""
+"""The kubernetes runtime: services as objects of an existing cluster, Ray by KubeRay."""

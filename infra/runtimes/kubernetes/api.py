@@ -1,6 +1,6 @@
 """Kubernetes' API by lightkube: one kind of object for all kinds, and errors that say what to do.
 
-Imported late (`cluster.late`): lightkube takes a third of a second, which other stacks do without.
+Imported late (`cluster.late`): lightkube takes a third of a second, which other stacks save.
 """
 
 import time
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 MANAGER = "trainyard"  # who owns the fields that the stack sets
 TIMEOUT_SECONDS = 15.0  # of one request
-# For how long an API that has answered before may be away, as while its node starts again.
+# For how long an API that has answered before may be away, as while its node restarts.
 AWAY_SECONDS, AWAY_PAUSE_SECONDS = 60.0, 1.0
 PASSING = (429, 502, 503, 504)
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
@@ -66,7 +66,7 @@ REVIEW = ("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 
 
 class KubernetesError(pulumi.RunError):
-    """A cluster does not do what is asked; the message says why and what to do."""
+    """A cluster does not do a request; the message says why and what to do."""
 
 
 class Api:
@@ -85,7 +85,7 @@ class Api:
 
     @cache  # noqa: B019 - there is one of each cluster
     def uid(self) -> str:
-        """Return what tells the cluster from others, whatever its contexts are called."""
+        """Return an id of the cluster, whatever its contexts are called."""
         with explained("the cluster's identity", self.cluster):
             try:
                 found = self.of_cluster(NAMESPACE, "Namespace", SYSTEM)
@@ -96,7 +96,7 @@ class Api:
         return str(found["metadata"]["uid"]) if found else self.server
 
     def get(self, kind: str, name: str) -> Manifest | None:
-        """Return an object; None where there is none."""
+        """Return an object; None if it does not exist."""
         with explained(f"{kind} {name}", self.cluster):
             try:
                 found = self._patiently(
@@ -143,7 +143,7 @@ class Api:
             )
 
     def delete(self, kind: str, name: str) -> None:
-        """Begin the end of an object, which is gone once all that belongs to it is."""
+        """Start to delete an object, which is gone once all that belongs to it is."""
         with explained(f"{kind} {name}", self.cluster):
             try:
                 self._patiently(
@@ -171,10 +171,10 @@ class Api:
             )
 
     def warning(self, live: Manifest) -> str:
-        """Return why an object is not made or has no volume; "" for nothing known, or what is over.
+        """Return why an object is not made or has no volume; "" if that is unknown or over.
 
-        Events are kept for an hour: what was said before this program changed the object last, or
-        before something went well, says nothing of now.
+        Events are kept for an hour: one from before this program last changed the object, or before
+        something went well, does not tell the present state.
 
         Args:
             live: the object.
@@ -187,7 +187,7 @@ class Api:
             events = [dict(event) for event in found]
         except httpx2.HTTPError:
             return ""
-        # Of pods' containers their own state says more, and newer things.
+        # Containers of pods have a state that tells more, and newer things.
         telling = [e for e in events if e.get("reason") in UNMADE or e.get("type") == "Normal"]
         newest = max(telling, key=_when, default={"type": "Normal"})
         if newest["type"] == "Normal" or _when(newest)[0] < _changed(live):
@@ -195,7 +195,7 @@ class Api:
         return str(newest.get("message", ""))
 
     def log(self, pod: str, container: str, *, lines: int | None = None) -> list[str]:
-        """Return the last lines of a container's log, or all; none where it has none."""
+        """Return the last lines of a container's log, or all; none if it has no log."""
         try:
             found = self._client.log(
                 pod,
@@ -230,7 +230,7 @@ class Api:
         return bool(dict(review)["status"].get("allowed"))
 
     def of_cluster(self, where: tuple[str, str, str], kind: str, name: str) -> Manifest | None:
-        """Return an object that is in no namespace; None where there is none.
+        """Return an object that is in no namespace; None if it does not exist.
 
         Raises:
             ApiError: the user may not read it.
@@ -254,9 +254,9 @@ class Api:
         return [dict(each) for each in found]
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        """Return what an action does that may be done again, also where the API is away meanwhile.
+        """Return the result of a repeatable action, also if the API is away meanwhile.
 
-        One that has not answered yet is not waited for: it is more often another address.
+        An API that has not answered yet is not waited for: its address is more often wrong.
         """
         away = None
         while True:
@@ -334,7 +334,7 @@ def open_api(cluster: Cluster) -> Api:
 
 
 def _when(event: Manifest) -> tuple[str, int]:
-    """Return the second of an event's last time, and what tells which of one second came later."""
+    """Return the second of an event's last time, and a version that orders those of one second."""
     series = (event.get("series") or {}).get("lastObservedTime")
     second = series or event.get("lastTimestamp") or event.get("eventTime") or ""
     version = str(event["metadata"].get("resourceVersion", ""))
@@ -350,10 +350,10 @@ def _changed(live: Manifest) -> str:
 
 @contextmanager
 def explained(what: str, cluster: Cluster) -> Iterator[None]:
-    """Turn what goes wrong with a cluster into one message about `what`.
+    """Turn errors of a cluster into one message about `what`.
 
     Raises:
-        KubernetesError: something did.
+        KubernetesError: an error occurred.
     """
     try:
         yield
@@ -365,7 +365,7 @@ def explained(what: str, cluster: Cluster) -> Iterator[None]:
             f"`kubectl --context {cluster.context} get pods -n {cluster.namespace}` must work: "
             "look at the network, the login and the kubeconfig, then try again"
         ) from None
-    except (OSError, ValueError) as error:  # of the program that the kubeconfig has log in
+    except (OSError, ValueError) as error:  # of the kubeconfig's login program
         raise KubernetesError(
             f"{what} in {cluster.name}: the login by {str(cluster.config_file)!r} does not work "
             f"({_first_line(error)}): the program that it names under exec must be on PATH and "
@@ -378,7 +378,7 @@ def _first_line(error: Exception) -> str:
 
 
 def said(error: ApiError) -> str:
-    """Return what the cluster says of a refusal, and what to do about it."""
+    """Return the cluster's reason for a refusal, and the next action."""
     text = str(error.status.message or error)
     code = error.status.code
     if "exceeded quota" in text:

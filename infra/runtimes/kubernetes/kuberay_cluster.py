@@ -1,7 +1,7 @@
-"""Ray on Kubernetes: a RayCluster of KubeRay's in the place of a stack's own nodes.
+"""Ray on Kubernetes: a KubeRay RayCluster instead of a stack's own nodes.
 
-KubeRay's operator makes the pods, starts Ray in them and gives them the token. What jobs find on
-other stacks' nodes, variables and files, they find here too.
+KubeRay's operator makes the pods, starts Ray in them and gives them the token. Jobs find the
+same variables and files as on other stacks' nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from infra import versions
 from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.runtime import CLUSTER, KubernetesRuntime
 
-# By these the operator has nodes find the token.
+# The operator sets these, so that nodes find the token.
 GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pods:
-    """What pods of Ray have beside what the stack says of its nodes.
+    """Settings of Ray's pods that the stack's nodes do not have.
 
     Attributes:
         runtime: of the stack.
@@ -49,7 +49,7 @@ class KubeRayCluster(pulumi.ComponentResource):
     Attributes:
         dashboard_url: URL of the dashboard and job server, for users.
         serve_url: URL of Ray Serve's proxy, for users.
-        nodes: as of a RayCluster of processes or containers.
+        nodes: as in a RayCluster of processes or containers.
     """
 
     dashboard_url: pulumi.Output[str]
@@ -78,7 +78,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         guard = runtime.guard(
             manifest, spec.token_secret, self.dashboard_url, pulumi.ResourceOptions(parent=self)
         )
-        # What it asks with, and what pods read, must not change before it.
+        # The token it asks with, and the files that pods read, must not change before it.
         child = pulumi.ResourceOptions(parent=self, depends_on=[guard])
         before = runtime.place_files(CLUSTER, files, secrets, child)
         token = manifests.secret(runtime.args.place, CLUSTER, spec.token_secret)
@@ -116,13 +116,13 @@ def specification(
     files: Mapping[str, pulumi.Input[str]],
     secrets: Mapping[str, pulumi.Input[str]],
 ) -> RayClusterSpec:
-    """Return what KubeRay is told of a stack's cluster.
+    """Return the specification of a stack's cluster for KubeRay.
 
     Args:
         pods: what its pods have.
         stack: the stack, whose other services are declared.
         files: of all pods, by name.
-        secrets: the same of secret ones.
+        secrets: secret files of all pods, by name.
 
     Raises:
         pulumi.RunError: KubeRay cannot do what the settings ask for.
@@ -191,7 +191,7 @@ def _known(workers: Sequence[pulumi.Input[NodeResources]]) -> list[NodeResources
 def _groups(
     workers: Sequence[NodeResources], settings: Mapping[str, Mapping[str, Any]]
 ) -> list[WorkerGroup]:
-    """Return workers by group: those of one are alike and stand together."""
+    """Return workers by group: members of one are alike and adjacent."""
     found = []
     for name, (node, *rest) in groupby(workers, _group):
         fields = settings.get(name, {})
@@ -212,7 +212,7 @@ def _group(node: NodeResources) -> str:
 
 
 def declare(pods: Pods, stack: Stack) -> None:
-    """Declare, in the place of a stack's Ray nodes, a RayCluster."""
+    """Declare a RayCluster instead of a stack's Ray nodes."""
     ray = KubeRayCluster("ray", pods, stack)
     stack.outputs |= {
         ray_cluster.DASHBOARD.url: ray.dashboard_url,

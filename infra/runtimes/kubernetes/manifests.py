@@ -1,7 +1,7 @@
-"""Manifests of a service: pure functions of what is known of it.
+"""Manifests of a service, by pure functions.
 
 A service with results is a StatefulSet, of which a cluster never runs two pods at a time; others
-are Deployments, and what runs once is a Job. Pods keep Kubernetes' profile "restricted".
+are Deployments, and a program that runs once is a Job. Pods keep Kubernetes' profile "restricted".
 """
 
 import hashlib
@@ -19,19 +19,19 @@ VOLUMES = "/var/lib/trainyard"  # our images make it, owned by the user that the
 PROJECT_LABEL, SERVICE_LABEL = "trainyard/project", "trainyard/service"
 STACK_LABEL = "trainyard/stack"
 MANAGED_BY = "app.kubernetes.io/managed-by"
-FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: another one makes it anew
+FILES_ANNOTATION = "trainyard/files"  # digest of a pod's files: a change recreates it
 MEMORY = "/dev/shm"  # noqa: S108 (the kernel's own place)
 FILES_VOLUME, SHARED_VOLUME, MEMORY_VOLUME = "files", "shared", "shared-memory"
 FILE_MODE = 0o440  # their group is the pod's
 USER = 1000  # of the images in docker/
-# Of images of others that do not say it as a number, which `runAsNonRoot` asks for.
+# Users of others' images that do not give it as a number, which `runAsNonRoot` needs.
 USERS = {"prometheus": 65534, "alertmanager": 65534, "grafana": 472}
-# Their images have something in a volume's folder, which a fresh volume is to have too.
+# Their images have files in a volume's folder, which a fresh volume should have too.
 SEEDED = frozenset({"jupyter"})
 CPU_REQUEST = "100m"  # of a service: what it needs while nobody uses it
-MEMORY_REQUEST_SHARE = 8  # of its bound, one part of so many is kept for it
+MEMORY_REQUEST_SHARE = 8  # its bound divided by this is kept for it
 PROBE_SECONDS = 2
-# One that hangs for three minutes is ended; a store under load answers late, and may.
+# One that hangs for three minutes is ended; a store under load may answer late.
 LIVE_SECONDS, LIVE_FAILURES, LIVE_TIMEOUT_SECONDS = 30, 6, 10
 PULL = "IfNotPresent"  # images have a tag or a digest that stays
 JOB_TRIES = 0  # what runs once fails at once, and says why
@@ -39,14 +39,14 @@ JOB_TRIES = 0  # what runs once fails at once, and says why
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where and as what the objects of a stack are.
+    """The names, labels and storage of a stack's objects.
 
     Attributes:
         prefix: of all names.
         namespace: of all objects.
         labels: of all objects and pods.
         group: group of the files in volumes.
-        pull_secrets: names of the Secrets by which images are pulled.
+        pull_secrets: names of the Secrets for pulling images.
         storage_class: of claims, "" for the cluster's default.
         storage_gib: size of each claim.
         shared: source of the volume that pods share, as Kubernetes says it; {} for none.
@@ -197,10 +197,10 @@ def files_source(
 
 
 def path(place: Place, volume: Volume) -> str:
-    """Return where a service finds one of its volumes.
+    """Return the path at which a service finds one of its volumes.
 
-    Shared ones are folders of the one volume that pods share, of the stack's own: the kubelet would
-    make a `subPath` that is missing as root's, and nobody else could write there.
+    Shared ones are the stack's own folders in the one volume that pods share: the kubelet would
+    make a missing `subPath` as root, and no other user could write there.
     """
     if volume.shared and place.shared:
         return f"{SHARED}/{place.prefix}/{volume.name}"
@@ -210,7 +210,7 @@ def path(place: Place, volume: Volume) -> str:
 
 
 def mounted(place: Place, service: str, volume: Volume) -> Mounted:
-    """Return how a pod of a service has a volume; a shared one without a place is its own."""
+    """Return a volume of a service's pod; a shared one without a place is the pod's own."""
     if volume.shared and place.shared:
         return Mounted(
             name=SHARED_VOLUME, path=SHARED, source=place.shared, read_only=volume.read_only
@@ -236,7 +236,7 @@ def mounts(place: Place, service: Service) -> list[Mounted]:
 def workload(
     place: Place, service: Service, *, image: str, memory_mib: int, files: Any
 ) -> Manifest:
-    """Return what runs a service.
+    """Return the Job, StatefulSet or Deployment that runs a service.
 
     Args:
         place: of the stack.
@@ -260,7 +260,7 @@ def workload(
         }
     spec: Manifest = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     if any(is_claimed(volume) for volume in service.volumes):
-        # Parallel: else a pod that never gets ready would not be replaced by a mended one.
+        # Parallel: otherwise a fixed pod would not replace one that never gets ready.
         spec |= {"serviceName": place.name(service.name), "podManagementPolicy": "Parallel"}
         kind = "StatefulSet"
     else:
@@ -304,10 +304,10 @@ def pod(place: Place, service: Service, *, image: str, memory_mib: int) -> Manif
 
 
 def seeding(volume: Mounted, image: str) -> Manifest:
-    """Return what puts into a fresh volume what the image has there; users' changes stay.
+    """Return the container that fills a fresh volume from the image; users' changes stay.
 
-    It never fails: a user may have put a link in the place of a folder, or filled the volume, and
-    mends that in the pod that waits for this.
+    It never fails: a user may have replaced a folder by a link, or filled the volume, and fixes
+    that in the pod that waits for this.
     """
     fresh = "/volume"
     seeded = f"{fresh}/.seeded"
@@ -324,7 +324,7 @@ def seeding(volume: Mounted, image: str) -> Manifest:
 
 
 def resources(memory_mib: int) -> Manifest:
-    """Return what is kept for a container, and what it may use."""
+    """Return the requests and limits of a container."""
     least = max(64, memory_mib // MEMORY_REQUEST_SHARE)
     return {
         "requests": {"cpu": CPU_REQUEST, "memory": f"{least}Mi"},
@@ -333,24 +333,24 @@ def resources(memory_mib: int) -> Manifest:
 
 
 def pod_security(user: int, group: int) -> Manifest:
-    """Return how a pod runs: as no root, and with files of its group in its volumes."""
+    """Return how a pod runs: not as root, and with files of its group in its volumes."""
     return {
         "runAsNonRoot": True,
         "runAsUser": user,
         "runAsGroup": user,
         "fsGroup": group,
-        "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not gone through each time
+        "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked each time
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
 def container_security() -> Manifest:
-    """Return what a container may do: nothing beside what its user may."""
+    """Return a container's rights: only those of its user."""
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def probes(health: Sequence[HealthCheck], start_seconds: int) -> Manifest:
-    """Return the probes of a service; the first of its checks stands for it."""
+    """Return the probes of a service; its first check stands for all."""
     if not health:
         return {}
     check = health[0]

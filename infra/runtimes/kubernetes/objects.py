@@ -1,7 +1,7 @@
 """Objects of a cluster as resources: applied on the server, whose dry run is the diff.
 
-An object has the stack's own id in an annotation: another stack of the same name, somebody else's
-perhaps, is noticed before anything of it is touched.
+An object has the stack's own id in an annotation: another stack of the same name, perhaps another
+user's, is noticed before any of its objects is touched.
 """
 
 import base64
@@ -32,13 +32,13 @@ LEAVE_SECONDS = 10.0  # within which KubeRay's operator acts on a change
 POLL_SECONDS = 0.5
 APPLY_TRIES = 5
 CLAIM = "PersistentVolumeClaim"
-# Kinds of which the cluster changes no pod template in place.
+# Kinds whose pod template the cluster does not change in place.
 REPLACED = ("Job",)
 # What the cluster itself writes into an object's metadata.
 BOOKKEEPING = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid")
 GROUPS = "workerGroupSpecs"
-OPERATORS = "ray.io/"  # what the names of finalizers of KubeRay's operator begin with
-# Of a group of workers, what Ray's autoscaler sets.
+OPERATORS = "ray.io/"  # begins the names of the finalizers of KubeRay's operator
+# Fields of a group of workers that Ray's autoscaler sets.
 AUTOSCALED = ("replicas", "scaleStrategy")
 
 
@@ -75,7 +75,7 @@ class ObjectProvider(Provider):
         return dynamic.DiffResult(changes=changed or plain(olds) != plain(news))
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Apply it; one that this stack made before, in an `up` that was killed, is its own."""
+        """Apply it; one that this stack made in an `up` that was killed is its own."""
         api = opened(props)
         live = _mine(api, props)
         if live is not None and pods.is_ending(live):
@@ -89,17 +89,17 @@ class ObjectProvider(Provider):
         _await_leave(api, leaving, live, applied)
         if _has_old_ports(api, applied):
             api.delete("Service", kuberay.head_service(identity(props)[-1]))
-        # Only now: a claim that the cluster does not let this stack have is nobody's without it.
+        # Only now: without the label, a claim that the cluster refuses this stack has no owner.
         if live is not None and KEPT_LABEL in (live["metadata"].get("labels") or {}):
             api.merge(CLAIM, identity(props)[-1], {"metadata": {"labels": {KEPT_LABEL: None}}})
         return dynamic.CreateResult("/".join(identity(props)), props)
 
     def update(self, _id: str, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
-        """Apply it, also where it is gone."""
+        """Apply it, also if it is gone."""
         return dynamic.UpdateResult(self.create(news).outs)
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """Look whether it is there as it was applied; what was changed by hand differs."""
+        """Look whether it is there as it was applied; changes by hand are differences."""
         api = opened(props)
         kind, _, name = identity(props)
         live = api.get(kind, name)
@@ -117,14 +117,17 @@ class ObjectProvider(Provider):
         return dynamic.ReadResult(id_, found)
 
     def delete(self, _id: str, props: dict[str, Any]) -> None:
-        """End it and all that belongs to it; a claim that is to be kept is only let go of."""
+        """Delete it and all that belongs to it; a claim to be kept is only released."""
         api = opened(props)
         kind, namespace, name = identity(props)
         live = api.get(kind, name)
         if live is None:
             return
         if _owner(live) != props["owner"]:
-            say(f"{kind} {name} in namespace {namespace} is no longer of this stack: left alone")
+            say(
+                f"{kind} {name} in namespace {namespace} no longer belongs to this stack: "
+                "left alone"
+            )
             return
         if props["keep"]:
             _release(api, props)
@@ -152,7 +155,7 @@ class Object(dynamic.Resource, module="kubernetes", name="Object"):
 
 
 def manifest(props: Mapping[str, Any]) -> Manifest:
-    """Return what is applied: the manifest with its secrets, the stack's id, and its pods' form."""
+    """Return the manifest to apply, with its secrets, the stack's id, and its pods' form."""
     found: Manifest = copy.deepcopy(plain(props["manifest"]))
     if found["kind"] == kuberay.KIND:
         kuberay.mark_form(found)
@@ -165,7 +168,7 @@ def manifest(props: Mapping[str, Any]) -> Manifest:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as Kubernetes has it: an engine passes whole numbers as fractions on."""
+    """Return a value as Kubernetes has it: engines pass whole numbers on as floats."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items() if not key.startswith("__")}
     if isinstance(value, list | tuple):
@@ -183,7 +186,7 @@ def has_unknown(value: Any) -> bool:
 
 
 def content(found: Mapping[str, Any]) -> Manifest:
-    """Return an object without its status and without what the cluster notes of each write."""
+    """Return an object without its status and without the cluster's notes of each write."""
     kept = {key: value for key, value in found.items() if key != "status"}
     metadata = dict(kept.get("metadata") or {})
     kept["metadata"] = {key: metadata[key] for key in metadata if key not in BOOKKEEPING}
@@ -191,11 +194,11 @@ def content(found: Mapping[str, Any]) -> Manifest:
 
 
 def drifted(wanted: Any, tried: Any, live: Any) -> Any:
-    """Return a manifest with what differs in the cluster.
+    """Return a manifest with the values that differ in the cluster.
 
     Args:
         wanted: the manifest.
-        tried: what applying it would make of the object: the cluster words some values anew.
+        tried: the object as applying it would make it: the cluster rewrites some values.
         live: the object.
     """
     if tried == live:
@@ -233,7 +236,7 @@ def autoscaled(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
 
 
 def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
-    """Apply a manifest; one that somebody else changes at that moment is read and applied again.
+    """Apply a manifest; an object that changes at that moment is read and applied to again.
 
     Raises:
         KubernetesError: the cluster refuses it.
@@ -258,7 +261,7 @@ def apply(api: Any, wanted: Manifest, *, dry_run: bool = False) -> Manifest:
 def _leaving(api: Any, props: Mapping[str, Any], live: Manifest | None) -> list[str]:
     """Return uids of a RayCluster's pods that its newest form does not tell from newer ones.
 
-    They are of what somebody changed by hand: the form's mark is as this program wrote it.
+    They come from a change by hand: the form's mark is as this program wrote it.
     """
     if live is None or live["kind"] != kuberay.KIND:
         return []
@@ -286,7 +289,7 @@ def _uid(live: Mapping[str, Any]) -> str:
 def _has_old_ports(api: Any, live: Manifest) -> bool:
     """Return whether a RayCluster's head has ports that its service lacks.
 
-    KubeRay makes the service once and never changes it. If it is gone, KubeRay makes it anew.
+    KubeRay makes the service once and never changes it. If it is gone, KubeRay makes it again.
     """
     if live["kind"] != kuberay.KIND:
         return False
@@ -299,10 +302,10 @@ def _has_old_ports(api: Any, live: Manifest) -> bool:
 
 
 def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
-    """Return the object as it is, None where there is none.
+    """Return the object as it is, None if it does not exist.
 
     Raises:
-        KubernetesError: it is somebody else's.
+        KubernetesError: it is not this stack's.
     """
     kind, namespace, name = identity(props)
     live: Manifest | None = api.get(kind, name)
@@ -327,9 +330,9 @@ def _mine(api: Any, props: Mapping[str, Any]) -> Manifest | None:
 
 
 def _release(api: Any, props: Mapping[str, Any]) -> None:
-    """Let go of a claim: the next stack of this name takes it over."""
+    """Release a claim: the next stack of this name takes it over."""
     kind, namespace, name = identity(props)
-    found = props["manifest"]["metadata"].get("labels") or {}  # after a refresh, what is there
+    found = props["manifest"]["metadata"].get("labels") or {}  # after a refresh, the live ones
     labels = {STACK_LABEL: None, KEPT_LABEL: found.get(STACK_LABEL)}
     api.merge(kind, name, {"metadata": {"annotations": {OWNER: None}, "labels": labels}})
     say(
@@ -408,10 +411,10 @@ def opened(props: Mapping[str, Any]) -> Any:
     """Return the API of the cluster that an object is in.
 
     Raises:
-        KubernetesError: its context leads to another one by now, where it is not.
+        KubernetesError: its context leads to another cluster by now.
     """
     api = _errors().open_api(Cluster.of(props["cluster"]))
-    # Who may not read the cluster's identity knows it by its address.
+    # A user who may not read the cluster's identity knows it by its address.
     if props["cluster"]["uid"] not in (api.uid(), api.server):
         raise _elsewhere(props["cluster"], props["cluster"]["context"], api)
     return api

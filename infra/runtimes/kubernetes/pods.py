@@ -1,4 +1,4 @@
-"""What pods say of why they are not ready; pure functions of what the cluster answers."""
+"""Why pods are not ready; pure functions of the cluster's answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ Pod = Mapping[str, Any]
 
 STARTS_LIMIT = 3  # a program that ended this often before it was up will not come up
 CREATING = ("ContainerCreating", "PodInitializing")
-NEVER = ("InvalidImageName", "ErrImageNeverPull")  # no later attempt mends these
+NEVER = ("InvalidImageName", "ErrImageNeverPull")  # no later attempt fixes these
 IMAGE = ("ErrImagePull", "ImagePullBackOff", *NEVER)
 FAILING = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
@@ -21,7 +21,7 @@ class Trouble:
         name: of the pod or object.
         container: which of a pod's containers, "" for the whole.
         text: what is wrong.
-        final: whether waiting would mend nothing.
+        final: whether waiting would not help.
         logs: whether the container's log says more.
         kind: of the object.
     """
@@ -35,7 +35,7 @@ class Trouble:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is told once: the cluster words one and the same thing anew at each attempt."""
+        """Identifies a trouble to tell once: the cluster words it differently at each attempt."""
         return self.name, self.container, self.text.partition(":")[0]
 
     @property
@@ -56,7 +56,7 @@ def is_ending(pod: Pod) -> bool:
 
 
 def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
-    """Return the pods of one object: one of its name that was deleted leaves its own for moments.
+    """Return the pods of one object: those of a deleted one of its name remain for moments.
 
     Args:
         pods: found by their labels.
@@ -72,7 +72,7 @@ def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
 def is_creating(pod: Pod) -> bool:
     """Return whether a pod's images are being pulled or its volumes attached.
 
-    While a program of its start runs, such as KubeRay's wait for the head, nothing is.
+    Neither happens while an init container runs, such as KubeRay's wait for the head.
     """
     starting = pod["status"].get("initContainerStatuses") or []
     if any("running" in (status.get("state") or {}) for status in starting):
@@ -85,7 +85,7 @@ def is_creating(pod: Pod) -> bool:
 
 
 def troubles(pods: Sequence[Pod]) -> list[Trouble]:
-    """Return what is wrong with pods; nothing of those that only need time."""
+    """Return the troubles of pods; none for pods that only need time."""
     return [trouble for pod in pods if not is_ending(pod) for trouble in _of(pod)]
 
 
@@ -128,7 +128,7 @@ def _restarts(pod: Pod) -> bool:
 
 
 def _ended(status: Mapping[str, Any]) -> str:
-    """Return how a container failed, now or the last time; "" for one that did not."""
+    """Return how a container failed, now or the last time; "" if it did not."""
     for state in (status.get("state") or {}, status.get("lastState") or {}):
         if ended := state.get("terminated"):
             code, reason = ended.get("exitCode", 0), ended.get("reason", "")

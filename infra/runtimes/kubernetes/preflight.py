@@ -1,4 +1,4 @@
-"""What a stack needs of a cluster, looked at before anything is declared: also by a preview."""
+"""Checks a cluster for a stack's needs before anything is declared, also in a preview."""
 
 import contextlib
 import re
@@ -26,7 +26,7 @@ from infra.runtimes.kubernetes.api import (
 CRD_NAME = "rayclusters.ray.io"
 # The Deployment of its operator: by its Helm chart, and by its kustomization.
 OPERATOR = {"app.kubernetes.io/name": ["kuberay-operator", "kuberay"]}
-TAG = re.compile(r"operator:v?(\d+)\.(\d+)\.(\d+)")  # of its image; others say no version
+TAG = re.compile(r"operator:v?(\d+)\.(\d+)\.(\d+)")  # of its image; other tags tell no version
 KUBERAY = "1.7.0"
 # renovate: datasource=helm depName=kuberay-operator registryUrl=https://ray-project.github.io/kuberay-helm
 HELM = (
@@ -34,7 +34,7 @@ HELM = (
     "helm repo update",
     f"helm upgrade --install kuberay-operator kuberay/kuberay-operator --version {KUBERAY}",
 )
-# Helm never updates a CRD that is there; the file is too long for an annotation of kubectl's.
+# Helm never updates an existing CRD; the file is too long for kubectl's annotation.
 UPDATE_CRDS = (
     "kubectl apply --server-side --force-conflicts -k "
     f'"github.com/ray-project/kuberay/ray-operator/config/crd?ref=v{KUBERAY}"'
@@ -46,7 +46,7 @@ _ASKED: ContextVar[bool] = ContextVar("asked", default=True)
 
 @contextlib.contextmanager
 def unasked() -> Iterator[None]:
-    """Have the program ask no cluster: what it declares is only written down."""
+    """Have the program ask no cluster: its declarations are only recorded."""
     token = _ASKED.set(False)
     try:
         yield
@@ -55,7 +55,7 @@ def unasked() -> Iterator[None]:
 
 
 def check(cluster: Cluster, *, grows: bool, gcs: int) -> str:
-    """Return what tells the cluster from others; "" while none is asked.
+    """Return an id of the cluster; "" while none is asked.
 
     Args:
         cluster: where the stack is to be.
@@ -85,7 +85,7 @@ def _namespace(api: Api) -> Iterator[str]:
         except ApiError as error:
             if error.status.code != FORBIDDEN:
                 raise
-            return  # who may not look at it may still use it
+            return  # a user who may not look at it may still use it
     if found is None:
         yield (
             f"namespace {name} does not exist: kubectl --context {api.cluster.context} create "
@@ -96,11 +96,11 @@ def _namespace(api: Api) -> Iterator[str]:
 
 
 def _crd(api: Api, port: int) -> Iterator[str]:
-    """Yield what KubeRay's CRD lacks.
+    """Yield the faults of KubeRay's CRD.
 
     Args:
         api: of the cluster.
-        port: of the head, of which the autoscaler must be told; 0 for none.
+        port: of the head, for the autoscaler; 0 if it need not be told.
     """
     helm = "; ".join(HELM)
     with explained("KubeRay's CRD", api.cluster):
@@ -109,7 +109,7 @@ def _crd(api: Api, port: int) -> Iterator[str]:
         except ApiError as error:
             if error.status.code != FORBIDDEN:
                 raise
-            return  # what is missing is then told by the RayCluster's own refusal
+            return  # the refusal of the RayCluster then tells what is missing
     if found is None:
         yield f"KubeRay's operator is not installed (no CRD {CRD_NAME}): {helm}"
         return
@@ -136,10 +136,10 @@ def _other_port() -> str:
 
 
 def _operator(api: Api, port: int) -> Iterator[str]:
-    """Yield that an operator is older than its CRD may be: it ignores what it does not know.
+    """Yield operators that are too old for the CRD: they ignore fields that they do not know.
 
-    Helm never updates CRDs, and who updates them by hand may forget the operator. Nothing is said
-    of one that this user may not see, or whose image does not tell its version.
+    Helm never updates CRDs, and a user who does so by hand may forget the operator. One that this
+    user may not see, or whose image does not tell its version, is skipped.
     """
     with explained("KubeRay's operator", api.cluster):
         try:

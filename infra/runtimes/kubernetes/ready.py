@@ -1,4 +1,4 @@
-"""Waits for what the cluster starts: pods that are ready, a Ray cluster, a program that ends.
+"""Waits for pods to be ready, for a Ray cluster, and for the end of a program that runs once.
 
 While it waits it says why pods are not ready: no node has room, an image is missing, a program
 crashed. The time that a service may take does not run while images are pulled.
@@ -24,11 +24,11 @@ from infra.runtimes.kubernetes.pods import Pod, Trouble
 
 POLL_SECONDS = 0.5
 LOG_LINES = 20
-GRACE_SECONDS = 10.0  # for which pods of before a change may still be listed
+GRACE_SECONDS = 10.0  # for which pods from before a change may still be listed
 PULL_SECONDS = 3600  # images and volumes, for all of a service's pods
 OPERATOR = "Is it running, and for this namespace? kubectl get pods -A -l "
 OPERATOR += "app.kubernetes.io/name=kuberay-operator"
-UNMADE = "ReplicaFailure"  # condition of what makes pods, and may not make one
+UNMADE = "ReplicaFailure"  # condition of an object that may not make a pod
 SUSPENDED = ("RayClusterSuspending", "RayClusterSuspended")  # KubeRay's, of a RayCluster
 OPERATOR_SECONDS = 10  # within which KubeRay's operator looks at a new RayCluster
 NO_OPERATOR = Trouble(
@@ -46,14 +46,14 @@ class ReadyProvider(Provider):
     """Pods that are ready, or have ended well."""
 
     def configure(self, req: dynamic.ConfigureRequest) -> None:
-        """Called once, before anything else: what ends waits cannot be stored."""
+        """Make the cancellation of waits, which cannot be stored; called once, first."""
         super().configure(req)
         self._cancellation = Cancellation()
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Wait again for what changed, or for what is not ready: what was changed by hand is not.
+        """Wait again after a change, or if pods are not ready, as after a change by hand.
 
-        The object itself is set right by now, and its pods follow.
+        The object itself is corrected by now, and its pods follow.
         """
         found = difference(olds, news, replaces=[])
         found.changes = found.changes or not olds.get("ready", True) or not looks_ready(news)
@@ -79,7 +79,7 @@ class ReadyProvider(Provider):
 
 
 class Ready(dynamic.Resource, module="kubernetes", name="Ready"):
-    """What an object starts, once it is ready."""
+    """The pods of an object, once they are ready."""
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
@@ -97,7 +97,7 @@ class Ready(dynamic.Resource, module="kubernetes", name="Ready"):
 
 
 def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
-    """Return whether what an object starts is there as its newest form has it.
+    """Return whether the pods of an object are there in its newest form.
 
     Args:
         live: the object.
@@ -122,7 +122,7 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
 
 
 def _is_of(pod: Pod, group: str, template: Mapping[str, Any]) -> bool:
-    """Return whether a pod is of a group of a RayCluster, and as its template has it."""
+    """Return whether a pod is of a group of a RayCluster, and like its template."""
     of_group = (pod["metadata"].get("labels") or {}).get(kuberay.GROUP_LABEL) == group
     return of_group and kuberay.form(pod) == kuberay.form(template)
 
@@ -153,7 +153,7 @@ def wait(props: Mapping[str, Any], cancellation: Cancellation) -> None:
     left = timeout
     told: set[tuple[str, str, str]] = set()
     shown: dict[str, int] = {}
-    earlier: set[str] | None = None  # pods of the first look, whose fault may be mended by now
+    earlier: set[str] | None = None  # pods of the first look, whose fault may be fixed by now
     while True:
         live = api.get(kind, name)
         if live is None:
@@ -203,7 +203,7 @@ def _refusals(
         if name not in told and (text := api.warning(pod))
     ]
     text = ""
-    # KubeRay may also refuse a change while pods of before it are ready.
+    # KubeRay may also refuse a change while pods from before it are ready.
     if not found or (live["kind"] == kuberay.KIND and not known and not creating):
         text = api.warning(live)
     true = {
@@ -231,14 +231,16 @@ def _suspended(api: Any, live: Mapping[str, Any]) -> str:
 
 
 def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:
-    """Return what is to be said of KubeRay's operator, which does not act."""
+    """Return the trouble with a KubeRay operator that does not act."""
     if not found or not all(pods.is_ready(pod) for pod in found):
         return []
     form = kuberay.form(live["spec"]["headGroupSpec"]["template"])
     for pod in found:
         if kuberay.form(pod) != form:
             name = str(pod["metadata"]["name"])
-            text = "is of before the change, and KubeRay's operator has not made it anew: delete it"
+            text = (
+                "is from before the change, and KubeRay's operator did not recreate it: delete it"
+            )
             return [Trouble(name=name, container="", text=f"{text}. {OPERATOR}")]
     state = (live.get("status") or {}).get("state") or "none"
     text = f"is ready, and KubeRay's operator has not said so (status.state: {state}). {OPERATOR}"
@@ -246,7 +248,7 @@ def _silence(live: Mapping[str, Any], found: Sequence[Pod]) -> list[Trouble]:
 
 
 def _show_logs(api: Any, name: str, found: Sequence[Pod], shown: dict[str, int]) -> None:
-    """Show what is new in the log of a program that runs once: the progress that the user sees.
+    """Show new log lines of a program that runs once: the progress that the user sees.
 
     The log is read at each look: no connection that went silent can hold the wait.
     """

@@ -1,8 +1,8 @@
-"""Keeps jobs from being lost to a change that has KubeRay make all pods of Ray anew.
+"""Keeps jobs from being lost to a change for which KubeRay recreates all pods of Ray.
 
-KubeRay asks nobody. So this resource comes before all that Ray's pods are made from: its update
-names the jobs that run, and fails, unless the user said that they may be lost. It looks at the
-RayCluster that is there: an `up` that failed may have left another one than the settings say.
+KubeRay does not ask. So this resource comes before all that Ray's pods are made from: its update
+names the running jobs, and fails, unless the user said that they may be lost. It looks at the
+existing RayCluster: an `up` that failed may have left another one than the settings say.
 """
 
 import base64
@@ -31,24 +31,24 @@ from infra.runtimes.kubernetes.objects import (
 
 
 class RecreateGuardProvider(Provider):
-    """The jobs of a RayCluster whose pods are about to be made anew."""
+    """The jobs of a RayCluster whose pods are about to be recreated."""
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        """Compare what pods are made from with what they would be made from."""
+        """Compare the present and the future inputs of the pods."""
         if has_unknown(olds) or has_unknown(news):
             return dynamic.DiffResult(changes=True)
         changed = plain(olds) != plain(news)
         return dynamic.DiffResult(changes=changed or _are_made_anew(olds, news))
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        """Nothing: there are no pods yet."""
+        """Do nothing: no pods exist yet."""
         return dynamic.CreateResult(identity(props)[-1], props)
 
     def update(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.UpdateResult:
         """Look whether jobs run.
 
         Raises:
-            KubernetesError: jobs run, and nobody said FORCE.
+            KubernetesError: jobs run, and FORCE is not set.
         """
         if not os.environ.get(FORCE) and _are_made_anew(olds, news):
             _check(olds)
@@ -56,7 +56,7 @@ class RecreateGuardProvider(Provider):
 
 
 class RecreateGuard(dynamic.Resource, module="kubernetes", name="RecreateGuard"):
-    """Nobody loses a job to a change of a RayCluster."""
+    """Keeps jobs from being lost to a change of a RayCluster."""
 
     def __init__(
         self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
@@ -73,7 +73,7 @@ class RecreateGuard(dynamic.Resource, module="kubernetes", name="RecreateGuard")
 
 
 def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether pods that are there end by an update."""
+    """Return whether an update ends existing pods."""
     if identity(olds) != identity(news):
         return True  # they are elsewhere then
     api = opened(news)
@@ -87,9 +87,9 @@ def _are_made_anew(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
 def _check(props: Mapping[str, Any]) -> None:
     cluster = Cluster.of(props["cluster"])
     if not _head_is_ready(cluster, identity(props)[-1]):
-        say("Ray's head does not run, so its pods are made anew")
+        say("Ray's head does not run, so its pods are recreated")
         return
-    # Not at the top: an `up` that changes nothing asks nobody.
+    # Not at the top: an `up` that changes nothing does not ask.
     dashboard, jobs = late.module("infra.dashboard"), late.module("infra.review.jobs")
     head = kuberay.head_service(identity(props)[-1])
     known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
@@ -98,21 +98,21 @@ def _check(props: Mapping[str, Any]) -> None:
     except dashboard.AskError as error:
         if _head_is_ready(cluster, identity(props)[-1]):  # still
             raise _errors().KubernetesError(
-                "all pods of Ray are made anew by this change, and which jobs would be lost is not "
-                f"known: {error}. Run `up` again; `make up FORCE=1` asks, and ends them"
+                "this change recreates all pods of Ray; cannot tell which jobs would be lost: "
+                f"{error}. Run `up` again; `make up FORCE=1` asks, and ends them"
             ) from None
-        say(f"Ray's head ends, so its pods are made anew: {error}")
+        say(f"Ray's head ends, so its pods are recreated: {error}")
         return
     if running:
         raise _errors().KubernetesError(
-            "all pods of Ray are made anew by this change, and these jobs would be lost: "
+            "this change recreates all pods of Ray, and these jobs would be lost: "
             f"{', '.join(running)}. Wait for their end, or stop them (train stop JOB), and run "
             "`up` again; `make up FORCE=1` asks, and ends them"
         )
 
 
 def _head_is_ready(cluster: Cluster, name: str) -> bool:
-    """Return whether the head of a RayCluster runs, and goes on to: then it may have jobs."""
+    """Return whether the head of a RayCluster runs and is not ending: then it may have jobs."""
     found = _errors().open_api(cluster).pods(kuberay.head_pods(name))
     return any(pods.is_ready(pod) and not pods.is_ending(pod) for pod in found)
 

@@ -1,6 +1,6 @@
-"""The kubernetes runtime: each service's objects, and what waits for its pods.
+"""The kubernetes runtime: each service's objects, and the waits for its pods.
 
-The program runs outside of the cluster. It asks the API whether pods are ready, and reaches the
+The program runs outside the cluster. It asks the API whether pods are ready, and reaches the
 object store by `kubectl port-forward`.
 """
 
@@ -24,7 +24,7 @@ from infra.runtimes.kubernetes.recreate_guard import RecreateGuard
 
 LOOPBACK = "127.0.0.1"
 OWNER_BYTES = 8
-CLUSTER = "ray"  # what the name of the RayCluster ends with
+CLUSTER = "ray"  # end of the name of the RayCluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class KubernetesRuntimeArgs:
 
     Attributes:
         cluster: where the stack is.
-        uid: what tells that cluster from others.
+        uid: id of that cluster.
         place: names and labels of the stack's objects.
         images: references of images by program.
         keep_data: whether claims with results outlive the stack.
@@ -61,7 +61,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
         super().__init__("trainyard:kubernetes:KubernetesRuntime", name, None, opts)
         self._name, self.args = name, args
         owner = Secret(f"{name}-owner", OWNER_BYTES, pulumi.ResourceOptions(parent=self)).value
-        # It tells stacks apart, and proves nothing: everybody who may look at objects sees it.
+        # It tells stacks apart, and proves nothing: anyone who may look at objects sees it.
         self._owner = pulumi.Output.unsecret(owner)
         self._where = {
             "kubeconfig": args.cluster.kubeconfig,
@@ -78,11 +78,11 @@ class KubernetesRuntime(pulumi.ComponentResource):
 
     @property
     def via(self) -> Mapping[str, Any]:
-        """How this Pulumi program reaches published ports."""
+        """The way by which this Pulumi program reaches published ports."""
         return self._where
 
     def listen_address(self, service: str) -> str:  # noqa: ARG002 (each pod has its own)
-        """Return the address that a service listens on to be reached by those it is meant for."""
+        """Return the address that a service listens on for its clients."""
         return "0.0.0.0"  # noqa: S104 (of the pod, which a NetworkPolicy guards)
 
     def node_address(self, index: int) -> str:  # noqa: ARG002 (each pod has its own)
@@ -122,7 +122,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
 
     @property
     def filled(self) -> Collection[pulumi.Resource]:
-        """What has to have ended well before jobs find all data."""
+        """The services that have to end well before jobs find all data."""
         return self._filled
 
     def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
@@ -194,7 +194,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
             opts: its parent.
             secrets: of a Secret, texts by key.
             keep: whether it has results, which outlive the stack where the settings say so.
-            before: what has to be there first.
+            before: resources that have to be there first.
         """
         return Object(
             f"{self._name}-{name}",
@@ -215,7 +215,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
         dashboard: pulumi.Input[str],
         opts: pulumi.ResourceOptions,
     ) -> RecreateGuard:
-        """Declare what keeps a change of a RayCluster from ending jobs.
+        """Declare the guard that keeps a change of a RayCluster from ending jobs.
 
         Args:
             ray_cluster: its manifest.
@@ -248,7 +248,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
         """Declare the wait for an object's pods.
 
         Args:
-            name: of the resource, without the runtime's and what says that it is a wait.
+            name: of the resource, without the runtime's and the suffix of a wait.
             manifest: of the object.
             pods: labels of its pods.
             seconds: that they may take.
@@ -271,7 +271,7 @@ class KubernetesRuntime(pulumi.ComponentResource):
 
     @staticmethod
     def digest(*files: Mapping[str, pulumi.Input[str]]) -> Any:
-        """Return a digest of files and secret files, which is no secret."""
+        """Return a digest of files and secret files, which is not a secret."""
         contents = {name: value for each in files for name, value in each.items()}
         names = list(contents)
         found = lift(

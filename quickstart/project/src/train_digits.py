@@ -3,7 +3,7 @@
     python src/train_digits.py --name first
     python src/train_digits.py --name first --clean-trials
 
-Under the same --name it goes on from its last checkpoint; --clean-trials begins anew.
+Under the same --name it goes on from its last checkpoint; --clean-trials starts over.
 """
 
 import argparse
@@ -23,7 +23,7 @@ STATE = "state.pt"
 
 
 def train_loop(settings: dict) -> None:
-    """What the worker runs: the epochs that are not done yet."""
+    """The worker's code: trains the epochs that are not done yet."""
     pixels, digits = load_digits(return_X_y=True)
     size = settings["examples"] or len(pixels)
     device = get_device()
@@ -60,7 +60,7 @@ def train_loop(settings: dict) -> None:
 def main() -> None:
     """Trains, and says where the results are."""
     parser = argparse.ArgumentParser(description="Train on scikit-learn's digits.")
-    parser.add_argument("--name", default="digits", help="of the run")
+    parser.add_argument("--name", default="digits", help="name of the run (default: digits)")
     parser.add_argument("--clean-trials", action="store_true", help="remove the run's old results")
     options = parser.parse_args()
     syncer = None

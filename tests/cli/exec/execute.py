@@ -1,7 +1,7 @@
 """Executes a Pulumi program in this process, with settings from arguments and environment.
 
-It lies in a folder of its own, for that comes first in sys.path: in the CLI it is the folder of
-the CLI's programs, in which no module lies.
+It is in a folder of its own, because that comes first in sys.path: in the CLI it is the folder of
+the CLI's programs, which has no modules.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 What is real: API server, etcd, controller manager, scheduler, kubelet, proxy, containerd, runc and
 the containers, whose images are those of the container tests. What is not: DNS and volumes are by
 `addons.py` instead of CoreDNS and a CSI driver, no network policy is enforced, and `gpu_node.py` is
-a node that is not there. `kuberay.py` runs KubeRay's operator itself.
+a node that does not exist. `kuberay.py` runs KubeRay's operator itself.
 """
 
 from tests.fakes.kubernetes.errors import NoKubernetesError

@@ -1,4 +1,4 @@
-"""`python -m tests.fakes.kubernetes` makes what clusters are made from: then no test waits for it.
+"""`python -m tests.fakes.kubernetes` makes the parts of clusters: then no test waits for them.
 
 `python -m tests.fakes.kubernetes up` brings one up, prints where its kubeconfig is, and ends it
 with Ctrl-C. `up kuberay gpu_node` adds KubeRay's operator and a fake GPU node.

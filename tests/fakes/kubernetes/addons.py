@@ -1,4 +1,4 @@
-"""What every cluster has beside Kubernetes itself: names of services, and volumes for claims.
+"""Additions that every cluster has to Kubernetes: names of services, and volumes for claims.
 
 Stands in for CoreDNS (dnsmasq answers, with the names that this writes) and for a CSI driver (a
 claim of the class `local` gets a folder of the node). Runs in the node: addons.py FOLDER NODE
@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 def main(folder: Path, node: str) -> None:
-    """Look after names and volumes until the node ends."""
+    """Maintain names and volumes until the node ends."""
     config = lightkube.KubeConfig.from_file(folder / "kubeconfig").get()
     timeout = httpx2.Timeout(TIMEOUT_SECONDS)
     client = lightkube.Client(config=config, field_manager="addons", timeout=timeout)

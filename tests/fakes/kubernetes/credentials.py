@@ -24,7 +24,7 @@ def make(folder: Path, address: str) -> None:
     """Write all keys, certificates and tokens, and a kubeconfig with the contexts admin and nobody.
 
     Args:
-        folder: for them, which nobody else may read.
+        folder: for them, private.
         address: of the API server.
     """
     authority, key = _certificate("trainyard-test", None, None)

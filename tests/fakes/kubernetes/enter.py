@@ -1,8 +1,8 @@
 """The first process of the node: lays out its namespaces, starts the cluster, and waits.
 
-Runs with the programs of the machine outside and with the standard library alone. What it is to do
-comes as one line of JSON on its standard input; it says on a pipe when each step is done. When one
-of the cluster's programs ends, this process says so and ends too, and with it all that is inside.
+Runs with the programs of the machine outside and with the standard library alone. Its task comes as
+one line of JSON on its standard input; it says on a pipe when each step is done. When one of the
+cluster's programs ends, this process says so and ends too, with everything inside.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(folder: Path, tell: int) -> None:
-    """Say that the namespaces are there, start what is told, and say so when the API answers."""
+    """Say that the namespaces exist, start the given programs, and say when the API answers."""
     os.write(tell, b"1")
     told = json.loads(sys.stdin.readline())
     os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
@@ -83,7 +83,7 @@ def _network(told: dict[str, Any]) -> None:
 
 
 def _mounts(folder: Path, cpus: int) -> None:
-    """Have what the programs write outside of the node's folder in the folder, or in memory."""
+    """Redirect the programs' writes outside of the node's folder into it, or into memory."""
     for path in ("/run", "/var/log"):
         run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", path)
     Path("/run/lock").mkdir()
@@ -101,10 +101,10 @@ def _mounts(folder: Path, cpus: int) -> None:
 
 
 def _processors(folder: Path, count: int) -> None:
-    """Let kubelet count more processors than there are: what pods request is only a promise.
+    """Let kubelet count more processors than exist: pods' requests are only a promise.
 
     It counts folders and pins pods to the numbers in their names, which have to be real ones: cpu01
-    is processor 1 once more.
+    is processor 1 again.
     """
     node = folder / "node0"
     real = sorted(os.sched_getaffinity(0))
@@ -163,7 +163,7 @@ def _images(folder: Path, images: list[dict[str, Any]]) -> None:
 
 
 def run_ctr(folder: Path, *arguments: str) -> str:
-    """Run containerd's client; what it printed."""
+    """Run containerd's client; its output."""
     done = subprocess.run(
         ["ctr", "--address", f"{folder}/containerd.sock", "--namespace", "k8s.io", *arguments],
         capture_output=True,
@@ -197,7 +197,7 @@ def _wait_until(holds: Any, what: str, running: dict[int, str]) -> None:
 
 
 def run(*command: str) -> None:
-    """Run a program, or end with what it said."""
+    """Run a program, or end with its error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         _end(f"{' '.join(command)}: {done.stderr.strip()}")

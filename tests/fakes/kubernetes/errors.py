@@ -2,4 +2,4 @@
 
 
 class NoKubernetesError(Exception):
-    """A cluster cannot be had here; the message says why, and what would help."""
+    """A cluster is not possible here; the message says why, and what would help."""

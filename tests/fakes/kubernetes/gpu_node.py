@@ -1,6 +1,6 @@
-"""A node with GPUs that is not there: an object of the API, and a loop that plays its kubelet.
+"""A node with GPUs that does not exist: an object of the API, and a loop that plays its kubelet.
 
-The scheduler places pods on it by what they ask for. Nothing runs in them: they are Ready at once,
+The scheduler places pods on it by their requests. Nothing runs in them: they are Ready at once,
 and gone once they are deleted. Runs by `python -m tests.fakes.kubernetes.gpu_node KUBECONFIG`.
 """
 
@@ -23,11 +23,11 @@ NAME = "gpu1"
 GPUS = 8
 AMOUNTS = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-# As on real ones: only pods that tolerate it come here.
+# As on real nodes: only pods that tolerate it come here.
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 POLL_SECONDS = 0.5
 TIMEOUT_SECONDS = 60.0
-ADDRESSES = "10.245.0"  # of pods that nobody reaches
+ADDRESSES = "10.245.0"  # of unreachable pods
 CONFLICT, NOT_FOUND = 409, 404
 
 
@@ -84,7 +84,7 @@ def _play(client: lightkube.Client, pod: Any, address: str) -> None:
                 patch_type=PatchType.STRATEGIC,
             )
     except ApiError as error:
-        if error.status.code != NOT_FOUND:  # it went by itself
+        if error.status.code != NOT_FOUND:  # it is gone already
             raise
 
 

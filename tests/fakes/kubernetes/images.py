@@ -1,6 +1,6 @@
-"""Images of the Docker Engine for the node's containerd, without a copy of what is in them.
+"""Images of the Docker Engine for the node's containerd, without a copy of their content.
 
-An image becomes an archive that has its description only; its layers are the Engine's own folders,
+An image becomes an archive of only its description; its layers are the Engine's own folders,
 which `enter.py` mounts read-only where containerd keeps unpacked layers. To save and import them
 instead would read and write PyTorch's gigabytes three times.
 """
@@ -55,7 +55,7 @@ def of_engine(folder: Path) -> list[dict[str, Any]]:
         folder: for their archives.
 
     Raises:
-        NoKubernetesError: there is no Engine, or it keeps layers in another way.
+        NoKubernetesError: no Engine answers, or it keeps layers in another way.
     """
     names = [f"{build.PREFIX}{name}:latest" for name in build.RECIPES]
     base = f"{build.PREFIX}base:latest"
@@ -121,7 +121,7 @@ def _describe(tag: str, image: dict[str, Any], archive: Path) -> None:
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
             "config": _descriptor(CONFIG_TYPE, config),
-            # Nobody reads them: what they would unpack to is there.
+            # Nobody reads them: their unpacked content is there.
             "layers": [{"mediaType": LAYER_TYPE, "digest": one, "size": 1} for one in digests],
         }
     )

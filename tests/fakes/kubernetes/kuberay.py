@@ -1,4 +1,4 @@
-"""KubeRay's operator itself (1.6), as a process beside the node: Go builds it once from its module.
+"""KubeRay's operator itself (1.6), as a process outside the node: Go builds it from its module.
 
 It has its own definitions and its own rights, both from the module, and runs as the service account
 to which these are bound. Go's proxy does not serve 1.7, so one thing cannot be shown with it:
@@ -16,7 +16,7 @@ from tests.fakes.kubernetes.node import Node
 from tests.fakes.kubernetes.process import Process
 
 PROGRAM = "kuberay"  # of tests/go_tools
-NAME = "kuberay-operator"  # of the role in the module, and of all that goes with it
+NAME = "kuberay-operator"  # of the role in the module, and of everything with it
 MODULE = "github.com/ray-project/kuberay/ray-operator"
 NAMESPACE = "default"
 # Of RayCronJobs it asks only where a feature gate is set.
@@ -71,7 +71,7 @@ def _account() -> dict[str, object]:
 
 
 def _module() -> Path:
-    """Return the folder of the operator's module, which Go downloads unless it is there."""
+    """Return the folder of the operator's module, which Go downloads if it is missing."""
     done = subprocess.run(
         ["go", "mod", "download", "-json", MODULE],
         cwd=go_tools.HERE / PROGRAM,

@@ -53,8 +53,8 @@ LAST_CHARACTERS = 3000
 class Node:
     """A cluster of one node. It ends with this process, however it ends.
 
-    Several may run at the same time. What a killed process leaves (a folder, empty control groups)
-    is removed by the next one.
+    Several may run at the same time. The leftovers of a killed process (a folder, empty control
+    groups) are removed by the next one.
 
     Attributes:
         kubeconfig: file (0600) with the contexts admin, which may do all, and nobody, which may
@@ -96,7 +96,7 @@ class Node:
         self.close()
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
-        """Run kubectl as the admin; what it printed.
+        """Run kubectl as the admin; its output.
 
         Args:
             arguments: of kubectl.
@@ -119,11 +119,11 @@ class Node:
         return done.stdout
 
     def log(self, name: str) -> str:
-        """Return what a program printed: kubelet, containerd, or another of `programs.py`."""
+        """Return the output of a program: kubelet, containerd, or another of `programs.py`."""
         return (self.folder / "log" / name).read_text(errors="replace")
 
     def close(self) -> None:
-        """End the node, with all that is in it; a second time does nothing."""
+        """End the node, with everything in it; a second time does nothing."""
         atexit.unregister(self.close)
         if self._owner.closed:
             return
@@ -185,7 +185,7 @@ class Node:
         self._until_ready()
 
     def _expect(self, answer: IO[bytes], step: bytes) -> None:
-        """Wait for a step, or raise with what the node printed instead."""
+        """Wait for a step, or raise with the node's output."""
         if answer.read(1) != step:
             raise RuntimeError(f"Kubernetes did not start:\n{self._said()}")
 
@@ -208,7 +208,7 @@ class Node:
             time.sleep(POLL_SECONDS)
 
     def _said(self) -> str:
-        """Return the end of what its first process printed, and of each program's log."""
+        """Return the end of its first process's output, and of each program's log."""
         logs = [self.folder / "console", *sorted((self.folder / "log").glob("*"))]
         return "\n".join(
             f"{path.name}: {path.read_text(errors='replace')[-LAST_CHARACTERS:]}" for path in logs
@@ -241,8 +241,8 @@ def hierarchies(groups: str, mounts: str) -> list[tuple[str, str, Path]]:
     do: the place below GROUPS counts at which our group is seen.
 
     Args:
-        groups: what /proc/self/cgroup says.
-        mounts: what /proc/self/mountinfo says.
+        groups: the text of /proc/self/cgroup.
+        mounts: the text of /proc/self/mountinfo.
     """
     own = {}
     for line in groups.splitlines():
@@ -272,7 +272,7 @@ def _make_groups(number: int) -> list[tuple[str, str, str]]:
             for name in ("cpuset.cpus", "cpuset.mems"):
                 (path / name).write_text((group / name).read_text())
         if "cpu" in kind.split(","):
-            # Else all of a cluster gets what one other process of this machine gets.
+            # Otherwise a whole cluster gets as much as one other process of this machine.
             (path / "cpu.shares").write_text(SHARES)
         made.append((kind, place, str(path)))
     return made
@@ -294,20 +294,20 @@ def _ip(*arguments: str) -> str:
 
 
 def _name(number: int) -> str:
-    """Return what a node's folder, cable and control groups are called."""
+    """Return the name of a node's folder, cable and control groups."""
     return f"tymk{number}"
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Let one process at a time claim a number, or remove what another left."""
+    """Let one process at a time claim a number, or remove leftovers of another."""
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _claim() -> tuple[int, Path, IO[str]]:
-    """Return a number that nobody has, its folder, and what holds it while it is open."""
+    """Return a free number, its folder, and a file that holds the number while it is open."""
     taken = [
         ipaddress.ip_network(route["dst"])
         for route in json.loads(_ip("-json", "-4", "route", "show"))
@@ -326,7 +326,7 @@ def _claim() -> tuple[int, Path, IO[str]]:
 
 
 def _sweep() -> None:
-    """Remove what killed processes left."""
+    """Remove the leftovers of killed processes."""
     for folder in FOLDERS.glob(_name(0)[:-1] + "*"):
         try:
             owner = (folder / "owner").open("w")
@@ -341,7 +341,7 @@ def _sweep() -> None:
 
 
 def _remove(number: int) -> None:
-    """Remove all that a node leaves once its processes have ended."""
+    """Remove a node's leftovers once its processes have ended."""
     with contextlib.suppress(OSError):  # it goes with the node too, a moment later
         _ip("link", "delete", _name(number))
     for _, _, group in _hierarchies():

@@ -1,4 +1,4 @@
-"""What runs beside the node, in a process that tests can end and start again."""
+"""A program that runs next to the node, in a process that tests can end and start again."""
 
 import subprocess
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Process:
 
     Args:
         command: the program and its arguments.
-        log: file for what it prints.
+        log: file for its output.
     """
 
     def __init__(self, command: Sequence[str | Path], log: Path) -> None:
@@ -49,7 +49,7 @@ class Process:
             )
 
     def stop(self) -> None:
-        """End it: what it looked after stays as it is."""
+        """End it: the objects that it maintained stay as they are."""
         if self._process:
             self._process.kill()
             self._process.wait(STOP_SECONDS)

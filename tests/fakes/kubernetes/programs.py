@@ -10,7 +10,7 @@ from tests.fakes.kubernetes import credentials, images
 ADDONS = Path(__file__).parent / "addons.py"
 SERVICES = "10.96.0.0/16"  # addresses of services
 PODS = "10.244.0.0/24"
-# More than most machines for tests have: pods that request more than there is would never start.
+# More than most machines for tests have: pods that request more than this would never start.
 CPUS = 32
 DOMAIN = "cluster.local"
 ETCD = "http://127.0.0.1:2379"
@@ -103,7 +103,7 @@ def _api_server(folder: Path, address: str) -> list[str]:
         f"--service-account-key-file={folder}/accounts.key",
         f"--token-auth-file={folder}/tokens.csv",
         "--authorization-mode=Node,RBAC",
-        # As clouds have it: who asks for GPUs tolerates the taint of nodes with GPUs.
+        # As in clouds: pods that ask for GPUs tolerate the taint of nodes with GPUs.
         "--enable-admission-plugins=ExtendedResourceToleration",
         "--allow-privileged",
         "--kubelet-preferred-address-types=InternalIP",
@@ -144,7 +144,7 @@ def _kubelet(folder: Path, address: str) -> dict[str, Any]:
 
 
 def _network(folder: Path) -> dict[str, Any]:
-    """Each pod has a cable to the node: so what it sends to a service is translated there."""
+    """Each pod has a cable to the node, so its packets to a service are translated there."""
     addresses = {
         "type": "host-local",
         "dataDir": f"{folder}/addresses",

@@ -1,6 +1,6 @@
-"""The account of the fake cloud: what is in it, and what each operation does to it.
+"""The account of the fake cloud: its content, and each operation's effects on it.
 
-Nothing here knows HTTP. Time is real, plus what a test adds to it; whatever is due is done when
+Nothing here knows HTTP. Time is real, plus what a test adds to it; due changes happen when
 somebody looks. Several threads may use an account.
 """
 
@@ -101,9 +101,9 @@ class Account:
         types: as the API shows them, by name.
         capacity: instances that can still start, by type and region.
         advertised: whether the API lists capacity, by type and region, where that is not the truth.
-        boots: how the boots of the next launches end; when it is empty, well.
+        boots: how the boots of the next launches end; if empty, well.
         boot_seconds, terminate_seconds: how long it takes.
-        quota: instances that there may be, None for any number.
+        quota: the most instances, None for any number.
         inactive: whether the API refuses everything.
         machine_errors: tracebacks of the machines.
     """
@@ -155,7 +155,7 @@ class Account:
                 self._end_machine(id_)
         self._threads.shutdown(wait=True)
 
-    # What tests do to it.
+    # The tests' operations.
 
     def now(self) -> float:
         return time.time() + self._offset
@@ -167,7 +167,7 @@ class Account:
             self.settle()
 
     def add_instance(self, name: str, **fields: Any) -> Instance:
-        """Put an instance of somebody's into the account, active; not by way of the API."""
+        """Put somebody's active instance into the account; not by way of the API."""
         given: dict[str, Any] = {
             "hostname": name,
             "region": "us-east-1",
@@ -197,12 +197,12 @@ class Account:
             self.instances[id_].distortion |= fields
 
     def settle(self) -> None:
-        """Do what is due."""
+        """Make the due changes."""
         with self.lock:
             for instance in list(self.instances.values()):
                 self._settle(instance)
 
-    # The operations: id in the path, body; what they return is `data`.
+    # The operations: id in the path, body; they return `data`.
 
     def op_instance_types(self, _id: str, _body: Any) -> Any:
         return {
@@ -301,7 +301,7 @@ class Account:
         return answer | {"public_key": public, "private_key": private}
 
     def op_delete_ssh_key(self, id_: str, _body: Any) -> Any:
-        # The document knows no 404 here.
+        # The document does not have a 404 here.
         if self.ssh_keys.pop(id_, None) is None:
             raise Refusal(400, INVALID, "There is no such SSH key.", SEE_LIST)
         return {}
@@ -490,7 +490,7 @@ class Account:
                 return
             instance.status = instance.outcome
             if instance.status == "terminated":
-                # Seen for a while, however little time the end of others takes.
+                # Visible for a while, even if others end in no time.
                 instance.due = self.now() + max(self.terminate_seconds, TERMINATED_SECONDS)
                 self._end_machine(instance.id)
         elif instance.status in ("terminating", "terminated"):

@@ -1,4 +1,4 @@
-"""What the fake cloud sells unless a test says otherwise: regions, types, prices, images."""
+"""The fake cloud's offers, unless a test says otherwise: regions, types, prices, images."""
 
 from typing import Any
 

@@ -53,11 +53,11 @@ class FakeCloud:
             pace: factor of the API's bounds (1 request/s, 1 launch/12 s), None for no bounds.
             boot_seconds: from a launch to active.
             terminate_seconds: from a terminate to a 404.
-            quota: instances that there may be, None for any number.
-            machines: what stands behind the instances, None for nothing.
+            quota: the most instances, None for any number.
+            machines: real machines behind the instances, None for none.
             api_key: None for a new one.
             state: file that keeps the account, so that it outlives this object.
-            port: on loopback, 0 for one that is free.
+            port: on loopback, 0 for a free one.
         """
         self.api_key = api_key or f"secret_fake_{secrets.token_hex(16)}"
         self.faults = Faults()

@@ -1,6 +1,6 @@
-"""Whether requests and answers are as Lambda's OpenAPI document has them.
+"""Checks of requests and answers against Lambda's OpenAPI document.
 
-The document here is Lambda's without its prose. It names no 429: that one is not looked at.
+The document here is Lambda's without its prose. It does not name 429, so that is not checked.
 """
 
 import functools
@@ -48,7 +48,7 @@ def document() -> OpenAPI:
 
 
 def request_problem(method: str, path: str, body: bytes) -> str:
-    """Return what is wrong with a request, "" for nothing."""
+    """Return the fault of a request, "" for none."""
     request = Request(method=method.lower(), path=path, body=body or None)
     try:
         document().validate_request(request)
@@ -58,7 +58,7 @@ def request_problem(method: str, path: str, body: bytes) -> str:
 
 
 def response_problem(method: str, path: str, status: int, content: Any) -> str:
-    """Return what is wrong with an answer, "" for nothing."""
+    """Return the fault of an answer, "" for none."""
     request = Request(method=method.lower(), path=path)
     response = Response(status_code=status, data=json.dumps(content).encode())
     try:

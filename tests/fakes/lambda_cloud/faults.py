@@ -1,4 +1,4 @@
-"""Faults to order: what goes wrong, at which call of which operation."""
+"""Faults to order, each for some calls of an operation."""
 
 import threading
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Fault:
         operation: name of the client's method, or * for all.
         action: respond with status and body; drop the connection; truncate the body; delay by
             seconds.
-        commit: whether what was asked for happens first.
+        commit: whether the request is carried out first.
         body: text, or an object for JSON.
         skip: calls that go well first.
         times: calls that it hits; None means all.
@@ -50,7 +50,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that are still to come. Used by tests and by the server's thread."""
+    """The pending faults. Used by tests and by the server's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,11 +75,11 @@ class Faults:
         self.add(Fault(operation=operation, action="drop", commit=commit, **how))
 
     def truncate(self, operation: str, **how: Any) -> None:
-        """Do what was asked for, and answer with the first half of the JSON."""
+        """Carry out the request, and answer with the first half of the JSON."""
         self.add(Fault(operation=operation, action="truncate", commit=True, **how))
 
     def delay(self, operation: str, seconds: float, *, commit: bool, **how: Any) -> None:
-        """Answer later; with commit what was asked for happens at once."""
+        """Answer later; with commit the request is carried out at once."""
         fault = Fault(operation=operation, action="delay", seconds=seconds, commit=commit, **how)
         self.add(fault)
 

@@ -52,7 +52,7 @@ class Journal:
 
     @property
     def problems(self) -> list[str]:
-        """Where the fake itself broke the API's document: a test with any of these has failed."""
+        """Places where the fake broke the API's document: a test with any of these has failed."""
         return [
             f"{each.method} {each.path}: {each.problem}" for each in self.entries if each.problem
         ]

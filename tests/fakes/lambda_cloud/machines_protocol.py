@@ -1,4 +1,4 @@
-"""What stands behind an instance of the fake cloud, if it is to be more than an entry in a list."""
+"""A machine behind an instance of the fake cloud, for more than an entry in a list."""
 
 from typing import Protocol
 
@@ -18,4 +18,4 @@ class Machines(Protocol):
         """
 
     def destroy(self, instance_id: str) -> None:
-        """End a machine and wait until it is gone; one that is not there is no error."""
+        """End a machine and wait until it is gone; a missing one is not an error."""

@@ -58,7 +58,7 @@ ROUTES = [
     (method, re.compile(API + path.replace("{id}", "(?P<id>[^/]+)")), operation)
     for method, path, operation in OPERATIONS
 ]
-# What shows instances, which a test may have distorted.
+# Operations that show instances, which a test may have distorted.
 SHOWING = {"instances", "instance", "rename", "terminate", "restart"}
 
 
@@ -172,7 +172,7 @@ class Server:
             )
 
     def _perform(self, entry: Entry, id_: str, raw: bytes, body: Any) -> web.Response:
-        """Do what is asked for; answer as the document has it."""
+        """Carry out the request; answer as the document has it."""
         problem = contract.request_problem(entry.method, entry.path, raw)
         if problem:
             # Not every endpoint has a 400 in the document; the API has to say something.
@@ -231,7 +231,7 @@ class Server:
             return
 
     async def _control(self, request: web.Request) -> web.Response:
-        """Let another process look into the account, and order what happens."""
+        """Let another process look into the account, and control it."""
         account = self.account
         match request.method, request.match_info["what"].split("/"):
             case "GET", ["journal"]:

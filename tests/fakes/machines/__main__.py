@@ -1,4 +1,4 @@
-"""`python -m tests.fakes.machines` makes what machines are made from: then no test waits for it."""
+"""`python -m tests.fakes.machines` makes the parts of machines: then no test waits for them."""
 
 import sys
 from pathlib import Path

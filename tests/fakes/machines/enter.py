@@ -1,7 +1,7 @@
 """The first process of a machine: lays out its file system and network, and becomes its init.
 
 Runs in new namespaces, with the programs of the machine outside, and with the standard library
-alone, for it has to start fast. What it is to do comes as one line of JSON on its standard input.
+alone, because it has to start fast. Its task comes as one line of JSON on its standard input.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ LINKS = {
     "stderr": "fd/2",
     "ptmx": "pts/ptmx",
 }
-# What all machines share with the one outside: a machine's root does not touch it.
+# Parts that all machines share with the one outside: a machine's root does not touch them.
 SHARED = ("sys_module", "sys_rawio", "sys_time", "syslog", "mac_admin", "mac_override")
 MNT_DETACH = 2
 
@@ -27,9 +27,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(folder: Path, tell: int) -> None:
-    """Say that the namespaces are there, do what is told, and say so before init begins.
+    """Say that the namespaces exist, carry out the task, and say so before init begins.
 
-    What is told is one line of JSON on standard input.
+    The task is one line of JSON on standard input.
     """
     os.write(tell, b"1")
     told = json.loads(sys.stdin.readline())
@@ -43,7 +43,7 @@ def main(folder: Path, tell: int) -> None:
     _kernel_file_systems(root, docker=told["docker"])
     _bind(Path(told["uv_cache"]), root / "var/cache/uv")
     _mount("-o", "remount,bind,ro", root / "var/cache/uv")
-    # Folders that are no overlay, for what lays overlays over them itself.
+    # Folders that are not an overlay, for programs that lay overlays over them.
     _bind(folder / "uv", root / "run/uv")
     if told["docker"]:
         _bind(folder / "docker", root / "var/lib/docker")

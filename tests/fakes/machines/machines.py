@@ -1,4 +1,4 @@
-"""Machines that are made, cut off and destroyed, as a cloud does it with its own."""
+"""Machines that are made, cut off and destroyed, as a cloud does with its own."""
 
 import atexit
 import contextlib
@@ -50,7 +50,7 @@ class _Machine:
 class Machines:
     """Machines on a network of their own. They end with this process, however it ends.
 
-    What a process leaves that was killed (a bridge, rules of iptables, a folder) is removed by the
+    The leftovers of a killed process (a bridge, rules of iptables, a folder) are removed by the
     next one that makes machines. All methods may be called by several threads at once.
 
     Raises:
@@ -92,14 +92,14 @@ class Machines:
         """Start a machine. Returns once its first process runs; cloud-init and sshd come after.
 
         Args:
-            instance_id: what the other methods know it by.
-            name: what its owner calls it.
-            hostname: what it calls itself; by default made of its private address.
-            user_data: what cloud-init is given.
-            ssh_public_key: the key with which the user `ubuntu` may come.
+            instance_id: its name in the other methods.
+            name: its owner's name for it.
+            hostname: its own name; by default made of its private address.
+            user_data: for cloud-init.
+            ssh_public_key: the key with which the user `ubuntu` may log in.
             docker: whether a Docker Engine runs in it.
-            without: patterns of programs that who comes by SSH does not find, such as `python3*`.
-            disk_mib: the space left on its disk, in MiB; by default what is free here.
+            without: patterns of programs that an SSH user does not find, such as `python3*`.
+            disk_mib: the space left on its disk, in MiB; by default the free space here.
 
         Returns:
             Its public and its private address.
@@ -159,7 +159,7 @@ class Machines:
         return public, private
 
     def wait(self, instance_id: str, seconds: float = BOOT_SECONDS) -> None:
-        """Wait until cloud-init has done all that it was given.
+        """Wait until cloud-init has finished.
 
         Raises:
             TimeoutError: it has not, or the machine is dead; with the end of its console.
@@ -175,7 +175,7 @@ class Machines:
     def exec(
         self, instance_id: str, command: str, *, user: str = "root", check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of the shell as a user that logs in, with no need of a network."""
+        """Run a shell command as a user who logs in, without a network."""
         done = subprocess.run(
             [
                 *("nsenter", f"--target={self._machines[instance_id].init}", "--mount"),
@@ -195,7 +195,7 @@ class Machines:
         return Path(f"/proc/{self._machines[instance_id].init}/root") / path.lstrip("/")
 
     def console(self, instance_id: str) -> str:
-        """Return what its first processes printed: cloud-init, and what it ran."""
+        """Return the output of its first processes: cloud-init, and its commands."""
         return (self._machines[instance_id].folder / "console").read_text(errors="replace")
 
     def cut(self, instance_id: str) -> None:
@@ -211,7 +211,7 @@ class Machines:
         network.ip("link", "set", link, state)
 
     def destroy(self, instance_id: str) -> None:
-        """End a machine, with all that it was; one that is not there is no error."""
+        """End a machine, with everything in it; a missing one is not an error."""
         with self._lock:
             machine = self._machines.pop(instance_id, None)
         if machine is None:
@@ -235,7 +235,7 @@ class Machines:
         atexit.unregister(self.close)
         if self._closed:
             return
-        self._closed = True  # what it had may be another's by the next time
+        self._closed = True  # its network may be another's by the next time
         for instance_id in list(self._machines):
             self.destroy(instance_id)
         self.network.remove()
@@ -262,7 +262,7 @@ def _check_this_machine() -> None:
 
 
 def _in_new_namespaces(folder: Path) -> tuple[subprocess.Popen[str], IO[bytes]]:
-    """Start the process that becomes a machine, and return it with what it says of its steps."""
+    """Start the process that becomes a machine, and return it with its reports of steps."""
     ready, tell = os.pipe()
     answer = os.fdopen(ready, "rb", buffering=0)
     try:
@@ -282,27 +282,27 @@ def _in_new_namespaces(folder: Path) -> tuple[subprocess.Popen[str], IO[bytes]]:
 
 
 def _expect(answer: IO[bytes], step: bytes, folder: Path) -> None:
-    """Wait for a step of a machine, or raise with what it printed instead."""
+    """Wait for a step of a machine, or raise with its output."""
     if answer.read(1) != step:
         raise RuntimeError(f"{folder.name} did not start:\n{(folder / 'console').read_text()}")
 
 
 def _resolv_conf() -> str:
-    """Return this machine's name servers, those behind a local one where there is one."""
+    """Return this machine's name servers; behind a local one, the servers that it asks."""
     behind = Path("/run/systemd/resolve/resolv.conf")
     return (behind if behind.exists() else Path("/etc/resolv.conf")).read_text()
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Let one process at a time claim a network, or remove what another left."""
+    """Let one process at a time claim a network, or remove leftovers of another."""
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _claim() -> tuple[Network, Path, IO[str]]:
-    """Return a network that nobody has, its folder, and what holds them while it is open."""
+    """Return a free network, its folder, and a file that holds them while it is open."""
     taken = [
         ipaddress.ip_network(route["dst"])
         for route in json.loads(network.ip("-json", "-4", "route", "show"))
@@ -323,7 +323,7 @@ def _claim() -> tuple[Network, Path, IO[str]]:
 
 
 def _sweep() -> None:
-    """Remove what killed processes left."""
+    """Remove the leftovers of killed processes."""
     for number in range(network.COUNT):
         left = Network(number)
         folder = FOLDERS / left.bridge
@@ -342,7 +342,7 @@ def _sweep() -> None:
 
 
 def _end_those_of(folder: Path) -> None:
-    """End the machines of a folder that have not ended with their maker."""
+    """End the machines of a folder that outlived their maker."""
     processes = [
         process
         for process in psutil.process_iter(["cmdline"])
@@ -356,12 +356,12 @@ def _end_those_of(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of perhaps 100,000 files, which is quicker than by Python."""
+    """Remove a folder of perhaps 100,000 files, quicker than by Python."""
     subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def _remove_control_groups(pattern: str) -> None:
-    """Remove those of a machine's containers, which the kernel keeps when all in them is gone."""
+    """Remove the groups of a machine's containers, which the kernel keeps when they are empty."""
     for group in (*CONTROL_GROUPS.glob(pattern), *CONTROL_GROUPS.glob(f"*/{pattern}")):
         for folder, _, _ in os.walk(group, topdown=False):
             Path(folder).rmdir()

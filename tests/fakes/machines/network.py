@@ -19,7 +19,7 @@ FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 class Network:
     """One bridge, by its number (0 to 255).
 
-    Everything of it is named by the number, so what a killed process left can be removed by others.
+    All its parts are named by the number, so others can remove a killed process's leftovers.
     """
 
     number: int
@@ -48,9 +48,9 @@ class Network:
         return (LINKS / self.bridge).exists()
 
     def make(self) -> None:
-        """Make the bridge, and the ways between it and everything else."""
-        # With an address of its own: else it takes one of its cables', another whenever one is
-        # plugged in, and the machines go on sending to the last one.
+        """Make the bridge, and its routes to everything else."""
+        # With an address of its own: otherwise it takes one of its cables', another whenever one
+        # is plugged in, and the machines go on sending to the last one.
         mac = f"02:74:79:6d:00:{self.number:02x}"
         ip("link", "add", self.bridge, "mtu", _mtu(), "address", mac, "type", "bridge")
         ip("address", "add", f"{self.gateway}/24", "dev", self.bridge)
@@ -63,7 +63,7 @@ class Network:
         FORWARD.write_text("1")
 
     def remove(self) -> None:
-        """Remove all of it, whatever there is of it."""
+        """Remove all existing parts of it."""
         for rule in self._rules():
             while _iptables("-D", *rule, check=False) == 0:
                 pass
@@ -72,7 +72,7 @@ class Network:
                 ip("link", "delete", link)
 
     def links(self) -> list[str]:
-        """Return the cables of machines, as they are called outside."""
+        """Return the outside names of the machines' cables."""
         return [path.name for path in LINKS.glob(f"{self.link_prefix}*")]
 
     def connect(self, host: int, process: int) -> None:
@@ -83,7 +83,7 @@ class Network:
         ip("link", "set", link, "master", self.bridge, "up")
 
     def link(self, host: int) -> str:
-        """Return what the cable of a machine is called outside."""
+        """Return the outside name of a machine's cable."""
         return f"{self.link_prefix}{host}"
 
     def _rules(self) -> list[list[str]]:
@@ -95,8 +95,8 @@ class Network:
             for line in (
                 f"PREROUTING -t nat {to_private}",
                 f"OUTPUT -t nat {to_private}",
-                # A neighbour called by its public address answers to one, or the answer would not
-                # come by the way on which it is translated back.
+                # A neighbour called by its public address answers to a public one, or the answer
+                # would not pass the place where it is translated back.
                 f"POSTROUTING -t nat -s {private} -o {bridge} {translated} -j NETMAP --to {public}",
                 f"POSTROUTING -t nat -s {private} ! -o {bridge} -j MASQUERADE",
                 f"FORWARD -i {bridge} -j ACCEPT",

@@ -1,7 +1,7 @@
-"""This machine's uv cache, which machines see too: theirs to change, and never changed by them.
+"""This machine's uv cache, which machines see too; their changes never reach it.
 
 Each user of a machine gets an overlay over it (guest/uv-cache). So an environment of gigabytes is
-installed in seconds, as links, and what a machine does to the cache goes with it.
+installed in seconds, as links, and a machine's changes to the cache go with it.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ def folder() -> Path:
 
 
 def fill(requirements: Path) -> None:
-    """Have in the cache what a lock names; where it is there, this makes and removes links."""
+    """Fill the cache with a lock's packages; if they are there, this makes and removes links."""
     with tempfile.TemporaryDirectory(prefix="trainyard-", dir=folder().parent) as place:
         _uv("venv", "--quiet", place)
         lock = ("--require-hashes", "--requirements", str(requirements))

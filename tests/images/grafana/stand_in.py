@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """NOT Grafana: answers its health check, and shows which files reached it.
 
-GET /api/health as Grafana answers it, with a version that says what this is. GET /files is a JSON
+GET /api/health answers as Grafana, with a version that says what this is. GET /files is a JSON
 object of the provisioning files and of the dashboards in the folders that they name, path to
 content. Settings are Grafana's: GF_SERVER_HTTP_PORT, GF_PATHS_PROVISIONING, GF_…__FILE.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 BUILD = Path(__file__).parents[2] / "images" / "build.py"
-# The images have to live with what a stack takes from its containers.
+# The images have to live without the rights that a stack takes from its containers.
 CONFINED = ("--init", "--cap-drop=ALL", "--security-opt=no-new-privileges")
 DEADLINE_S = 90
 
@@ -101,7 +101,7 @@ def build(pytestconfig):
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def make(name):
-        # A build takes up to minutes: whoever waits sees it go on.
+        # A build takes up to minutes: show its progress.
         with capture.global_and_fixture_disabled():
             done = subprocess.run([sys.executable, BUILD, name], check=False)
         assert done.returncode == 0, f"{BUILD} {name}"

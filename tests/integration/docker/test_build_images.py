@@ -24,7 +24,7 @@ PROGRAM = "docker-registry"  # and Debian's package that has it
 USER, PASSWORD = "trainyard", "not-a-secret"
 FOLDER = "trainyard-test"
 SETTING = "  trainyard:images:"
-# In the place of a registry's; other tests build on them too, so the Engine has most steps cached.
+# Instead of a registry's; other tests build on them too, so the Engine has most steps cached.
 BASE, GO = "trainyard-test/base", "trainyard-test/go"
 INSTEAD = {
     "--push": f"--push --build-arg BASE_IMAGE={BASE} --build-arg GO_IMAGE={GO}",
@@ -78,7 +78,7 @@ def test_the_commands_of_a_page(
 ) -> None:
     login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (tmp_path / "docker").mkdir()
-    known = tmp_path / "docker" / "config.json"  # else `docker login` asks for them
+    known = tmp_path / "docker" / "config.json"  # otherwise `docker login` asks for them
     known.write_text(json.dumps({"auths": {registry: {"auth": login}}}))
     project = checkout.copy(tmp_path / "trainyard")
     user = Terminal(

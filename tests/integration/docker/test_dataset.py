@@ -139,7 +139,7 @@ def test_killed_in_the_middle_it_starts_again(containers, dataset_image, fill, l
     assert listing(volume, "ls", "-A", "/mnt") == [".filling"]
     status, output = fill(volume, archive)
     assert status == 0, output
-    assert "removing what an interrupted run left" in output
+    assert "removing the leftovers of an interrupted run" in output
     assert listing(volume, "ls", "-A", "/mnt") == ["Food-11"]
     assert len(listing(volume, "find", "/mnt", "-name", "*.jpg")) == 33 + 7999
 
@@ -154,7 +154,7 @@ def test_foreign_content_is_refused(containers, dataset_image, fill, listing):
     status, output = fill(volume, zipped(FLAT))
     assert status == 1
     assert output == (
-        "error: /mnt holds what this did not put there (thesis.txt): name another volume, "
+        "error: /mnt holds data of another origin (thesis.txt): name another volume, "
         "or empty this one\n"
     )
     assert listing(volume, "ls", "-A", "/mnt") == ["thesis.txt"]

@@ -1,4 +1,4 @@
-"""Our images on a real Docker Engine: what is in them, who they run as, and that they work."""
+"""Our images on a real Docker Engine: their content, their users, and that they work."""
 
 import importlib.metadata
 import json
@@ -234,7 +234,7 @@ def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # 
     ("script", "options", "said"),
     [
         ("train_lightning", "", r"^Test ACC: \d+\.\d\d% \| generated data$"),
-        # It imports all that train_ray and train_fault_tolerant import.
+        # It imports everything that train_ray and train_fault_tolerant import.
         ("train_tune", "--cpus-per-worker 2 --num-samples 1", "Search completed after 1 trials"),
     ],
 )

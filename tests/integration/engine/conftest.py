@@ -136,7 +136,7 @@ class SshServer:
         return {"host": "127.0.0.1", "user": user, **port, **more}
 
     def cut(self):
-        """End the connections; what runs in them goes on."""
+        """End the connections; their commands go on."""
         for child in psutil.Process(self._process.pid).children():
             for session in [child, *child.children()]:
                 if "sshd" in session.name():
@@ -165,7 +165,7 @@ class CommandStack(EngineProcess):
         return {"folder": str(self.folder), "connection": self.connection}
 
     def up(self, *arguments, **shape):
-        """Declare, unless there is nothing to, and run; what it printed."""
+        """Declare the resources, if any, and run; its output."""
         if shape:
             self.declare(**shape)
         return self.done("up", "--yes", *arguments)
@@ -176,7 +176,7 @@ class CommandStack(EngineProcess):
         return output
 
     def fails(self, **shape):
-        """What an up that has to fail printed."""
+        """The output of an up that has to fail."""
         self.declare(**shape)
         code, output = self.run("up", "--yes")
         assert code == 1, output
@@ -186,7 +186,7 @@ class CommandStack(EngineProcess):
         return next(e for e in self.resources() if e["urn"].endswith(f"::{name}"))
 
     def lines(self, name):
-        """What the commands wrote to a file of the test's folder."""
+        """The text that the commands wrote to a file of the test's folder."""
         path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
@@ -211,7 +211,7 @@ class DockerStack(EngineProcess):
         return self.done("up", "--yes", *arguments)
 
     def done(self, command, *arguments):
-        """Run a command that has to succeed; what it printed."""
+        """Run a command that has to succeed; its output."""
         code, output = self.run(command, *arguments)
         assert code == 0, output
         return output
@@ -220,13 +220,13 @@ class DockerStack(EngineProcess):
         return self.client.containers.get(f"{self.prefix}-{name}")
 
     def ids(self):
-        """Names of the containers that are there to their ids."""
+        """Names of the existing containers to their ids."""
         found = self.client.containers.list(all=True, ignore_removed=True)
         mine = [each for each in found if each.labels.get("trainyard-test") == self.prefix]
         return {each.name.removeprefix(f"{self.prefix}-"): each.id for each in mine}
 
     def others(self):
-        """Names of the networks and volumes that are there."""
+        """Names of the existing networks and volumes."""
         found = [*self.client.networks.list(), *self.client.volumes.list()]
         return {each.name for each in found if each.name.startswith(self.prefix)}
 

@@ -24,7 +24,7 @@ from tests import quick
 
 ROOT = Path(__file__).parents[3]
 REQUEST_BYTES = 1 << 17
-# What commands import late, and what the programs of tests import.
+# Modules that commands import late, and the imports of the tests' programs.
 IMPORTED = ("engine.operation", "engine.command.ssh", "engine.docker.connection")
 IMPORTED += ("pulumi_command", "pulumi_docker")
 
@@ -51,7 +51,7 @@ class Command:
         return self.returncode
 
     def communicate(self, timeout=None):
-        """What it printed and nothing, as standard error is the same stream."""
+        """Its output and nothing, as standard error is the same stream."""
         begun, said = time.monotonic(), []
         reader = threading.Thread(target=lambda: said.append(self.stdout.read()), daemon=True)
         reader.start()
@@ -65,7 +65,7 @@ class Command:
         os.kill(self.pid, number)
 
     def close(self):
-        """Kill what runs of it."""
+        """Kill its running processes."""
         if self.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
             self.wait()
@@ -169,7 +169,7 @@ def main():
     for name in IMPORTED:
         importlib.import_module(name)
     requests = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the attending processes
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 2)
         if not message:

@@ -76,7 +76,7 @@ def test_a_stack_lives_in_a_bucket(engine, bucket):
     engine.declare(a={"text": "2"})
     assert engine.run("up", "--yes", "--refresh")[0] == 0
     assert engine.files() == {"a": "2"}
-    # By the names that the CLI gives them, and with the former state beside.
+    # By the names that the CLI gives them, and with the former state next to each.
     found = names(bucket)
     assert {"team/.pulumi/meta.yaml", "team/.pulumi/stacks/files/dev.json"} <= found
     assert "team/.pulumi/stacks/files/dev.json.bak" in found
@@ -131,7 +131,7 @@ def test_of_two_at_once_one_waits_or_is_refused(engine, bucket):
     first.communicate(timeout=60)
     assert first.returncode == 0
     assert engine.files() == {"a": "2"}
-    # Of many that begin at once one at least proceeds, and no two do so together.
+    # Of many that begin at once at least one proceeds, and no two together.
     many = [engine.start("up", "--yes", delay=0.2) for _ in range(6)]
     ended = [(process.communicate(timeout=60)[0], process.returncode) for process in many]
     assert all("the stack is locked by" in output for output, code in ended if code != 0)
@@ -226,7 +226,7 @@ def test_a_store_that_refuses_or_is_gone_is_one_message(engine, bucket, store, t
         assert said in output
         assert "Traceback" not in output
         assert engine.files() == {}
-    # In the middle: what was made is recorded, or is found again.
+    # In the middle: a resource that was made is recorded, or is found again.
     process = engine.start("up", "--yes", delay=2)
     wait_for("a file, whose create has not returned", engine.files, 20)
     store.kill()
@@ -320,7 +320,7 @@ def test_an_id_is_drawn_once_for_a_bucket_at_its_address(bucket, store, engine):
     with ThreadPoolExecutor(4) as pool:
         (drawn,) = set(pool.map(draw, range(4)))
     assert drawn == _backend(url).id()
-    # The same bucket with all that is in it, at another store's address: it is another backend.
+    # The same bucket with the same content, at another store's address: it is another backend.
     copy = _backend(url.replace("127.0.0.1", "localhost"))
     assert copy.id() == ""
     assert copy.draw_id() not in ("", drawn)

@@ -14,11 +14,11 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-SECONDS = 20  # in which what is waited for comes
+SECONDS = 20  # for an awaited event
 
 
 def _noting(stack, name="notes", **props):
-    """A command that notes what it does."""
+    """A command that logs its work."""
     path = stack.folder / name
     return {key: f"echo {word} >> {path}; echo {word}-said" for key, word in props.items()}
 
@@ -37,7 +37,7 @@ def test_a_command_is_created_updated_replaced_and_deleted(commands):
     commands.up("--refresh", "--expect-no-changes")
     assert commands.lines("notes") == ["made"]
 
-    # The create command runs again, also where only the delete command is another.
+    # The create command runs again, even if only the delete command differs.
     commands.up(**shape(1, create="remade", delete="gone"))
     commands.up(**shape(1, create="remade", delete="left"))
     assert commands.lines("notes") == ["made", "remade", "remade"]
@@ -122,11 +122,11 @@ def test_an_unknown_or_other_host_key_is_refused(commands, tmp_path):  # F38
     assert "does not show the host key SHA256:" in output
     assert "attempt 1" not in output
     assert time.monotonic() - begun < 10
-    # One of another kind than any that the server has.
+    # A key of a kind that the server does not have.
     commands.connection["host_key"] = commands.server.key("rsa", "-t", "rsa")
     assert "does not show the host key SHA256:" in commands.fails(c=command)
     commands.connection["host_key"] = "ssh-ed25519"
-    assert "is no public key" in commands.fails(c=command)
+    assert "is not a public key" in commands.fails(c=command)
     assert not canary.exists()
     commands.connection["host_key"] = given
     commands.up(c=command)
@@ -206,7 +206,7 @@ def test_nothing_of_a_connection_reaches_a_shell(commands):  # F39
             output = commands.fails(c={"create": "true", "connection": connection})
             assert f"connection.{key}" in output
     assert not canary.exists()
-    # What is a command's own comes through untouched.
+    # A command's own variables come through untouched.
     value = "'\"$(touch x);`id`\nü"
     commands.up(c={"create": f"printf %s {shlex.quote(value)}"})
     assert commands.resource("c")["outputs"]["stdout"] == value
@@ -260,7 +260,7 @@ def test_ctrl_c_ends_a_running_command_and_what_it_started(commands, sleeper):  
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=20)[0]  # and not after the 300 s of the command
     assert process.returncode == 1
-    assert "canceled; what it had done" in output
+    assert "canceled; its effects so far stay" in output
     wait_for("the command's end", lambda: not _runs(sleeper), SECONDS)
     assert [e for e in commands.resources() if e["urn"].endswith("::c")] == []
     commands.up(c={"create": "true"})
@@ -291,7 +291,7 @@ def test_a_file_is_copied(commands):
     assert there.read_text() == "1"
     commands.up("--refresh", "--expect-no-changes")
 
-    # The content is what counts, not where it lies.
+    # The content counts, not its place.
     (commands.project / "elsewhere").write_text("1")
     elsewhere = copy | {"file": str(commands.project / "elsewhere")}
     commands.up("--expect-no-changes", c=elsewhere)
@@ -299,7 +299,7 @@ def test_a_file_is_copied(commands):
     assert "update done" in commands.up(c=copy)
     assert there.read_text() == "2"
 
-    # Into a folder that is there, under its own name.
+    # Into an existing folder, under its own name.
     (commands.folder / "folder").mkdir()
     commands.up(c=copy | {"remote_path": str(commands.folder / "folder")})
     assert (commands.folder / "folder" / "source").read_text() == "2"

@@ -55,7 +55,7 @@ def _shape(commands, trigger, word):
 
 
 def _unchanged(commands, pulumi):
-    """Neither finds anything to do, with and without a look at what is really there."""
+    """Neither finds anything to do, with and without a refresh."""
     before = commands.lines("notes")
     pulumi("preview", "--expect-no-changes", "--diff")
     pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
@@ -97,7 +97,7 @@ def test_the_engine_sees_no_change_after_the_plugin(commands, pulumi):
 
 
 def test_both_do_and_record_the_same(commands, pulumi):
-    """Up to what is drawn at random, and what the engine alone keeps secret: `givenOut`."""
+    """Except for random values, and the output that only the engine keeps secret: `givenOut`."""
 
     def recorded():
         backend = Backend(f"file://{commands.backend.parent}", commands.project)

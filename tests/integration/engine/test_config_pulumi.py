@@ -9,7 +9,7 @@ from tests import quick
 
 pytestmark = [pytest.mark.integration, pytest.mark.pulumi, pytest.mark.timeout(120)]
 
-# YAML takes most of them for something else, unless they are quoted as they have to be.
+# YAML takes most of them for something else, unless they are quoted correctly.
 TEXTS = [
     *("true", "True", "yes", "null", "~", "", "007", "1e3", "1.5", "0x1f", "0o17", "1_000", "+1"),
     *(".inf", ".nan", "2026-01-01", "12:30:45", str(config.LARGEST), "9" * 25, "=", "<<"),

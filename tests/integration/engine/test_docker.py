@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 NAMES = {"web", "plain", "once"}
-SECONDS = 20  # in which what is waited for comes
+SECONDS = 20  # for an awaited event
 
 
 def _health(stack):
@@ -26,7 +26,7 @@ def _resource(stack, name):
 
 
 def _drift(stack):
-    """What a report finds of services, by name."""
+    """A report's findings about services, by name."""
     done = subprocess.run(
         [sys.executable, *quick.module("infra.drift"), "-C", stack.project, "-s", "dev", "--json"],
         env=stack.environment,
@@ -36,7 +36,7 @@ def _drift(stack):
     )
     report = json.loads(done.stdout)
     assert report["failures"] == []
-    # A program that is not this project's has none of its outputs.
+    # Another project's program has none of its outputs.
     services = [each for each in report["findings"] if each["layer"] == "services"]
     return {each["name"]: each["found"] for each in services}
 

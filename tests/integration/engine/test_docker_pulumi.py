@@ -27,7 +27,7 @@ def pulumi(stack, pulumi_cli):
 
 
 def _unchanged(stack, pulumi):
-    """Neither finds anything to do, with and without a look at what is really there."""
+    """Neither finds anything to do, with and without a refresh."""
     before = stack.ids()
     pulumi("preview", "--expect-no-changes", "--diff")
     pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
@@ -74,7 +74,7 @@ def test_the_engine_sees_no_change_after_the_plugin(stack, pulumi):
     stack.container("web").kill()
     pulumi("refresh", "--yes")
     output = stack.up()
-    # As the plugin: it notes no ports of a stopped container, and they take a new one.
+    # Like the plugin: it records no ports of a stopped container, and they need a new one.
     assert "web replace done" in output
     assert "plain update done" in output
     _unchanged(stack, pulumi)

@@ -75,7 +75,7 @@ def _fill(folder, room):
 
 
 def test_a_disk_that_is_full_at_a_checkpoint_loses_nothing(engine, tmp_path):  # F16
-    """There is room for lock and backup, but not for the state before, then after, a create.
+    """The disk has room for lock and backup, but not for the state before, then after, a create.
 
     With its inputs alone a resource takes half the room that it takes with its outputs.
     """

@@ -40,7 +40,7 @@ def python(tmp_path_factory):
 
 @pytest.fixture
 def analyzer(python):
-    """Start a pack, and return what asks it; it is ended at the end."""
+    """Start a pack, and return its client; the pack is ended at the end."""
     started = []
 
     def start(folder):

@@ -94,7 +94,7 @@ def test_make_runs_the_cli(engine, pulumi, pulumi_cli, tmp_path, monkeypatch):
     engine.declare(**CUT)
     code, output = launch("up", "--plan", str(plan))
     assert code == 0, output
-    # What ends machines that no stack knows reads states of other backends by the CLI.
+    # The reaper of machines that no stack knows reads states of other backends by the CLI.
     found = [*states._exports(engine.project, "gs://states")]
     assert [(project, stack, organization) for project, stack, _, organization in found] == [
         ("files", "dev", "organization")
@@ -132,7 +132,7 @@ def cut_off(engine, pulumi, pulumi_cli):
 
 @pytest.fixture(params=["engine", "cli"])
 def settle(request, engine, pulumi):
-    """Bring up what was cut off, with either."""
+    """Bring up the stack that was cut off, with either."""
     return partial(_engine, engine) if request.param == "engine" else pulumi
 
 
@@ -157,7 +157,7 @@ def test_the_engine_finds_what_a_killed_cli_had_made(engine, pulumi, cut_off):
 
 
 def test_the_cli_goes_on_where_a_kill_ended_the_engine(engine, pulumi, pulumi_cli):
-    """It makes once more what was being made: docs/engine.md."""
+    """It makes the unfinished resource again: docs/engine.md."""
     engine.declare(**CUT)
     process = engine.start("up", "--yes", delay=3)
     wait_for("a file, whose create has not returned", engine.files, 60)
@@ -178,7 +178,7 @@ def test_the_cli_goes_on_where_a_kill_ended_the_engine(engine, pulumi, pulumi_cl
 
 
 def test_a_cli_without_plugins_is_not_taken_for_one_that_runs_all_stacks(pulumi_cli, tmp_path):
-    """Or tests fail on a machine that cannot download them."""
+    """Otherwise tests fail on a machine that cannot download them."""
     path = pulumi_cli.environment(os.environ)["PATH"]
     alone = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PULUMI_HOME": str(tmp_path / "home")}
     assert lacking(alone) == "the pulumi CLI is not on PATH"

@@ -1,4 +1,4 @@
-"""Random programs, random operations, kills at random moments: real things are what the state says.
+"""Random programs, random operations, kills at random moments: real things match the state.
 
 Every run tries other sequences; a failure prints how to repeat its own.
 """
@@ -47,7 +47,7 @@ def shapes(draw):
 
 
 class Engine(RuleBasedStateMachine):
-    server = None  # what runs the commands
+    server = None  # runs the commands
 
     def __init__(self):
         super().__init__()
@@ -92,7 +92,7 @@ class Engine(RuleBasedStateMachine):
     def tamper(self, data, gone):
         """Somebody changes or removes a file behind the engine's back."""
         paths = sorted(self.folder.glob("*.json"))
-        # What is neither in the state nor surely made is nobody's to change yet.
+        # A file that is not in the state, and may not exist, must not be changed yet.
         paths = [path for path in paths if path.name in self.ids()]
         if paths:
             path = data.draw(st.sampled_from(paths))

@@ -29,7 +29,7 @@ def test_a_stack_reads_the_outputs_of_another(engine):
     assert engine.files()["b"] == path
     code, output = engine.run("up", "--yes", "--refresh", "--expect-no-changes", "-s", "prod")
     assert code == 0, output
-    # As the CLI records it: read, and nobody's to delete.
+    # As the CLI records it: read, and never deleted.
     entries = json.loads(state(engine, "prod"))["checkpoint"]["latest"]["resources"]
     entry = next(each for each in entries if each["type"] == "pulumi:pulumi:StackReference")
     assert (entry["external"], entry["id"], entry["inputs"]) == (True, DEV, {"name": DEV})
@@ -60,7 +60,7 @@ def test_the_cli_and_the_engine_read_each_others_outputs(engine, pulumi, pulumi_
     code, output = engine.run("up", "--yes", "--refresh", "--expect-no-changes", "-s", "prod")
     assert code == 0, output
     prod("preview", "--expect-no-changes")
-    # Of a stack that the CLI wrote.
+    # For a stack that the CLI wrote.
     pulumi("refresh", "--yes")
     code, output = engine.run("preview", "--expect-no-changes", "-s", "prod")
     assert code == 0, output

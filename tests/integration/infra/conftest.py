@@ -81,7 +81,7 @@ def free_port() -> Callable[[], int]:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder whose path leaves room for sockets; whatever runs below it is ended afterwards."""
+    """A folder whose path leaves room for sockets; all processes below it are ended afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     yield folder
     for process in _started_below(folder):
@@ -94,8 +94,8 @@ class Stack:
     """A stack that is up.
 
     Attributes:
-        python: what the engine runs with: of the project, where that is a copy of the checkout.
-        cli: the pulumi CLI, where it works on the stack too.
+        python: for the engine: the project's, if that is a copy of the checkout.
+        cli: the pulumi CLI, if it works on the stack too.
     """
 
     project: Path
@@ -111,7 +111,7 @@ class Stack:
         return self._run("engine", self.project, *arguments, check=check)
 
     def pulumi(self, command: str, *arguments: str, check: bool = True) -> str:
-        """Run a command of the pulumi CLI, which makes the stack first; what it printed."""
+        """Run a command of the pulumi CLI, which makes the stack first; its output."""
         assert self.cli is not None
         if command != "stack init" and not self.backend.exists(PROJECT, "test"):
             self.pulumi("stack init")
@@ -121,7 +121,7 @@ class Stack:
         return text
 
     def terminal(self, name: str) -> pages.Terminal:
-        """For pages that call the stack so; the project has to be a copy of the checkout."""
+        """For pages that use this name; the project has to be a copy of the checkout."""
         module = self.project / "engine" / "crypto.py"  # the state's key is derived as in quick.py
         rounds = quick.rounds(self.environment)
         module.write_text(module.read_text().replace(f"{quick.PULUMIS:_}", f"{rounds:_}"))
@@ -144,11 +144,11 @@ class Stack:
             text=True,
             timeout=TIMEOUT_SECONDS,
             check=False,
-            umask=0o077,  # F58: what other users have to read is readable all the same
+            umask=0o077,  # F58: files for other users are readable all the same
         )
         self.said.append(done.stdout + done.stderr)
         if check and done.returncode:
-            # The error first: what is cut off a long report is its end.
+            # The error first: a long report loses its end.
             raise AssertionError(
                 f"{module} {' '.join(arguments)} ended with {done.returncode}: "
                 f"{done.stderr[-2000:]}\n\n{done.stdout}"
@@ -165,14 +165,14 @@ class Stack:
             return self.backend.load(PROJECT, "test", phrase)
 
     def resources(self) -> dict[str, Any]:
-        """What the state holds of each resource, without what differs each time and in secrets."""
+        """Each resource in the state, without secrets and values that differ each time."""
         state = self.state()
         found = {
             entry["urn"]: {name: mask(entry.get(name)) for name in COMPARED}
             for entry in state.resources
             if not entry["type"].startswith("pulumi:providers:")
         }
-        # The stack's mark is drawn anew by each first `up`, and is no secret.
+        # Each first `up` draws another mark of the stack, which is not a secret.
         text = json.dumps(found)
         for entry in state.resources:
             if entry["type"].endswith("process:Mark"):
@@ -187,7 +187,7 @@ class Stack:
         return outputs
 
     def write_outputs(self, folder: Path) -> Path:
-        """A file of the outputs that nobody else reads, as `train` wants it."""
+        """A private file of the outputs, as `train` wants it."""
         file = folder / "outputs.json"
         file.touch(mode=0o600)
         file.write_text(json.dumps(self.outputs()))
@@ -244,7 +244,7 @@ def _declare(base: Path, *, copied: bool = False, cli: Cli | None = None, **chan
 
 @pytest.fixture(scope="session")
 def declare() -> Callable[..., Stack]:
-    """Make a project on free ports in a folder; whoever calls it ends what it leaves running.
+    """Make a project on free ports in a folder; the caller ends its leftover processes.
 
     It holds the program alone, and with `copied` the whole checkout, as a user has it.
     """
@@ -253,7 +253,7 @@ def declare() -> Callable[..., Stack]:
 
 @pytest.fixture
 def declare_stack() -> Iterator[Callable[..., Stack]]:
-    """Make a project with free ports; what it leaves running is ended afterwards."""
+    """Make a project with free ports; its leftover processes are ended afterwards."""
     stacks: list[tuple[Path, Stack]] = []
 
     def declare(**changes: Any) -> Stack:
@@ -287,7 +287,7 @@ def _up(**changes: Any) -> Iterator[Stack]:
 def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
     """A stack as `make up` has it on this machine, that tests of the session share.
 
-    What runs decides what is asserted: without Go its store is a folder.
+    Its services decide the assertions: without Go its store is a folder.
     """
     with suppress(pytest.skip.Exception):
         build_store(tools.DEFAULT)
@@ -297,7 +297,7 @@ def stack(build_store: Callable[[str], Path]) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def alerts() -> Iterator[webhook.Webhook]:
-    """Where the Alertmanager of `stack_with_minio` posts to."""
+    """The webhook of `stack_with_minio`'s Alertmanager."""
     with webhook.Webhook() as receiver:
         yield receiver
 
@@ -318,7 +318,7 @@ def stack_with_minio(
 ) -> Iterator[Stack]:
     """The stack of the tests that `make test` leaves to `make test-rest`.
 
-    Its store is MinIO, the one that has figures for Prometheus; its worker is of a group.
+    Its store is MinIO, the only one with figures for Prometheus; its worker is of a group.
     """
     build_store("minio")
     group = {"name": "tpu", "cpus": 1, "resources": {"TPU": 4}}

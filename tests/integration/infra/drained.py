@@ -1,9 +1,9 @@
-"""A job for drains: two workers, and steps that are counted by what nothing takes back.
+"""A job for drains: two workers, and steps whose count nothing takes back.
 
     train submit tests/integration/infra/drained.py -- --steps FILE
 
-The first worker writes each step's number to FILE: one that is trained twice is there twice. Steps
-are slow until FILE.go is there.
+The first worker writes each step's number to FILE: a step that is trained twice is there twice.
+Steps are slow until FILE.go exists.
 """
 
 from __future__ import annotations

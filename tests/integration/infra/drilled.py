@@ -2,8 +2,8 @@
 
     train submit tests/integration/infra/drilled.py -- --epochs 8 --go FILE
 
-In the middle of epoch HELD it waits until FILE is there, or for a notice. It is without PyTorch,
-which each of its processes would import for seconds: what a drill does to a run is not PyTorch's.
+In the middle of epoch HELD it waits until FILE exists, or for a notice. It does not use PyTorch,
+which each of its processes would import for seconds: a drill's effects do not depend on PyTorch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def connect() -> None:
-    """As ray_train.connect, but for PyTorch."""
+    """Like ray_train.connect, but without PyTorch."""
     import ray
 
     os.environ.update(ray_train.SETTINGS)

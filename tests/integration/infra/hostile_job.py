@@ -1,7 +1,7 @@
-"""A job that tries what no job should be able to do, and prints what it got (F44).
+"""A job that tries actions that no job should be able to do, and prints its results (F44).
 
 Tests submit a copy of this module, and it knows secrets by their digests only: so it finds none in
-what is uploaded.
+the upload.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def arguments(
     key: str = "",
     metadata: bool = False,
 ) -> str:
-    """What the job is given.
+    """The job's arguments.
 
     Args:
         known: secrets by a name for the report; each one word of SECRET.
-        folders: that are searched.
+        folders: to be searched.
         key: of an object of another run.
-        metadata: whether it asks the cloud for what that knows of the machine.
+        metadata: whether it asks the cloud for the machine's metadata.
     """
     digests = {hashlib.sha256(text.encode()).hexdigest(): name for name, text in known.items()}
     asked = {"digests": digests, "folders": folders, "key": key, "metadata": metadata}
@@ -60,12 +60,12 @@ def script(folder: Path) -> str:
 
 
 def longest_word(text: str) -> str:
-    """What a text is known by: of a private key its last line, for the first is the same in all."""
+    """The identifying part of a text: a private key's last line, as all have the same first."""
     return max(reversed(SECRET.findall(text.encode())), key=len).decode()
 
 
 def of_this_machine(stack: Any, folder: Path) -> dict[str, str]:
-    """What a job elsewhere must not have: a key, the state and its passphrase.
+    """Secrets that a job elsewhere must not have: a key, the state and its passphrase.
 
     Args:
         stack: that is up, whose passphrase is in the environment of processes here.
@@ -83,7 +83,7 @@ def of_this_machine(stack: Any, folder: Path) -> dict[str, str]:
 
 
 def report(said: str) -> dict[str, Any]:
-    """What the job said that it got: `secrets` with the places of each, and `rights`."""
+    """The job's reported results: `secrets` with the places of each, and `rights`."""
     (line,) = re.findall(rf"{REPORT}(\{{.*\}})", said)
     found: dict[str, Any] = json.loads(line)
     return found
@@ -107,7 +107,7 @@ def _files(folder: str) -> Iterator[Path]:
 
 
 def _texts(folders: list[str]) -> Iterator[tuple[str, Path]]:
-    """Names and paths of all that is read."""
+    """Names and paths of everything that is read."""
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             yield from ((f"/proc/*/{file}", process / file) for file in OF_PROCESSES)
@@ -147,7 +147,7 @@ def _reads_object(key: str) -> bool:
     bucket = os.environ["TRAINYARD_STORAGE_URL"].removeprefix("s3://")
     try:
         boto3.client("s3").get_object(Bucket=bucket, Key=key)
-    except Exception:  # whatever refuses it
+    except Exception:  # any refusal
         return False
     return True
 

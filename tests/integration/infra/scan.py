@@ -1,8 +1,8 @@
-"""What ports answer to a neighbour who has no token: `python scan.py ADDRESS PORT…` (F33).
+"""Ports' answers to a neighbour without a token: `python scan.py ADDRESS PORT…` (F33).
 
 Run in another network namespace. Prints by port what is behind it: "" for nothing, `metrics` for a
-page that Prometheus reads, `token` for gRPC that asks for one, `token, but for channels` where that
-lists its connections to anyone, else what gRPC says.
+page that Prometheus reads, `token` for gRPC that asks for one, `token, but for channels` if that
+lists its connections to anyone, otherwise gRPC's answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECONDS = 10.0  # for an answer; a closed port says so at once
 
 
 def main(address: str, ports: list[str]) -> None:
-    """Print what they answer."""
+    """Print their answers."""
     print(json.dumps({port: _answer(address, int(port)) for port in ports}))  # noqa: T201
 
 

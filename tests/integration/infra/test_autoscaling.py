@@ -38,7 +38,7 @@ TPU = ["ray-worker-2"]
 
 
 class Cluster:
-    """A stack with groups that grow, and what its supervisord says of them."""
+    """A stack with groups that grow, and its supervisord's view of them."""
 
     def __init__(self, stack: Any, folder: Path) -> None:
         self.stack = stack
@@ -110,7 +110,7 @@ def test_nodes_come_with_the_queue_and_go_with_it(cluster: Cluster) -> None:  # 
     assert [node["onDemand"] for node in cluster.outputs["nodes"]] == [False, True, True, True]
     job = cluster.submit(TASKS.format(seconds=2))
     wait_for("both nodes", lambda: cluster.running() == CPUS, SECONDS)
-    # What the autoscaler has started is no drift, and nothing for an `up` to do.
+    # Nodes that the autoscaler has started are not drift, and give an `up` nothing to do.
     cluster.stack.engine("up", "--yes", "--refresh", "--expect-no-changes")
     assert cluster.running() == CPUS
     assert "on 2 nodes" in cluster.ended(job)
@@ -130,7 +130,7 @@ def _is_raylet_of(process: psutil.Process, folder: Path) -> bool:
 
 def test_a_job_starts_the_group_that_it_asks_for_and_no_other(cluster: Cluster) -> None:  # B1 B24
     for options in ('resources={"TPU": 4}', 'label_selector={"group": "tpu"}'):
-        # The job itself says what there is: a node that is idle may be gone when it has ended.
+        # The job itself reports the nodes: an idle node may be gone when it has ended.
         job = cluster.submit(f"""
             @ray.remote(num_cpus=0, {options})
             def groups():
@@ -190,7 +190,7 @@ def test_a_killed_monitor_takes_the_head_along_and_loses_and_doubles_no_node(  #
     os.kill(_monitor(head), signal.SIGKILL)
     wait_for("another head", lambda: cluster.pid("ray-head") not in (0, head), SECONDS)
     wait_for("its dashboard", lambda: _answers(cluster), SECONDS)
-    # Nodes of the dead head end, and what its jobs asked for is asked for no more.
+    # Nodes of the dead head end, and its jobs' requests are dropped.
     wait_for("no node", lambda: not cluster.running(), SECONDS)
     assert "nodes" in cluster.ended(cluster.submit(TASKS.format(seconds=0)))
     assert len(cluster.running()) <= len(CPUS)

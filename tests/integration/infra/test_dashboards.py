@@ -1,6 +1,6 @@
 """Every query of every Grafana dashboard on the Prometheus of a running stack.
 
-Grafana itself is no part of this: its variables are filled in here as it does.
+Grafana itself does not run: its variables are filled in here as it does.
 """
 
 import json
@@ -60,13 +60,13 @@ CORE = {
     "All Actors by State",
     "Alive Actors by Name",
 }
-# Of the stack's own dashboard all do, except these queries: they are of GPUs and of trouble.
+# In the stack's own dashboard all do, except these queries: they are about GPUs and trouble.
 EMPTY = {
     ("Targets", "{{job}} down"),
     ("Errors", "5xx {{api}}"),
     ("Worker processes lost", "{{NodeAddress}}"),
 }
-# What the Ray dashboard frames: its pages have the uids and numbers built in.
+# Panels that the Ray dashboard frames: its pages have the uids and numbers built in.
 FRAMED = {
     "rayDefaultDashboard": {24, 41},
     "rayServeDashboard": {7, 8, 15, 20, 21, 22, 23, 24, 25},
@@ -144,7 +144,7 @@ class Prometheus:
 
 
 def _walk(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All panels, with those inside of rows that are folded."""
+    """All panels, including panels inside of folded rows."""
     for panel in panels:
         yield panel
         yield from _walk(panel.get("panels", []))
@@ -187,7 +187,7 @@ def _builtin() -> dict[str, str]:
 
 
 def _options(variable: dict[str, Any], filled: dict[str, str], source: Prometheus) -> list[str]:
-    """What a user could choose for a variable."""
+    """A user's choices for a variable."""
     if variable["type"] == "datasource":
         return [grafana.DATASOURCE]
     if variable["type"] == "interval":
@@ -213,7 +213,7 @@ def _options(variable: dict[str, Any], filled: dict[str, str], source: Prometheu
 
 
 def _variables(board: dict[str, Any], source: Prometheus, *, everything: bool) -> dict[str, str]:
-    """Fill in a dashboard's variables: "All" where there is that choice, or the first value."""
+    """Fill in a dashboard's variables: "All" if that is a choice, or the first value."""
     filled = _builtin()
     for variable in board["templating"]["list"]:
         options = _options(variable, filled, source)
@@ -229,7 +229,7 @@ def _variables(board: dict[str, Any], source: Prometheus, *, everything: bool) -
 
 
 def _faults(board: dict[str, Any], source: Prometheus, *, everything: bool) -> list[str]:
-    """Run all queries of a dashboard; what Prometheus says of those that it refuses."""
+    """Run all queries of a dashboard; Prometheus' errors for the refused ones."""
     faults = []
     variables = _variables(board, source, everything=everything)
     for panel, target in _targets(board):
@@ -273,7 +273,7 @@ def prometheus(outputs: dict[str, Any]) -> Prometheus:
 
 @pytest.fixture(scope="module")
 def boards(stack: Any, outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every dashboard: those that the running head wrote, and the stack's own."""
+    """Every dashboard: the running head's, and the stack's own."""
     head = stack.folder / "ray-head" / "ray" / "session_latest"
     files = (head / "metrics" / "grafana" / "dashboards").iterdir()
     found: dict[str, dict[str, Any]] = {file.name: json.loads(file.read_text()) for file in files}
@@ -320,7 +320,7 @@ def test_a_query_that_errors_is_found(prometheus: Prometheus, query: str) -> Non
 
 
 def _wait_for_all(wait_for: Callable[..., Any], missing: Callable[[], set[Any]]) -> None:
-    """Wait until nothing is missing any more; name what still is."""
+    """Wait until nothing is missing; name what still is."""
     found: set[Any] = set()
 
     def complete() -> bool:
@@ -417,7 +417,7 @@ def test_what_the_ray_dashboard_frames_is_there(boards: dict[str, dict[str, Any]
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """Says of itself what Grafana's health check says."""
+    """Answers like Grafana's health check."""
 
     def do_GET(self) -> None:
         body = json.dumps({"database": "ok"}).encode()

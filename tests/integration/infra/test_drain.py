@@ -1,4 +1,4 @@
-"""An `up` that starts Ray nodes anew while a run trains: real nodes, drained one after another."""
+"""An `up` that restarts Ray nodes while a run trains: real nodes, drained one after another."""
 
 import json
 import re

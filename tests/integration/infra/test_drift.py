@@ -1,4 +1,4 @@
-"""A drift report on a real stack: what was done by hand is told, and nothing is changed."""
+"""A drift report on a real stack: changes by hand are reported, and nothing is changed."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def _unchanged(stack: Any) -> Iterator[None]:
 
 
 def _report(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
-    """The exit code, and what was found, by layer and name."""
+    """The exit code, and the findings, by layer and name."""
     with _unchanged(stack):
         done = stack.drift("--json")
     report = json.loads(done.stdout)
@@ -66,7 +66,7 @@ def test_what_was_changed_by_hand_is_found_and_mended(
     shown = "".join(stack.said[-3:])
     assert secrets["rayToken"] not in shown
     assert secrets["secretKey"] not in shown
-    # What was reviewed is what is done, on real services too.
+    # The reviewed steps are the executed ones, on real services too.
     plan = str(tmp_path / "plan.json")
     rules = str(ROOT / "policy")
     text = stack.engine("preview", "--refresh", "--save-plan", plan, "--policy-pack", rules).stdout

@@ -1,4 +1,4 @@
-"""`train drill` on a stack of processes: what is lost, and that it comes back by itself."""
+"""`train drill` on a stack of processes: the losses, and that they are recovered unaided."""
 
 import json
 import signal
@@ -116,7 +116,7 @@ def test_a_run_ends_as_if_nothing_had_happened(
     else:
         assert 0 <= report["detected_s"] < report["resumed_s"]
         assert f"/{run}/checkpoint_" in report["restored"]
-        # And no epoch beside; what the notice's checkpoint has is not lost.
+        # And no other epoch; the content of the notice's checkpoint is not lost.
         lost = 0 if arguments[0] == "preempt" else drilled.HELD_STEPS
         assert report["lost_steps"] == lost
     if arguments == ["worker-loss"] and stack.outputs()["alertmanagerUrl"]:
@@ -131,7 +131,7 @@ def _end_by_a_signal(
 ) -> None:
     """The drill is told to end: it does, and the store answers.
 
-    Not by a closed terminal, which `nohup` has all below it ignore: see the unit tests.
+    Not by a closed terminal, which all processes below `nohup` ignore: see the unit tests.
     """
     assert process.stderr is not None
     for line in process.stderr:
@@ -143,7 +143,7 @@ def _end_by_a_signal(
     try:
         _, said = process.communicate(timeout=90)
     finally:
-        for each in started_below(stack.folder):  # or all tests that follow wait for it
+        for each in started_below(stack.folder):  # otherwise all following tests wait for it
             if each.status() == psutil.STATUS_STOPPED:
                 each.resume()
     assert process.returncode == 128 + signal.SIGTERM, said

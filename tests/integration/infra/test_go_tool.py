@@ -1,4 +1,4 @@
-"""What Go builds for a stack, with the real Go and a small program: a store takes minutes."""
+"""Go builds for a stack, with the real Go and a small program: a store takes minutes."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What starts and stops the worker of another machine: a real supervisord, asked over the network.
+"""The switch of another machine's worker: a real supervisord, asked over the network.
 
 One machine plays the head's and two others; with real hosts see hosts/test_stack.py.
 """
@@ -128,7 +128,7 @@ def test_who_asks_badly_gets_no_answer_and_keeps_none_from_others(stack: Stack) 
             assert b" 400 " in _rest(odd)
         assert stack.ask("GET", "/state")[0] == 200
         slow.settimeout(0.01)
-        with pytest.raises(TimeoutError):  # all of that while it has not been given up
+        with pytest.raises(TimeoutError):  # as long as it has not been given up
             slow.recv(1)
         slow.settimeout(patience)
         assert _rest(slow) == b""
@@ -182,7 +182,7 @@ def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
     assert provider.is_terminated(THERE)
     monkeypatch.setattr(node_provider, "KNOWN_SECONDS", 60.0)
     assert provider.is_running(THERE)
-    provider.terminate_node(THERE)  # whether it was stopped is not known
+    provider.terminate_node(THERE)  # it may have been stopped
     assert provider.is_terminated(THERE)
 
 

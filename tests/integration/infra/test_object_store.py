@@ -55,7 +55,7 @@ def test_the_bucket_outlives_the_stack_and_the_user_does_not(
             user.create(mine)
         assert bucket.read("ray", root).id == "ray"
         assert user.read("x", mine).id == "x"
-        # A store that refuses is not gone: a refresh that said so would forget what is there.
+        # A store that refuses is not gone: a refresh that said so would forget existing resources.
         locked_out = {"rootPassword": "r" * 40}
         with pytest.raises(S3Error, match=r"403|Forbidden|Denied|Match"):
             bucket.read("ray", {**root, **locked_out})
@@ -64,7 +64,7 @@ def test_the_bucket_outlives_the_stack_and_the_user_does_not(
         client = _client(root, KEY, SECRET)
         put = {"bucket_name": "ray", "object_name": "a", "length": 1}
         client.put_object(data=io.BytesIO(b"x"), **put)
-        # Another key, as a leaked one calls for: the old one is void once nothing needs it.
+        # Another key, as after a leak: the old one is void once nothing needs it.
         other = {**mine, "accessKey": "b" * 20, "secretKey": "t" * 40, "former": KEY}  # F43
         assert user.diff("x", mine, other).replaces == ["accessKey"]
         user.create(other)

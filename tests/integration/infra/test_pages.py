@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 FOREIGN = ("RAY_", "AWS_", "TRAINYARD_", "PULUMI_", "PYTHON", "VIRTUAL_ENV", "XDG_")
 STACKS = ("dev", "prod")
-# Of commands whose exit code does not tell: curl's is 0 for every answer.
+# Outputs of commands whose exit code does not tell: curl's is 0 for every answer.
 PRINTED = {"docs/serve.md": '{"predictions":[{"class":'}
 ONE = [
     "-c",
@@ -61,7 +61,7 @@ def _set_ports(project: Path, base: Path) -> dict[str, str]:
 def terminal(
     store_program: Path, started_below: Callable[[Path], list[psutil.Process]]
 ) -> Iterator[Callable[[], Terminal]]:
-    """Open a terminal in the checkout, whose stack is up; nothing of it is left afterwards."""
+    """Open a terminal in the checkout, whose stack is up; nothing is left afterwards."""
     base = Path(tempfile.mkdtemp(prefix="ty", dir="/tmp"))
     project, home = checkout.copy(base / "trainyard"), base / "home"
     home.mkdir()

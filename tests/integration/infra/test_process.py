@@ -155,7 +155,7 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     pids = [_pid(props) for props in workers]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda p: ProgramProvider().update("w", p, restarted(p)), workers))
-    # Who asks is not in order, but one has left before the other is told to.
+    # The order of requests varies, but one has left before the other is told to.
     assert [line for line in said.read_text().splitlines() if line != "users"] == [
         *("drain 7", "left"),
         *("drain 7", "left"),
@@ -163,7 +163,7 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     assert "worker-0 is drained, for at most 7 s: job-1, job-2" in capsys.readouterr().err
     assert not any(psutil.pid_exists(pid) for pid in pids)
     said.unlink()
-    # What starts nothing anew asks nobody.
+    # A change that restarts nothing asks nobody.
     ProgramProvider().update("w", workers[0], workers[0] | {"startTimeout": 21.0})
     assert not said.exists()
 
@@ -182,7 +182,7 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
     monkeypatch.setenv(FORCE, "1")
     ProgramProvider().update("head", head, restarted(head))
     assert _pid(head) != pid
-    # Its runs keep what they have got to.
+    # Its runs keep their progress.
     assert said.read_text().splitlines() == ["users", "users", "drain 7", "left"]
 
 
@@ -227,7 +227,7 @@ def test_a_killed_supervisord_is_noticed_and_leaves_no_orphan(
 
 
 def _write_again(folder: Path) -> None:
-    """Write what a service does that lost its folder: Ray makes that of its session anew."""
+    """Write like a service that lost its folder: Ray makes its session's folder again."""
     (folder / "ray" / "session").mkdir(parents=True)
     (folder / "ray" / "session" / "log").write_text("still here")
 
@@ -312,7 +312,7 @@ def test_another_stack_of_the_same_name_is_refused_and_nothing_of_it_is_touched(
         ProgramProvider().update("web", {**props, "mark": OTHER}, {**props, "mark": OTHER})
     ProgramProvider().delete("web", {**props, "mark": OTHER})
     DaemonProvider().delete("x", theirs)
-    # Their folder cleaned away, what it ran is still theirs.
+    # Their folder was removed, but its processes are still theirs.
     folder.rename(folder.with_name("away"))
     with pytest.raises(ProcessesError, match="made by ada@here, which is not this one"):
         DaemonProvider().create(theirs)
@@ -353,7 +353,7 @@ def test_no_second_supervisord_works_on_the_same_data(  # F42
     assert DaemonProvider().read("x", daemon).id
 
 
-# Answers whatever it is asked as supervisord does, in a folder that it made for us.
+# Answers all requests like supervisord, in a folder that it made for us.
 IMPOSTOR = """
 import os, socketserver, sys, xmlrpc.server
 class Server(xmlrpc.server.SimpleXMLRPCDispatcher, socketserver.UnixStreamServer): pass
@@ -386,7 +386,7 @@ server.serve_forever()
 def test_nothing_is_sent_to_what_another_user_put_there(  # F38
     short_folder: Path, program: Any, owner: str
 ) -> None:
-    """Their folder, or a folder of ours that they could once write in, with their socket."""
+    """Their folder, or one of ours that they could once write in, with their socket."""
     folder = short_folder / "u"
     folder.mkdir(mode=0o700)
     uid = 12345
@@ -593,7 +593,7 @@ def test_a_program_on_demand_is_declared_and_others_start_it(
     state = supervisor.state("web")
     assert state is not None
     assert state["statename"] == "STOPPED"
-    # Whether it runs is no drift, and an update without a change does not stop it.
+    # Whether it runs is not drift, and an update without a change does not stop it.
     assert ProgramProvider().read(id_, made).outs
     with supervisor._rpc() as rpc:
         rpc.startProcess("web", True)

@@ -18,7 +18,7 @@ from tests.secret_hunt import finds
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.pulumi, pytest.mark.timeout(400)]
-SHORTEST = 12  # characters of what can be told from other texts
+SHORTEST = 12  # characters of a text that is unlikely by chance
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def _rotate(stack: Any) -> None:
 
 
 def _kill_in_the_middle(stack: Any, started_below: Callable[[Path], list[Any]]) -> None:
-    """Lose an `up` of the CLI, and all that it works with, once the first services run."""
+    """Lose an `up` of the CLI, and all its processes, once the first services run."""
     arguments = (stack.project, stack.environment, "test", "up", "--yes", "--skip-preview")
     with stack.cli.start(*arguments) as process:
         wait_for("a service", lambda: started_below(stack.folder))

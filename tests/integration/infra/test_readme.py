@@ -1,7 +1,7 @@
-"""What the README promises of a stack and its jobs, each once, on the stack that tests share.
+"""The README's promises about a stack and its jobs, each once, on the stack that tests share.
 
-Its tests and those of `test_stack.py` are what `make test` has of real services; `make test-all`
-has what goes deeper.
+Only these tests and `test_stack.py` use real services in `make test`; `make test-all` has deeper
+ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.integration.infra import drilled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-WORKER = "ray::RayTrainWorker"  # what Ray calls a process that trains
+WORKER = "ray::RayTrainWorker"  # Ray's name of a process that trains
 
 
 def test_drift_is_seen_by_refresh_and_mended_by_up(stack: Any) -> None:  # F20
@@ -85,7 +85,7 @@ def test_a_run_outlives_its_worker(  # F21
     def worker() -> psutil.Process | None:
         raylets = [each for each in started_below(stack.folder) if each.name() == "raylet"]
         below = [child for raylet in raylets for child in raylet.children()]
-        # Ray writes what a process does over its arguments.
+        # Ray writes a process's task over its arguments.
         return next((each for each in below if WORKER in "".join(each.cmdline())), None)
 
     wait_for(worker).kill()

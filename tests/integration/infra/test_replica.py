@@ -1,4 +1,4 @@
-"""Results of a stack in a second S3 service: they are there when the stack's own store is not."""
+"""Results of a stack in a second S3 service: available when the stack's own store is not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUN = "replicated"
 
 @pytest.fixture
 def log_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
-    """Have this process use another store, as a job does that a stack starts."""
+    """Have this process use another store, as a stack's job does."""
 
     def use(endpoint: str, access: str, secret: str) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -61,7 +61,7 @@ def test_results_are_copied_while_the_stack_runs_whoever_dies(  # F45
         return RUN not in unpulled(place)
 
     wait_for(safe, 60)
-    # The second service is away, and what copies is killed.
+    # The second service is away, and the copying process is killed.
     second_store.kill()
     (process,) = (
         each

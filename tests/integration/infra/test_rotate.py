@@ -112,13 +112,13 @@ def test_secrets_are_rotated_under_a_run(  # F43
     def lines() -> int:
         return len(steps.read_text().split()) if steps.exists() else 0
 
-    assert "ray-token: rotated 0 times; starts Ray's nodes anew, " in _make(stack, *LIST)
+    assert "ray-token: rotated 0 times; restarts Ray's nodes, " in _make(stack, *LIST)
     steps = tmp_path / "steps"
     given = ("--workers", "1", "--steps", str(steps))
     job = submit(drained, RUN, *given)
     wait_for(lambda: lines() > 2, 240)
 
-    # The run goes on while its store starts anew.
+    # The run goes on while its store restarts.
     before, root = stack.outputs(), _root(stack)
     _make(stack, *STORE)
     assert (_objects(before, root), _objects(before, _root(stack))) == (403, 200)
@@ -126,12 +126,12 @@ def test_secrets_are_rotated_under_a_run(  # F43
     wait_for(lambda: lines() > reached + 4, 60)
     assert stack.outputs() == before
 
-    # Not while it runs, for all of it would be lost.
+    # Not while it runs, because all of it would be lost.
     path = stack.project / "Pulumi.test.yaml"
     settings = settings_file.load(path.read_text())
     said = _make(stack, *RAY, code=1)
     assert f"ends these jobs: {job.label}\n" in said
-    assert "error: ray-token starts Ray's head anew. Nothing was changed\n" in said
+    assert "error: ray-token restarts Ray's head. Nothing was changed\n" in said
     assert settings_file.load(path.read_text()) == settings
     assert settings["config"]["trainyard:rotated"] == {"object-store-root": 1}
 

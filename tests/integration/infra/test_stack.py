@@ -1,4 +1,4 @@
-"""A whole stack: what it exports, who may do what, and what survives."""
+"""A whole stack: its exports, the rights of users and jobs, and the faults it survives."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ def outputs(stack: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def runs(outputs: dict[str, Any]) -> Callable[[str], bool]:
-    """Whether a service runs: what is not on PATH does not."""
+    """Whether a service runs: one that is not on PATH does not."""
     optional = {"prometheus": "prometheusUrl", "versitygw": "objectStoreEndpoint"}
     return lambda service: service not in optional or bool(outputs[optional[service]])
 
@@ -99,7 +99,7 @@ def _request(
 
 
 def _alive(outputs: dict[str, Any]) -> set[str]:
-    """Ids of the nodes: one that came back has another."""
+    """Ids of the nodes: a restarted node has another one."""
     request = urllib.request.Request(f"{outputs['dashboardUrl']}/nodes?view=summary")
     request.add_header("Authorization", f"Bearer {outputs['rayToken']}")
     try:
@@ -156,7 +156,7 @@ def test_a_job_runs_and_reaches_the_store_without_a_secret_of_its_own(
 def test_what_a_job_started_ends_with_it(
     code: int, jobs: JobSubmissionClient, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Children of its driver, of a task and of a killed worker; its own end is told as it was."""
+    """Children of its driver, of a task and of a killed worker; its own end is reported truly."""
     (tmp_path / "job.py").write_text(
         "import os, signal, subprocess, sys\n"
         "import ray\n"
@@ -289,7 +289,7 @@ def test_a_run_goes_on_in_another_stack_when_the_machine_of_its_store_is_gone(  
 
 
 def _log_in(monkeypatch: pytest.MonkeyPatch, store: stores.BareStore) -> None:
-    """Have this process use a store, as a job of its stack does."""
+    """Have this process use a store, as its stack's job does."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(store.root.access))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(store.root.secret))
@@ -339,7 +339,7 @@ def _replicating(primary: stores.BareStore, copy: stores.BareStore, folder: Path
 
 @contextmanager
 def _index() -> Iterator[str]:
-    """A package index that has nothing; below /silent it never answers."""
+    """An empty package index; below /silent it never answers."""
     ended = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -368,7 +368,7 @@ def test_a_package_that_is_not_to_be_had_ends_a_job_and_is_named(  # F30
         jobs = {}
         for index, config in (("simple", {}), ("silent", {"setup_timeout_seconds": 2})):
             file = tmp_path / f"{index}-{wanted}"
-            # Of each its own: Ray makes equal lists in one folder, at the same time.
+            # Each has its own: Ray makes equal lists in one folder, at the same time.
             env = {"pip": [f"not-in-{index}"], "env_vars": {"PIP_INDEX_URL": f"{url}/{index}"}}
             file.write_text(json.dumps(env | {"config": config}))
             asked = (option, str(file), "--name", index)
@@ -496,12 +496,12 @@ def test_a_ray_client_without_the_token_is_refused(  # F34
     assert not canary.exists()
 
 
-WORD = re.compile(r"[A-Za-z0-9_.-]{20,}")  # of a secret file, what somebody else could use
+WORD = re.compile(r"[A-Za-z0-9_.-]{20,}")  # the parts of a secret file that others could use
 NAME = re.compile("[a-z_]+")
 
 
 def _secrets(stack: Any, outputs: dict[str, Any]) -> set[str]:
-    """Every secret output, and what is in every secret of the state."""
+    """Every secret output, and the content of every secret of the state."""
     masked = json.loads(stack.engine("output", "--json").stdout)
     found = {text for key, text in outputs.items() if text and masked[key] == "[secret]"}
     backend = Backend(f"file://{stack.project.parent}/backend", stack.project)
@@ -509,7 +509,7 @@ def _secrets(stack: Any, outputs: dict[str, Any]) -> set[str]:
     for entry in backend.load("trainyard", "test", passphrase).resources:
         kept = {key: value for key, value in entry.get("outputs", {}).items() if key[0] != "_"}
         for text in secret_strings(kept):
-            # One of small letters alone is a name, such as a key of S3's settings.
+            # A word of only small letters is a name, such as a key of S3's settings.
             found.update(word for word in WORD.findall(text) if not NAME.fullmatch(word))
     return found
 
@@ -518,7 +518,7 @@ def _forms(text: str) -> Iterator[bytes]:
     """The ways in which a text may be written somewhere."""
     raw = text.encode()
     yield from (raw, urllib.parse.quote(text, safe="").encode(), raw.hex().encode())
-    for before in range(3):  # bytes that stand before it in what is encoded
+    for before in range(3):  # bytes before it in the encoded text
         encoded = base64.b64encode(bytes(before) + raw)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
         yield from (own, own.translate(bytes.maketrans(b"+/", b"-_")))
@@ -545,9 +545,9 @@ def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F
     # Without a store, two of its root user and its training user's keys are missing.
     least = 6 if outputs["bucket"] else 4
     assert allowed >= least, "the hunt found fewer secret files than there are: it hunts nothing"
-    # Encrypted, and still nobody else's business: the state, what it was before, its backups.
+    # Encrypted, and still private: the state, the former one, its backups.
     states = [*stack.project.parent.glob("backend/.pulumi/**/*.json*")]
-    assert len(states) >= 2  # one, and what it was before the newest change
+    assert len(states) >= 2  # one, and the one before the newest change
     assert {stat.S_IMODE(path.stat().st_mode) for path in states} == {0o600}
     everything = "".join(stack.said).encode()
     assert everything
@@ -570,8 +570,8 @@ def test_no_secret_lies_about(stack: Any, outputs: dict[str, Any]) -> None:  # F
         assert not hunted.search(answer.read())
 
 
-# Who listens where, of all that a stack of processes starts: service, program, address, and the
-# setting of the port, "" for one that the kernel chose. docs/security.md says what protects it.
+# All listeners of a stack of processes: service, program, address, and the setting of the port, ""
+# for one that the kernel chose. docs/security.md says what protects it.
 LISTENS = {
     ("prometheus", "prometheus", "loopback", "prometheusPort"),
     ("ray-head", "gcs_server", "all", "gcsPort"),
@@ -594,7 +594,7 @@ LISTENS = {
     ("versitygw", "versitygw", "loopback", "objectStorePort"),
 }
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-# What those on all interfaces answer without the token (scan.py).
+# Answers of the listeners on all interfaces without the token (scan.py).
 ANSWERS = {
     ("gcs_server", "token, but for channels"),
     ("raylet", "token, but for channels"),
@@ -605,7 +605,7 @@ ANSWERS = {
 
 
 def _program(process: psutil.Process) -> str:
-    """Name of a program; those that Go builds here have their version behind it."""
+    """Name of a program; the ones that Go builds here end with their version."""
     return process.name().partition("-v")[0]
 
 
@@ -618,7 +618,7 @@ def _address(text: str) -> str:
 
 
 def _listening(stack: Any, started_below: Any) -> list[tuple[int, tuple[str, str, str, str]]]:
-    """Ports of all that a stack of processes started, as LISTENS has them."""
+    """Ports of all processes of a stack, in the form of LISTENS."""
     settings = {port: key for key, port in stack.settings.items() if key.endswith("Port")}
     settings[stack.settings["agentPort"] + 1] = "agentPort"
     found = []
@@ -654,7 +654,7 @@ def test_nothing_listens_but_what_is_listed(  # F33
 
 @contextmanager
 def _neighbour() -> Iterator[tuple[list[str], str]]:
-    """What runs a command elsewhere in a network, and the address by which that reaches this."""
+    """A runner of commands elsewhere in a network, and this machine's address from there."""
     name, network = f"ty-{os.getpid()}", f"10.79.{os.getpid() % 256}"
     try:
         for command in (
@@ -728,7 +728,7 @@ def test_the_training_user_uses_its_bucket(
 def test_the_stacks_keys_open_its_bucket_only(  # F36
     outputs: dict[str, Any], bucket: str
 ) -> None:
-    """What else is refused, tests of bare stores show (test_store_attacks.py)."""
+    """Tests of bare stores show the other refusals (test_store_attacks.py)."""
     anonymous = stores.client_of(outputs, signature_version=UNSIGNED)
     for attempt in (
         partial(stores.client_of(outputs).list_objects_v2, Bucket="other"),
@@ -736,7 +736,7 @@ def test_the_stacks_keys_open_its_bucket_only(  # F36
     ):
         with pytest.raises(ClientError) as raised:
             attempt()
-        # Of a bucket that is not there the store says so.
+        # The store reports a missing bucket.
         assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404)
 
 
@@ -775,7 +775,7 @@ def _node(stack: Any, service: str, started_below: Any, name: str) -> psutil.Pro
     ("agent", "number"),
     [
         (False, signal.SIGKILL),
-        (False, signal.SIGTERM),  # in order, which `ray start` alone takes for intended
+        (False, signal.SIGTERM),  # in order, which only `ray start` takes for intended
         (True, signal.SIGKILL),  # then the raylet ends in order
     ],
     ids=["crash", "in order", "agent"],
@@ -807,7 +807,7 @@ def test_a_node_that_ended_comes_back(  # F25
 def test_a_node_that_hangs_is_given_up_in_time(  # F26
     stack: Any, outputs: dict[str, Any], started_below: Any, wait_for: Callable[..., Any]
 ) -> None:
-    """Nothing has ended, so nobody is told: the head asks, and the node ends once it goes on."""
+    """No process ended, so no report comes: the head asks, and the node ends once it goes on."""
     before = _alive(outputs)
     assert len(before) == 2
     raylet = _node(stack, "ray-worker-0", started_below, "raylet")
@@ -849,7 +849,7 @@ def test_a_head_that_was_killed_comes_back_and_takes_nothing_else_along(  # F27
         return len(_alive(outputs)) == 2
 
     wait_for(back, 150)
-    # A head forgets its jobs; what it must not do is call one RUNNING that nobody runs.
+    # A head forgets its jobs; it must not call one RUNNING that does not run.
     left = {each["submission_id"]: each["status"] for each in ask("/api/jobs/")}
     assert left.get(job) in (None, "FAILED", "STOPPED")
 
@@ -858,7 +858,7 @@ ONE_OF_EACH = {"supervisord": 1, "versitygw": 1, "prometheus": 1, "gcs_server": 
 
 
 def _copies(stack: Any, started_below: Any) -> dict[str, int]:
-    """How many of each program run, wherever they were started from; of those that do."""
+    """The number of processes of each running program, wherever they were started from."""
     names = []
     for process in started_below(stack.folder):
         with suppress(psutil.Error):
@@ -889,8 +889,8 @@ def test_lost_services_come_back_once_and_results_are_kept(  # F42
     # Ray's agents write their names over their environment: they are known by their parents.
     family = {child for each in started_below(stack.folder) for child in _family(each)}
     before = {process.pid for process in family}
-    # As a cleaner does; after a reboot less is left in the way (test_process.py). Ray goes on
-    # writing, and has some of it again.
+    # As a cleaner does; a reboot leaves less in the way (test_process.py). Ray goes on writing, and
+    # has some of it again.
     shutil.rmtree(stack.folder, ignore_errors=True)
     assert not (stack.folder / ".trainyard").exists()
     stack.engine("refresh", "--yes")

@@ -1,4 +1,4 @@
-"""Who gets into the object stores that a stack can start, each as a process and as an image."""
+"""Attacks on the object stores that a stack can start, each as a process and as an image."""
 
 import secrets
 import subprocess
@@ -43,7 +43,7 @@ CASES = [(kind, how) for how in ("process", "image") for kind in sorted(object_s
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """A store with the bucket of a stack, one that is nobody's business, and the training user."""
+    """A store with the bucket of a stack, a private one, and the training user."""
 
     kind: str
     root: dict[str, Any]
@@ -57,7 +57,7 @@ class Attacked:
         return stores.client(self.url, keys, **more)
 
     def held(self) -> list[tuple[str, str, str]]:
-        """All that is in it, as its root sees it."""
+        """Its whole content, as its root sees it."""
         s3 = self.s3(Keys(access=self.root["rootUser"], secret=self.root["rootPassword"]))
         return [
             (bucket["Name"], item["Key"], item["ETag"])
@@ -87,7 +87,7 @@ def store(
 
 
 def _furnish(name: str, root: dict[str, Any]) -> Attacked:
-    """Make what a stack makes inside of its store, by the same resources."""
+    """Make a stack's objects inside of its store, by the same resources."""
     minio_admin.BucketProvider().create(root)  # proves that forged requests are refused
     training = stores.new_keys()
     props = {**root, "accessKey": training.access, "secretKey": training.secret}
@@ -107,7 +107,7 @@ def _furnish(name: str, root: dict[str, Any]) -> Attacked:
 
 @pytest.fixture
 def unchanged(store: Attacked) -> Iterator[None]:
-    """Nothing is written by what a test tries."""
+    """A test's attempts write nothing."""
     before = store.held()
     assert {(bucket, key) for bucket, key, _ in before} >= {(OTHER, "theirs"), ("ray", "ours")}
     yield

@@ -1,4 +1,4 @@
-"""A stack that tracks what runs, on generated images: who gets in, what is kept, what goes."""
+"""A stack that tracks runs, on generated images: who gets in, and which data stays or goes."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 JOB_SECONDS = 180
 SEARCH = "/api/2.0/mlflow/experiments/search?max_results=9"
-# Reads what a node's environment names, as a job does.
+# Reads the names in a node's environment, as a job does.
 JOB = """\
 import configparser, os
 from pathlib import Path
@@ -59,7 +59,7 @@ def tracked(declare: Callable[..., Any], store_program: Path) -> Iterator[Any]:
 def _ask(
     outputs: dict[str, Any], path: str, password: str | None, **headers: str
 ) -> tuple[int, str]:
-    """Return status and text that the tracking server answers with."""
+    """Return status and text of the tracking server's answer."""
     request = urllib.request.Request(outputs["trackingUrl"] + path, headers=headers)
     if password is not None:
         login = b64encode(f"admin:{password}".encode()).decode()
@@ -84,7 +84,7 @@ def _run(outputs: dict[str, Any], folder: Path, wait_for: Callable[..., Any]) ->
 
 
 def _artifacts(outputs: dict[str, Any]) -> dict[str, bytes]:
-    """What the bucket holds of the tracking server."""
+    """The tracking server's objects in the bucket."""
     client = stores.client_of(outputs)
     found = client.list_objects_v2(Bucket=outputs["bucket"], Prefix="mlflow/")
     return {

@@ -1,6 +1,6 @@
-"""The workflows of .github as a team meets them: run by act, on a bare repository, to a real stack.
+"""The workflows of .github as a team uses them: run by act, on a bare repository, to a real stack.
 
-act runs each step on this machine, as a runner of one's own does. GitHub's API is a stand-in, and
+act runs each step on this machine, like a self-hosted runner. GitHub's API is a stand-in, and
 so are the actions, which act would download.
 """
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]
 WORKFLOWS = ROOT / ".github" / "workflows"
 Event = dict[str, Any]  # what GitHub says of one
-# What an action does with its inputs; RUNNER_FOLDER and ARTIFACTS are this test's.
+# The actions' effects with their inputs; RUNNER_FOLDER and ARTIFACTS are this test's.
 CHECKOUT = """\
 cd "$RUNNER_FOLDER"
 git fetch --quiet origin
@@ -73,7 +73,7 @@ def _used() -> set[str]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a runner and all that it started, as the loss of its machine does."""
+    """Kill a runner and all its processes, as the loss of its machine does."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for each in psutil.Process(process.pid).children(recursive=True):
             each.kill()
@@ -97,7 +97,7 @@ class Runner:
         events: the checkout whose commit and workflows an event is about.
         folder: the checkout that jobs work in.
         passphrase: of the states.
-        said: what act printed last.
+        said: act's last output.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Runner:
             (place / "action.yml").write_text(yaml.safe_dump(made))
 
     def command(self, workflow: str, event: str, body: Event, **inputs: str) -> list[str]:
-        """What runs a workflow for an event."""
+        """The command that runs a workflow for an event."""
         self.run_id += 1
         file = self.base / "event.json"
         file.write_text(json.dumps(body | {"inputs": inputs}))
@@ -148,7 +148,7 @@ class Runner:
     def start(
         self, workflow: str, event: str, body: Event, **inputs: str
     ) -> subprocess.Popen[bytes]:
-        """Start a workflow; what it says goes to the log."""
+        """Start a workflow; its output goes to the log."""
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 self.command(workflow, event, body, **inputs),
@@ -180,7 +180,7 @@ class Forge:
     """A bare repository, people who work on it, and the runner that keeps the stack.
 
     Attributes:
-        team: where people work.
+        team: the checkout of its people.
     """
 
     def __init__(self, act: Path, base: Path, stack: Any, github: fake.GitHub) -> None:
@@ -190,7 +190,7 @@ class Forge:
         settings = project / "Pulumi.test.yaml"
         self.settings: dict[str, Any] = yaml.safe_load(settings.read_text())["config"]
         settings.write_text(yaml.safe_dump({"config": self.settings}))
-        # As tests/quick.py has it for engines that tests start.
+        # As in tests/quick.py, for engines that tests start.
         crypto = project / "engine" / "crypto.py"
         text, rounds = crypto.read_text(), f"ROUNDS = {quick.ROUNDS}\n"
         crypto.write_text(re.sub(r"^ROUNDS = .*\n", rounds, text, flags=re.MULTILINE))
@@ -221,7 +221,7 @@ class Forge:
         self.git("push", "--quiet", "origin", branch)
 
     def preview(self, number: int, branch: str, repository: str = fake.REPOSITORY) -> bool:
-        """Run what a pull request starts, on its merge with main."""
+        """Run the workflows of a pull request, on its merge with main."""
         self.git("checkout", "--quiet", "--detach", "main")
         base = self.git("rev-parse", "HEAD")
         self.git("merge", "--quiet", "--no-ff", "--message", "merge", branch)
@@ -268,7 +268,7 @@ def forge(
 
 @pytest.fixture
 def stub(go_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Runner]:
-    """Runs workflows in a repository whose targets of make only tell that they were called."""
+    """Runs workflows in a repository whose make targets only record their calls."""
     folder = tmp_path / "checkout"
     shutil.copytree(WORKFLOWS, folder / ".github" / "workflows")
     (folder / "Makefile").write_text("%:\n\t@echo called: $@ $(NUMBER)\n")
@@ -348,7 +348,7 @@ def test_from_a_pull_request_to_a_cluster_and_back(forge: Forge) -> None:
     (issue,) = github.issues
     assert (issue["title"], issue["state"]) == ("Drift of test", "open")
     assert "it is stopped" in issue["body"]
-    # What was looked at is no longer what the merge would do.
+    # The merge would now do something else than what was reviewed.
     merged = forge.merge(2, "grow")
     before = stack.resources()
     assert not forge.runner.run("deploy", "push", merged)

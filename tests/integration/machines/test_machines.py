@@ -24,7 +24,7 @@ LOGIN = KEY.export_public_key().decode().strip()
 
 
 def user_data(key=HOST_KEY):
-    """What plants a host key, as a stack does."""
+    """User data that plants a host key, as a stack does."""
     private = "".join(f"    {line}\n" for line in key.export_private_key().decode().splitlines())
     return (
         "#cloud-config\nssh_keys:\n"
@@ -48,7 +48,7 @@ def ssh(ip, command, host_key=HOST_KEY, user="ubuntu"):
 
 
 def answered(ip, ask):
-    """What a machine answers, as soon as it does: its first boot restarts sshd."""
+    """A machine's answer, as soon as it comes: its first boot restarts sshd."""
 
     def attempt():
         with contextlib.suppress(asyncssh.ConnectionLost):
@@ -72,7 +72,7 @@ def listens(ip, port=22, seconds=BOOT_SECONDS):
 
 
 def left(number):
-    """What there is, on this machine, of the machines on a network; others have theirs."""
+    """Existing parts on this machine of the machines on a network; other networks have theirs."""
 
     def lines(*command):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -105,7 +105,7 @@ def networks_of_processes():
 
 @pytest.fixture(scope="module")
 def possible(pytestconfig):
-    """Machines can be had, and what they are made from is there: that takes a minute once."""
+    """Machines are possible, and their parts exist: making those takes a minute once."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
         with Machines(), capture.global_and_fixture_disabled():
@@ -129,12 +129,12 @@ def test_a_machine_is_reached_by_ssh_with_the_host_key_of_its_user_data(machines
     machines.wait("i-1")
     assert machines.exec("i-1", "cat /etc/planted").stdout == "by cloud-init"
     assert machines.exec("i-1", "cat /etc/ran-as").stdout.strip() == "0"
-    # The log may come a moment later than what `wait` asks for.
+    # The log may come a moment after `wait` returns.
     wait_for("its log", lambda: "finished" in machines.console("i-1"), BOOT_SECONDS)
 
 
 def test_no_other_host_key_is_ever_shown(machines):
-    """Who asks from the first moment on sees nothing or the planted key."""
+    """A client that asks from the first moment on sees nothing or the planted key."""
     ip, _ = machines.boot("i-1", user_data=user_data(), ssh_public_key=LOGIN)
     shown = answered(ip, lambda: asyncio.run(asyncssh.get_server_host_key(ip)))
 
@@ -226,13 +226,13 @@ def test_what_is_destroyed_is_gone(possible):
         assert not (machines.folder / "i-1").exists()
         with pytest.raises(OSError):  # noqa: PT011 - as above
             listens(ip, seconds=0)
-        machines.destroy("i-1")  # and again is no error
+        machines.destroy("i-1")  # again is not an error
     machines.close()
     assert not any(left(number).values()), left(number)
 
 
 def test_machines_end_with_their_maker_and_the_next_one_sweeps(possible):
-    """Killed, so that it can do nothing about it."""
+    """Killed, so it cannot clean up."""
     program = (
         "from tests.fakes.machines import Machines; import time; machines = Machines();"
         "print(machines.network.number, *machines.boot('i-1'), flush=True);"

@@ -1,8 +1,8 @@
-"""Prints the history of a training (tiny.py) that nothing happens to: two processes and no Ray.
+"""Prints the history of an undisturbed training (tiny.py): two processes and no Ray.
 
     python -m tests.integration.training.calm EPOCHS FILE
 
-FILE is where the two meet; it must not exist.
+The two meet at FILE, which must not exist.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The job chargpt with a worker that is killed once its first epoch is stored: for test_chargpt.py.
 
-The file FAULT says that this is still to be done.
+The file FAULT says that the kill is still to come.
 """
 
 import os

@@ -45,7 +45,7 @@ FOREIGN = ("RAY_", "AWS_", "TRAIN")  # the caller's settings of Ray, S3 and stac
 def ray_node(
     command: list[str], env: dict[str, str], log: Path, there: Callable[[], Any]
 ) -> Iterator[None]:
-    """Runs a Ray node that is there; Ray gives it 30 s to start, whatever else runs."""
+    """Runs a Ray node; Ray gives it 30 s to start, even on a busy machine."""
     for _ in range(NODE_STARTS):
         with service(command, env, log) as process:
 
@@ -81,7 +81,7 @@ class Forks:
             try:
                 code = self._ask(json.dumps(request, default=str), env, timeout)
             except BaseException:
-                self.close()  # whatever it would still answer is of this command
+                self.close()  # a late answer would be this command's
                 raise
         texts = (file.read_text() for file in files.values())
         return subprocess.CompletedProcess(("train", *arguments), code, *texts)
@@ -109,7 +109,7 @@ class Forks:
         late.start()
         try:
             code = int(self._process.stdout.readline())
-        except BaseException:  # the test is over: its time is, or somebody ended it
+        except BaseException:  # the test is over: it timed out, or somebody ended it
             os.kill(pid, signal.SIGKILL)
             raise
         finally:
@@ -156,7 +156,7 @@ class Cluster:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
-            # Whoever started the tests in the background had them ignore Ctrl-C.
+            # Tests that were started in the background ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             **options,
         )
@@ -187,13 +187,13 @@ class Cluster:
         return {job["submission_id"]: job for job in found if job["type"] == "SUBMISSION"}
 
     def alive(self) -> set[str]:
-        """Ids of the nodes that are there."""
+        """Ids of the living nodes."""
         found = self.api("/nodes?view=summary")["data"]["summary"]
         return {n["raylet"]["nodeId"] for n in found if n["raylet"].get("state") == "ALIVE"}
 
     @contextmanager
     def add_node(self, *arguments: str) -> Iterator[None]:
-        """Joins one more Ray node for a while; it is there when this returns."""
+        """Joins one more Ray node for a while; it is up when this returns."""
         before, log = self.alive(), self.folder / f"added-{secrets.token_hex(4)}.log"
         node = worker_node(self.folder, self.gcs, self.ray_env, *arguments)
         with ray_node(*node, log, lambda: self.alive() - before):
@@ -242,7 +242,7 @@ def worker_node(
 
 @pytest.fixture(scope="session", autouse=True)
 def one_loader() -> Iterator[None]:
-    """What AWS's services are, megabytes of JSON, is read once, and not for each test's clients."""
+    """Reads the description of AWS's services, megabytes of JSON, once for all tests' clients."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("botocore.session.create_loader", functools.cache(create_loader))
         yield
@@ -250,7 +250,7 @@ def one_loader() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_store_clients() -> Iterator[None]:
-    """No test talks to the store of another: a process keeps its clients."""
+    """Keeps tests off each other's stores: a process keeps its clients."""
     objects._client.cache_clear()
     yield
     objects._client.cache_clear()
@@ -260,7 +260,7 @@ def own_store_clients() -> Iterator[None]:
 def cluster(store_program: Path) -> Iterator[Cluster]:
     """A store, a Ray head without CPUs and one node with two: the shape of the dev stack."""
     with ExitStack() as stack:
-        # Short, because Ray's unix sockets lie below it.
+        # Short, because Ray's unix sockets are below it.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ty")))
         (folder / "store").mkdir()
         bare = stores.bare(STORES[tools.DEFAULT], store_program, folder / "store")
@@ -285,7 +285,7 @@ def cluster(store_program: Path) -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Workers would let all else go first, which is the other part of the tests.
+            # Workers would yield to everything else, which is the other part of the tests.
             "RAY_worker_niceness": "0",
             "AWS_SHARED_CREDENTIALS_FILE": str(folder / "aws"),
             "AWS_ENDPOINT_URL": store.endpoint,

@@ -1,7 +1,7 @@
 """train_fault_tolerant.py with a worker that falls over when it is told to: for test_food11.py.
 
-Faults are files in the folder FAULTS, as `kill-0`: the worker that has stored this epoch's
-checkpoint removes the file and does it.
+Faults are files in the folder FAULTS, such as `kill-0`: the worker that has stored this epoch's
+checkpoint removes the file and has the fault.
 
 kill      SIGKILL to itself
 hang      trains no further

@@ -39,7 +39,7 @@ def trial(config):
         report = tune.report
 
         def report_and_tell(metrics, **options):
-            # Tune has done with the epochs before; from the last one's report none comes back.
+            # Tune has handled the epochs before; the last one's report does not return.
             if metrics["epoch"] == config["total_epochs"] - 1:
                 learned.touch()
             report(metrics, **options)

@@ -1,6 +1,6 @@
 """train_ray.py with workers that wait for the file GO, and learn nothing: for test_food11.py.
 
-Where workers are put and what they hold is train_ray.py's own; nobody learns here.
+The workers' places and resources are train_ray.py's own; nobody learns here.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs `train` in forks of this process, which has imported once what every command imports.
+"""Runs `train` in forks of this process, which has imported all commands' modules once.
 
 Reads one request a line, `{"arguments", "environment", "output", "errors"}`, and answers each with
 two lines: the fork's process id, and its exit status. A command starts in 0.1 s of processor time
@@ -28,7 +28,7 @@ from client import cli
 
 
 def main() -> None:
-    """Answers requests until there are no more; a fork leaves by its command's end."""
+    """Answers requests until the last one; a fork leaves by its command's end."""
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()

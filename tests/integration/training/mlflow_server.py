@@ -1,4 +1,4 @@
-"""A real MLflow with passwords, and what it says of a run."""
+"""A real MLflow with passwords, and its data about a run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ START_DEADLINE_S = 120
 
 @dataclass
 class Server:
-    """A tracking server, and a user's way to it."""
+    """A tracking server, and a user's access to it."""
 
     url: str
     credentials: Path
 
     @property
     def env(self) -> dict[str, str]:
-        """What a node of a stack with MLflow has."""
+        """The environment of a node of a stack with MLflow."""
         return {
             tracking.URI_VARIABLE: self.url,
             tracking.CREDENTIALS_VARIABLE: str(self.credentials),

@@ -1,4 +1,4 @@
-"""Programs that run beside the tests."""
+"""Programs that run while the tests do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script to sweep over: what its points return, how they fail, what they wait for."""
+"""A script to sweep over: its points return, fail or wait as their settings say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AlexNet job end to end: epochs, what it leaves in the bucket, and going on."""
+"""The AlexNet job end to end: epochs, its objects in the bucket, and going on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB_DEADLINE_S = 300
 
 
 def metrics(lines: bytes) -> list[dict[str, Any]]:
-    """Records of the epochs, but for what is never twice the same."""
+    """Records of the epochs, without values that differ each time."""
     records = map(json.loads, lines.splitlines())
     return [{k: v for k, v in record.items() if k != "minutes"} for record in records]
 
@@ -39,7 +39,7 @@ def metrics(lines: bytes) -> list[dict[str, Any]]:
 def train(
     cluster: Any, mlflow: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., str]:
-    """Submits the run, as on a stack with MLflow; returns what the job printed."""
+    """Submits the run, as on a stack with MLflow; returns the job's output."""
     node = tmp_path_factory.mktemp("node") / "env.yaml"
     node.write_text(json.dumps({"env_vars": mlflow.env}))
 
@@ -152,7 +152,7 @@ def test_a_run_goes_on_and_ends_like_one_that_was_not_cut_off(
     # The cut run measured test accuracy after its first last epoch too.
     found[0].pop("final_train_acc"), found[0].pop("test_acc")
     assert found == whole  # F21
-    # What is kept of more, and what workers that are killed change, is in test_faults.py.
+    # test_faults.py tests the kept checkpoints of more epochs, and the effects of killed workers.
     files = sorted(key.split("/", 1)[1] for key in cluster.keys("cut/checkpoint_0"))
     assert [re.sub("-[0-9a-f]{4}", "", file) for file in files] == [
         f"checkpoint_{number:06d}/{file}"

@@ -26,7 +26,7 @@ SAMPLE = ["--prompt", "The ", "--sample-characters", "40"]
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As workers of one CPU have it: sums in another order round otherwise."""
+    """One thread, as in workers of one CPU: sums in another order round differently."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

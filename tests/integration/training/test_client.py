@@ -87,7 +87,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 def read_rest(process: subprocess.Popen[str]) -> str:
-    """What a process still writes; not by `communicate`, which leaves out what is buffered."""
+    """The rest of a process's output; not by `communicate`, which leaves out buffered text."""
     assert process.stdout is not None
     rest = process.stdout.read()
     process.wait()
@@ -195,7 +195,7 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
     running = [f"job {job_id} is RUNNING"]
     for bounds, counts in ((Bounds(), running), (Bounds(0.001), running), (Bounds(99_999, 99), [])):
         work = Work(ray, bounds)
-        # A node that has just begun has yet to tell of its use, and its first figure is 0.
+        # A node that has just begun has yet to report its use, and its first figure is 0.
         wait_for(f"{counts} of {bounds}", lambda: look({"": work})[:1] == counts, 30)  # noqa: B023
 
     again = cluster.popen("logs", "-f", "counting")  # by the run's name
@@ -220,7 +220,7 @@ def test_ctrl_c_lets_go_and_the_job_goes_on(cluster: Any, script: Callable[[str]
 
 @pytest.fixture
 def unasked(cluster: Any) -> Iterator[tuple[str, socket.socket]]:
-    """Outputs of a stack behind whose addresses nobody answers; who asks waits in the socket."""
+    """Outputs of a stack whose addresses never answer; requests wait in the socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"

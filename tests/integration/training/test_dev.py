@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.integration
 
 SAVE_S = 2.0  # at most, from a save to the first line
-LATE_S = 60.0  # a process that says nothing more
+LATE_S = 60.0  # for a process without further output
 JOB = """\
 import ray
 
@@ -185,7 +185,7 @@ def test_a_notebook_runs_with_our_package_and_leaves_no_results(
     )
     assert result.returncode == 0, result.stdout + result.stderr
     said = result.stdout
-    assert said.count("arguments") == 1  # nothing ran before it was told to
+    assert said.count("arguments") == 1  # nothing ran before the command
     assert "arguments ['--epochs', '1']" in said
     assert f"worker has {REPOSITORY}/training/run_folder.py" in said
     assert "returned 0" in said

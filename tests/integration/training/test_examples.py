@@ -75,7 +75,7 @@ for images in map(int, sys.argv[2:]):
 
 
 def losses(output: str) -> list[float]:
-    """Of the epochs, in order, as one worker printed them."""
+    """Records of the epochs, in order, as one worker printed them."""
     found = re.findall(r"pid=\d+\)\S* \{'loss': (\d+\.\d+), 'epoch': (\d+)", output)
     assert [int(epoch) for _, epoch in found] == list(range(len(found)))
     return [float(loss) for loss, _ in found]
@@ -135,7 +135,7 @@ def test_the_notebook_learns_the_same(script: str, cluster: Any, tmp_path: Path)
     ):
         assert changed.count(theirs) == 1
         changed = changed.replace(theirs, ours)
-    # What the notebook's container has, and nothing of the cluster but its address.
+    # The notebook's container has these, and only the address of the cluster.
     environment = {k: v for k, v in cluster.ray_env.items() if not k.startswith(("AWS_", "TRAIN"))}
     done = subprocess.run(
         [sys.executable, "-c", KERNEL],

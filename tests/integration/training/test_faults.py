@@ -1,7 +1,7 @@
 """Workers that are killed or hang, and a store that goes away, under a real Ray Train.
 
-One run goes through all of it, job after job, and has to end with the very numbers of a training
-that nothing happened to (calm.py).
+One run goes through all of it, job after job, and has to end with exactly the numbers of an
+undisturbed training (calm.py).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """History of a training that nothing happens to."""
+    """History of an undisturbed training."""
     meeting = tmp_path_factory.mktemp("calm") / "meeting"
     command = [sys.executable, "-m", "tests.integration.training.calm", str(EPOCHS), str(meeting)]
     out = subprocess.check_output(command, cwd=REPOSITORY, timeout=JOB_DEADLINE_S, text=True)
@@ -82,14 +82,14 @@ def runs(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.fixture(scope="module")
 def proxy(cluster: Any) -> Iterator[ChaosProxy]:
-    """Between the jobs and the store, for those that are told of it."""
+    """Between the store and the jobs that get its address."""
     with ChaosProxy(urlsplit(cluster.outputs["objectStoreEndpoint"]).port) as between:
         yield between
 
 
 @dataclass
 class Failed:
-    """What a job that failed has left: what it printed, and the run's history."""
+    """The results of a failed job: its output, and the run's history."""
 
     done: subprocess.CompletedProcess[str]
     told: list[dict[str, Any]]

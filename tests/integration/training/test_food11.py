@@ -44,7 +44,7 @@ EPOCH = re.compile(r"Epoch: (\d{3})/\d{3} \| Valid\. Acc\.: \d+\.\d{3}% \| Loss:
 
 @dataclass
 class Course:
-    """The cluster with the course's nodes, and what its jobs get."""
+    """The cluster with the course's nodes, and its jobs' settings."""
 
     cluster: Any
     outputs: Path
@@ -259,7 +259,7 @@ def test_a_lost_worker_and_a_stopped_job(  # D46, D48, F21
     # It goes on with the arguments of the first time.
     out += finished(course.typed(TOLERANT, *course.small))
     assert len(restored(out)) == 2, out
-    # Neither the cuts change what is learned nor what a worker asks for.
+    # The cuts change neither the learned weights nor a worker's requests.
     assert course.metrics("tolerant") == course.metrics("whole")
     # The count goes on, and no epoch is repeated whose checkpoint is stored.
     printed = sorted(epoch for epoch, _ in EPOCH.findall(out))
@@ -315,10 +315,10 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
     files = [key for key in trials if key.endswith(names)]
     kept = Counter(key.split("/")[1] for key in files)
     assert len(kept) == 3  # trials that did not fail
-    # Of the others there is also what the state before the last one needs.
+    # The others also have the checkpoints that the state before the last one needs.
     assert [kept[name] for name in kept if "_00001_" in name] == [search_state.KEPT]
     epochs = [int(row) for row in re.findall(r"^0000\d +\S+ +\S+ +(\d+) ", out, re.MULTILINE)]
-    # ASHA ended the weak one, by what the first had reached before the search was cut off.
+    # ASHA ended the weak one, by the first one's results before the search was cut off.
     assert epochs == [0, 4, 4, 1]
     assert len(re.findall(r"^0000\d .* \| generated data$", out, re.MULTILINE)) == 3
     assert re.search(
@@ -335,7 +335,7 @@ def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
 def state_to_go_on_from(cluster: Any, run: str) -> bytes | None:
     """The search's state as it is stored, once the first trial has ended and the second has not."""
     folder = cluster.keys(f"{run}/experiment_state-")
-    states = [key for key in folder if key.endswith(".json")]  # beside each is the one before
+    states = [key for key in folder if key.endswith(".json")]  # next to each is the one before
     if not states:
         return None
     _, _, state = cluster.read(max(states)).partition(b"\n")  # behind its signature

@@ -1,4 +1,4 @@
-"""Requests that nothing can hold, or not now: what Ray shows and what `train status` says."""
+"""Requests that no node can hold, or not now, as Ray and `train status` show them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 RAY = str(Path(sys.executable).parent / "ray")
 NODE = {"cpus": 1, "memoryMib": 1024, "objectStoreMib": 100, "resources": {}}
 TWO_GPUS = ["--entrypoint-num-gpus", "2"]
-# What Ray Train does before it starts workers.
+# Ray Train does this before it starts workers.
 RESERVING = """
 import ray
 from ray.util.placement_group import placement_group
@@ -63,7 +63,7 @@ def stopping(cluster: Any) -> Iterator[None]:
 
 
 def _post(cluster: Any, path: str, **content: Any) -> None:
-    """Tells Ray itself: where the client is not what is tested it would cost seconds."""
+    """Asks Ray itself: the client is not tested here and would cost seconds."""
     bearer = {"Authorization": f"Bearer {cluster.outputs['rayToken']}"}
     url = cluster.outputs["dashboardUrl"] + path
     requests.post(url, headers=bearer, timeout=30, **content).raise_for_status()
@@ -76,7 +76,7 @@ def _usage(cluster: Any) -> dict[str, list[float]]:
 
 
 def _demands(cluster: Any) -> str:
-    """What the dashboard's Overview shows under Demands."""
+    """The text under Demands in the dashboard's Overview."""
     text: str = cluster.api("/api/cluster_status?format=1")["data"]["clusterStatus"]
     return text.partition("Pending Demands:")[2]
 

@@ -1,4 +1,4 @@
-"""What a training worker takes from step to step, as the settings of all jobs have it."""
+"""The memory growth of a training worker from step to step, with the settings of all jobs."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def test_a_worker_does_not_grow_from_step_to_step() -> None:  # E7
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert len(seen) == STEPS
-    # The first step makes what stays: gradients, and what libraries keep.
+    # The first step makes lasting objects: gradients, and the libraries' caches.
     assert seen[-1] - seen[1] < GROWTH_MB, seen

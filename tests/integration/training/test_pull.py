@@ -100,7 +100,7 @@ def test_a_store_that_stays_away_leaves_what_came_to_go_on_with(
 ) -> None:
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0.5")
     proxy.after(6_000, proxy.down)
-    with pytest.raises(ClientError, match=r"nothing answers there; .* what came is kept in"):
+    with pytest.raises(ClientError, match=r"nothing answers there; .* received files are kept in"):
         Transfer(place, "first", tmp_path).run()
     assert proxy.done
     part = tmp_path / f".{NAME}.part" / "checkpoint.pt"

@@ -1,4 +1,4 @@
-"""A project of a user's own, on a box: a real sshd, and a Ray that we did not start."""
+"""A user's own project, on a box: a real sshd, and a Ray that we did not start."""
 
 from __future__ import annotations
 

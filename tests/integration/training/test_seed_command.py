@@ -23,7 +23,7 @@ TRAIN = Path(__file__).resolve().parents[3] / "train"
 PACKAGES = ["numpy", "torch", "torchvision", "torchaudio", "matplotlib", "pandas", "ray[train]"]
 JOB_DEADLINE_S = 300
 LARGEST_ENVIRONMENT = 2**20  # bytes; a copy of the nodes' own would have 6 GB
-# In the place of torchaudio, which nodes do not have. Files of a few images pass for the real ones.
+# Instead of torchaudio, which nodes do not have. Files of a few images pass for the real ones.
 STAND_IN = """
 import hashlib
 
@@ -47,7 +47,7 @@ def begin():
 
 
 def write_wheel(folder: Path, module: str) -> None:
-    """Writes what pip finds in the place of an index: torchaudio, with one module."""
+    """Writes a package that pip finds instead of an index: torchaudio, with one module."""
     with zipfile.ZipFile(folder / "torchaudio-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("torchaudio.py", module)
         about = {

@@ -1,4 +1,4 @@
-"""A run's checkpoint as a service on a real Ray Serve: what it answers, to whom, and its end."""
+"""A run's checkpoint as a service on a real Ray Serve: its answers, its users, and its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training.run_folder import CHECKPOINT_FILE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-# A fifth of AlexNet's weights; that those are served as well is in tests/unit.
+# A fifth of AlexNet's weights; tests/unit shows that the full weights are served as well.
 ARCHITECTURE = "resnet18"
 IMAGE_SIZE = 64
 CLASSES = ["bread", "egg", "rice", "soup", "meat", "fish", "fruit"]
@@ -64,7 +64,7 @@ def store(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 
 @pytest.fixture(scope="module")
 def first(cluster: Any, store: Callable[..., str]) -> Iterator[str]:
-    """Serves the run's first checkpoint; returns what the command printed. Leaves nothing."""
+    """Serves the run's first checkpoint; returns the command's output. Leaves nothing."""
     store(1)
     result = cluster.train("serve", NAME, timeout=SERVE_DEADLINE_S)
     try:
@@ -158,7 +158,7 @@ def test_the_answer_is_the_models_own(ask: Callable[..., requests.Response]) -> 
         assert [each["class"] for each in found["top"]] == [CLASSES[i] for i in indices]
         given = torch.tensor([each["probability"] for each in found["top"]])
         assert torch.allclose(given, values, rtol=0, atol=1e-5)
-    assert own.std(0).max() > 1e-2  # else one answer would do for all images
+    assert own.std(0).max() > 1e-2  # otherwise one answer would do for all images
 
 
 def test_health_needs_no_token_and_all_else_does(url: str, cluster: Any) -> None:  # A46
@@ -173,7 +173,7 @@ def test_health_needs_no_token_and_all_else_does(url: str, cluster: Any) -> None
                 ({"Authorization": "Basic YWRtaW46"}, 401),
                 ({"Authorization": "Bearer "}, 401),
                 ({"Authorization": "Bearer " + "0" * 64}, 403),
-                # Who may ask a model may not run code, nor the other way round.
+                # A user who may ask a model may not run code, nor the other way round.
                 ({"Authorization": f"Bearer {cluster.outputs['rayToken']}"}, 403),
             ):
                 reply = requests.request(method, path, headers=headers, timeout=30)
@@ -189,7 +189,7 @@ def test_what_is_wrong_with_a_request_is_said(
 ) -> None:  # A46
     good = picture(1, "JPEG")
     for images, status, said in (
-        ([good, b"hello"], 400, "image 1 ('1.jpg') is no JPEG, PNG, WEBP image"),
+        ([good, b"hello"], 400, "image 1 ('1.jpg') is not a readable image"),
         ([good[: len(good) // 2]], 400, "image 0 ('0.jpg') is no JPEG"),
         ([picture(1, "GIF", "L")], 400, "image 0 ('0.jpg') is no JPEG"),
         ([good] * 65, 413, "more than 64 images"),

@@ -1,4 +1,4 @@
-"""Hydra's own suite for launchers, against a real cluster, and what it does not ask for."""
+"""Hydra's own suite for launchers, against a real cluster, and tests that it lacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sweep(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # Whoever started the tests in the background had them ignore Ctrl-C.
+        # Tests that were started in the background ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
 
@@ -133,7 +133,7 @@ def test_let_go_and_go_on(cluster: Any, tmp_path: Path) -> None:  # B18 B19
     assert [row["x"] for row in rows] == ["1", "0", "2"]
     assert (tmp_path / "sweep" / "1" / "left.txt").read_text() == "x"
     sent = [job for job in cluster.jobs().values() if job["metadata"].get("script") == str(SWEPT)]
-    # Those that were let go are the ones that the second start followed; a failed one may be new.
+    # The second start followed exactly the detached jobs; a failed one may be new.
     assert {job["submission_id"] for job in sent} >= set(let_go)
     assert len(sent) <= 4
     assert cluster.keys(".trainyard/sweeps") == []
@@ -147,7 +147,7 @@ def test_tasks_run_again_after_a_change_in_a_module(cluster: Any, tmp_path: Path
     points = (f"hydra.sweep.dir={folder}", "x=0,1,3", "module=swept_loss")
 
     def run(loss: int, *more: str) -> tuple[str, int, list[str]]:
-        """Returns what is printed, how many jobs were sent, and the losses of the table."""
+        """Returns the output, the number of sent jobs, and the losses of the table."""
         (code / "swept_loss.py").write_text(f"def of(x):\n    return {loss} - x\n")
         before = len(cluster.jobs())
         process = sweep(tmp_path, str(code / SWEPT.name), "-m", *task, *points, *more)

@@ -1,6 +1,6 @@
-"""What runs log to a real MLflow with passwords, and that its faults stay its own.
+"""Runs log to a real MLflow with passwords, and its faults stay its own.
 
-That a job's workers log too is in test_alexnet.py.
+test_alexnet.py shows that a job's workers log too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOSSES = [(0, 2.0), (1, 1.0), (2, 0.0)]
 def open_run(cluster: Any, mlflow: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Run]:
     """Opens runs in the bucket, with the environment of a node."""
     own = (*tracking.SETTINGS, tracking.USER_VARIABLE, tracking.PASSWORD_VARIABLE)
-    for name in own:  # what is set meanwhile is gone afterwards
+    for name in own:  # variables set meanwhile are gone afterwards
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     aws = {k: v for k, v in cluster.ray_env.items() if k.startswith("AWS_")}

@@ -41,7 +41,7 @@ DEADLINE_S = 20.0
 
 
 class Service(BaseHTTPRequestHandler):
-    """Answers with what was asked, with what was sent, or with the beginning of an answer."""
+    """Answers with the request's path, its content, or the beginning of an answer."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -126,7 +126,7 @@ def access(host: Sshd, **changes: Any) -> dict[str, Any]:
 
 
 def stack(host: Sshd, dashboard: str, ssh: dict[str, Any] | None = None, **changes: str) -> Any:
-    """The outputs of a stack on that host, of which only addresses matter."""
+    """The outputs of a stack on that host; only addresses matter."""
     values: dict[str, Any] = of_services() | dict.fromkeys(outputs.TEXTS, "")
     values |= {"stack": "lambda", "dashboardUrl": dashboard, "nodes": [], "kubernetes": {}}
     values |= {"ssh": access(host) | (ssh or {})} | changes
@@ -188,7 +188,7 @@ def test_all_services_come_through_one_connection(host: Sshd) -> None:
 
 
 def test_ports_are_the_hosts_own_where_they_are_free(host: Sshd) -> None:
-    # On one machine: what is at 127.0.0.2 leaves its number free at 127.0.0.1.
+    # On one machine: a service at 127.0.0.2 leaves its number free at 127.0.0.1.
     with service("127.0.0.2") as free, service() as taken:
         found = stack(host, free, grafanaUrl=taken)
         with opened(found, same_ports=True) as through:
@@ -315,7 +315,7 @@ def test_a_host_that_becomes_another_is_given_up(host: Sshd, tmp_path: Path) -> 
 
 
 def attempt(to: Sshd, **ssh: Any) -> str:
-    """What is said when the host does not let the tunnel in."""
+    """The message when the host does not let the tunnel in."""
     with pytest.raises(ClientError) as caught, opened(stack(to, "http://x:1", ssh)):
         pass
     message = str(caught.value)
@@ -341,7 +341,7 @@ def test_a_key_that_cannot_be_used_is_named(host: Sshd, tmp_path: Path) -> None:
     assert f"(mode 0640, at most 0600): chmod 600 {path}" in attempt(host, keyFile=str(path))
     path.chmod(0o600)
     path.write_text("not a key")
-    assert f"key file {path} is no private key" in attempt(host, keyFile=str(path))
+    assert f"key file {path} is not a readable private key" in attempt(host, keyFile=str(path))
     Sshd.new_key(path, passphrase="canary-passphrase")
     said = attempt(host, keyFile=str(path))
     assert f"key file {path} has a passphrase, and no SSH agent" in said
@@ -388,7 +388,7 @@ def test_the_agent_holds_the_key(host: Sshd, agent: Callable[[Path], None], tmp_
 
 
 def _locked(host: Sshd) -> str:
-    """Puts a passphrase on the host's key; what is said then."""
+    """Puts a passphrase on the host's key; the message then."""
     unlocked = host.key_file.with_name("unlocked")
     unlocked.touch(mode=0o600)
     unlocked.write_text(host.key_file.read_text())
@@ -444,7 +444,7 @@ def test_a_host_that_forbids_it_is_named(tmp_path: Path) -> None:
     ):
         get(through.outputs.dashboard_url)
     assert re.search(
-        r"may not forward to 127.0.0.1:\d+: it takes `AllowTcpForwarding yes`", said[0]
+        r"may not forward to 127.0.0.1:\d+: it needs `AllowTcpForwarding yes`", said[0]
     )
 
 
@@ -453,7 +453,7 @@ def test_an_address_that_is_none_is_named(host: Sshd) -> None:
     with (
         service() as dashboard,
         pytest.raises(
-            ClientError, match="output 'grafanaUrl' of stack 'lambda' is no http address"
+            ClientError, match="output 'grafanaUrl' of stack 'lambda' is not an http address"
         ),
         opened(stack(host, dashboard, grafanaUrl="nowhere")),
     ):
@@ -526,7 +526,7 @@ def test_the_command_says_why_it_gives_up(host: Sshd, tmp_path: Path) -> None:
     assert "Traceback" not in rest
 
 
-# Every command by itself
+# Every command alone
 
 COUNTING = """
 import time
@@ -557,12 +557,12 @@ def away(cluster: Any, host: Sshd) -> Iterator[Any]:
 
 
 def forwarded(host: Sshd, url: str) -> int:
-    """How often the host was asked to connect to an address."""
+    """The number of the host's connections to an address."""
     address, _, port = url.removeprefix("http://").partition(":")
     return host.log.read_text().count(f", target {address} port {port}\n")
 
 
-# What a training does of which a tunnel could notice something: records in the store.
+# The work of a training that a tunnel could notice: records in the store.
 RECORDING = """
 import os
 from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE

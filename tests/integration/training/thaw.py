@@ -33,7 +33,7 @@ WORKERS = 2
 
 
 class Digests(Callback):
-    """Of the parameters of the base: its buffers are each worker's own."""
+    """A digest of the base's parameters: its buffers are each worker's own."""
 
     def __init__(self) -> None:
         self.digests: list[str] = []
@@ -46,7 +46,7 @@ class Digests(Callback):
 
 
 def work(rank: int, folder: Path, port: int) -> None:
-    """What one worker does."""
+    """One worker's training."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": str(rank)}
     os.environ.update(place)  # Lightning starts no processes then
     data = food11.load(side=32, batch_size=11, seed=1, rank=rank, world=WORKERS)
@@ -71,7 +71,7 @@ def work(rank: int, folder: Path, port: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Runs the workers, which find all imported: that costs more than what they do."""
+    """Runs the workers, with all modules imported: that costs more than their work."""
     torch.manual_seed(0)
     torch.save(mobilenet_v2().state_dict(), folder / "base.pt")
     [port] = free_ports(1)

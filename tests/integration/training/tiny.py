@@ -2,8 +2,8 @@
 
     train submit tests/integration/training/tiny.py -- --epochs 6
 
-Faults are files in the folder TINY_FAULTS, as `kill-<rank>-<step>`: the worker that comes to this
-step of the run removes the file and does it to itself.
+Faults are files in the folder TINY_FAULTS, such as `kill-<rank>-<step>`: the worker that comes to
+this step of the run removes the file and does it to itself.
 
 kill      SIGKILL
 stop      SIGSTOP
@@ -40,7 +40,7 @@ RESOURCES = [(2, {"CPU": 1})]
 
 
 class Ballast:
-    """Makes checkpoints as large as those of a model that is worth the name."""
+    """Makes checkpoints as large as those of a real model."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"numbers": torch.randn(BALLAST)}
@@ -76,7 +76,7 @@ def untrained() -> tuple[Any, Any]:
 def learn(model: Any, optimizer: Any, rank: int, epochs: range) -> Iterator[dict[str, Any]]:
     """Learns to tell the sign of a sum, together with the other rank; yields each epoch's losses.
 
-    Nothing here is of Ray: calm.py does the same without it.
+    Nothing here needs Ray: calm.py does the same without it.
     """
     for epoch in epochs:
         seed_epoch(1, epoch, rank)

@@ -1,4 +1,4 @@
-"""Which Docker Engine is asked, and what is said of one that is not; no Engine is needed."""
+"""The choice of a Docker Engine, and the message on a refused one; no Engine is needed."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ def test_an_engine_on_a_network_without_tls_is_refused_unasked(  # F40
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
-    monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")  # encrypted, with whoever answers
+    monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")  # encrypted, but the server is not checked
     monkeypatch.setattr(docker, "from_env", None)
     with pytest.raises(EngineUnavailableError) as raised:
         docker_client.connect()

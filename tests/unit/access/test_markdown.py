@@ -23,7 +23,7 @@ def tokens(page: str) -> Iterator[Token]:
 
 
 def shown(page: str) -> list[tuple[str, str]]:
-    """What a page comes to: kind and content of each token that has one, and of all inline HTML."""
+    """A parsed page: kind and content of each token that has one, and of all inline HTML."""
     kept = [token for token in tokens(page) if token.type != "inline"]
     return [(token.type, token.content or token.tag) for token in kept]
 
@@ -42,7 +42,7 @@ def test_foreign_text_stays_text(harm: str) -> None:  # F39
     text = "".join(content for kind, content in found if kind == "text")
     assert clean(flat) in text.replace("\u200b", "")
     assert not re.search(r"[@#]\w|GH-\d", text, re.IGNORECASE)
-    assert not re.search(r"://|www\.", page)  # what GitHub makes a link of
+    assert not re.search(r"://|www\.", page)  # GitHub makes links of these
 
 
 @pytest.mark.parametrize("harm", ALL.values(), ids=ALL)

@@ -1,4 +1,4 @@
-"""What a connection is made of; the rest needs a real sshd."""
+"""The parts of a connection; the rest needs a real sshd."""
 
 from access.ssh import Connection
 

@@ -1,4 +1,4 @@
-"""Where states are looked for, and which are damaged."""
+"""Finding states, and noticing damaged ones."""
 
 import json
 from pathlib import Path

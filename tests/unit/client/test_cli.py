@@ -40,7 +40,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     [
         (["alexnet", "--name", "A B"], "run name 'A B' is not"),
         (["nope"], "no job is called 'nope'"),
-        (["alexnet", "--entrypoint-resources", "4"], "is no JSON object of amounts"),
+        (["alexnet", "--entrypoint-resources", "4"], "is not a JSON object of amounts"),
         (["alexnet", "--runtime-env", "/nowhere"], "cannot read runtime environment /nowhere"),
         (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
     ],
@@ -124,7 +124,7 @@ def test_the_completion_is_of_train_however_it_was_started(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    # Whatever shell has started the tests.
+    # For any shell that started the tests.
     monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
     monkeypatch.setattr(sys, "argv", [program, "--show-completion", "bash"])
     with pytest.raises(SystemExit, match="0"):
@@ -219,20 +219,20 @@ def test_without_a_browser_the_address_is_there_to_be_opened(
 ) -> None:
     monkeypatch.setattr("webbrowser.open", lambda _: False)
     assert call(monkeypatch, "dashboard", "--outputs", str(outputs_file(values))) == 0
-    assert capsys.readouterr().err == "no browser is found here: open the address yourself\n"
+    assert capsys.readouterr().err == "found no browser: open the address yourself\n"
 
 
 HOSTILE = "\x1b]0;pwned\x07[/red]"
-DAMAGE = {  # of a run called as the key: its files, and what is said of it
-    "config-empty": ({"config.json": ""}, "config.json is no JSON object"),
-    "config-list": ({"config.json": "[1]"}, "config.json is no JSON object"),
-    "config-deep": ({"config.json": "[" * 100_000}, "config.json is no JSON object"),
+DAMAGE = {  # of a run named as the key: its files and their faults
+    "config-empty": ({"config.json": ""}, "config.json is not a JSON object"),
+    "config-list": ({"config.json": "[1]"}, "config.json is not a JSON object"),
+    "config-deep": ({"config.json": "[" * 100_000}, "config.json is not a JSON object"),
     "metrics-torn": (
         {"metrics.jsonl": '{"loss": 1}\n{"lo'},
-        "metrics.jsonl is damaged behind line 1",
+        "metrics.jsonl is damaged after line 1",
     ),
-    "metrics-list": ({"metrics.jsonl": "[]\n"}, "metrics.jsonl is damaged behind line 0"),
-    "starts-number": ({"starts.jsonl": "7\n"}, "starts.jsonl is damaged behind line 0"),
+    "metrics-list": ({"metrics.jsonl": "[]\n"}, "metrics.jsonl is damaged after line 0"),
+    "starts-number": ({"starts.jsonl": "7\n"}, "starts.jsonl is damaged after line 0"),
     "starts-odd": ({"starts.jsonl": '{"time": [1], "packages": 7}\n'}, ""),
     "metrics-odd": ({"metrics.jsonl": '{"loss": {"a": [1]}, "valid_acc": "x"}\n'}, ""),
     "terminal": ({"config.json": json.dumps({"epochs": HOSTILE, HOSTILE: HOSTILE})}, ""),
@@ -264,7 +264,7 @@ def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
     assert not CONTROL.search(out), repr(out)
     [first] = [line for line in out.splitlines() if "first" in line]
     assert "1/2" in first
-    assert "is no JSON" not in first
+    assert "JSON object" not in first
     for name, (_, said) in DAMAGE.items():
         [line] = [line for line in out.splitlines() if clean(name) in line]
         assert said in line

@@ -1,4 +1,4 @@
-"""Groups of runs beside one another, by what the head and the store recorded of them."""
+"""Groups of runs side by side, from the records of the head and the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_halves_are_compared_with_wholes() -> None:  # D44
         "epochs/min": 29.51,
     }
     assert (whole["seconds"], whole["epochs/min"]) == (180.0, 20.0)
-    assert whole["placement"] == "unknown: whole-0, whole-1, whole-2"  # the head has begun anew
+    assert whole["placement"] == "unknown: whole-0, whole-1, whole-2"  # the head was restarted
     assert half.keys() == {*compare.COLUMNS}
 
 

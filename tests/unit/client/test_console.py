@@ -88,7 +88,7 @@ def test_foreign_text_has_no_effect_on_a_terminal(  # F39
         print_table([{"run": harm}], ("run",), as_json=True)
         said = COLOUR.sub("", "".join(capsys.readouterr()))  # the table's titles are bold
         assert not CONTROL.search(said), repr(said)
-    for out in (io.StringIO(), Terminal()):  # JSON can hide it from who reads the log
+    for out in (io.StringIO(), Terminal()):  # JSON can hide it from the reader of the log
         passed = log_of(f"{record(1, harm)}\n", out=out).replace(CLEAR_LINE, "")
         assert not CONTROL.search(passed), repr(passed)
     assert clean(f"{harm}\n\t").isprintable()

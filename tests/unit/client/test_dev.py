@@ -1,4 +1,4 @@
-"""What a session sends, watches and shows, and who may debug it."""
+"""A session's messages, watches and output, and the users who may debug it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drills without a cluster: what is refused, sent again, watched, compared and reported."""
+"""Drills without a cluster: refusals, requests, watches, comparisons and reports."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_the_store_is_started_again_whatever_happens(monkeypatch: pytest.MonkeyP
 def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store whose outage ends at once; afterwards signals do what they did."""
     monkeypatch.setattr(drill_store, "_wait", lambda _: None)
-    # Whoever started the tests in the background had them ignore Ctrl-C.
+    # Tests that were started in the background ignore Ctrl-C.
     earlier = {each: signal.signal(each, signal.SIG_DFL) for each in drill_store.ENDING}
     try:
         yield Store()
@@ -289,7 +289,7 @@ def test_the_agent_kills_only_workers_of_its_node(monkeypatch: pytest.MonkeyPatc
     raylet = os.getppid()  # as for a worker
     assert killer.find(None) == raylet
     assert killer.find(os.getpid()) == os.getpid()
-    with pytest.raises(ValueError, match="process 1 is no worker"):
+    with pytest.raises(ValueError, match="process 1 is not a worker"):
         killer.find(1)
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *each: killed.append(each))
@@ -451,7 +451,7 @@ def test_waiting_ends_with_the_job_or_the_server(
 ) -> None:
     seen, server = watch
     monkeypatch.setattr("client.drill.watch.POLL_S", 0)
-    with pytest.raises(ClientError, match=r"waited 0 s for new workers, in vain"):
+    with pytest.raises(ClientError, match=r"new workers did not come within 0 s"):
         seen.until("new workers", lambda: False, 0)
     server.known = [job("FAILED")]
     with pytest.raises(ClientError, match=r"job s1 has ended \(FAILED\) before its next epoch"):
@@ -549,7 +549,7 @@ def test_a_report_says_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert text["detected after"] == "nobody had to act"
     assert text["next epoch stored after"] == "12.3 s"
     assert text["trained twice"] == "1.2 epochs, about 50 steps"
-    assert text["loss"] == "1 beside 1"
+    assert text["loss"] == "1, undisturbed 1"
     assert text["result"].startswith("passed: ")
     failed = dataclasses.replace(report, faults=["a", "b"], detected_s=1.0)
     assert failed.rows()[-1]["value"] == "a; b"

@@ -1,4 +1,4 @@
-"""A head with jobs is started anew only after a question that names them."""
+"""A head with jobs is restarted only after a question that names them."""
 
 from __future__ import annotations
 

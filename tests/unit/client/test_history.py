@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, written by the job and read by the client."""
+"""The files in a run's folder, written by the job and read by the client."""
 
 from __future__ import annotations
 

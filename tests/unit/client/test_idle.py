@@ -1,4 +1,4 @@
-"""What `train info` and `train keep` say of an end when idle."""
+"""The messages of `train info` and `train keep` about an end when idle."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_a_time_is_read(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2d", "2h2h", "1e9h"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ClientError, match="must be a time such as 2h, 90m or 1h30m: write it so"):
+    with pytest.raises(ClientError, match="is not a time: write one such as 2h, 90m or 1h30m"):
         idle.duration(text)
 
 

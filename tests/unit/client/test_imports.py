@@ -1,4 +1,4 @@
-"""What commands do without: each of these packages takes tenths of a second of processor time."""
+"""Packages that commands do not import: each takes tenths of a second of processor time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOW = {
     *("numpy", "pandas", "psutil", "pyarrow", "ray", "requests", "rich", "torch"),
     *("urllib3", "yaml"),
 }
-# What the command takes to reach the head, whose answers are JSON, or the bucket.
+# Needed to reach the head, whose answers are JSON, or the bucket.
 HTTP = {"urllib3"}
 S3 = {"botocore", "urllib3"}
 JOB = {
@@ -55,7 +55,7 @@ cli.main()
 
 
 class Stack(http.server.BaseHTTPRequestHandler):
-    """A head with one job, whose state API is empty, and a bucket in which nothing lies."""
+    """A head with one job, whose state API is empty, and an empty bucket."""
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

@@ -1,4 +1,4 @@
-"""What `train info` shows of a stack on other machines, and when it ends."""
+"""The output of `train info` for a stack on other machines, with its end time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray's job server over HTTP: jobs as Ray itself writes them, and what is no such answer."""
+"""Ray's job server over HTTP: jobs as Ray itself writes them, and answers of other kinds."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ SHOWN = "50%\n100%\ncaf\ufffd\0\ufffd\n"  # line ends as in Ray's own texts, who
 
 
 async def undecodable(request: web.Request) -> web.StreamResponse:
-    """What Ray answers for a log with bytes that are not UTF-8."""
+    """Ray's answer for a log with bytes that are not UTF-8."""
     if request.path == "/api/jobs/s1":
         return web.json_response(FULL_JSON | {"submission_id": "s1", "driver_node_id": "n1"})
     if request.path == "/api/jobs/s1/logs":

@@ -277,9 +277,9 @@ def test_why_a_job_failed(message: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("2.53.0", "Ray 2.53.0, which asks nobody for a token (from 2.54 on Ray does)"),
-        ("1.99.1", "which asks nobody for a token"),
-        ("0.8.", "which asks nobody for a token"),
+        ("2.53.0", "Ray 2.53.0, which asks for no token (Ray does from 2.54 on)"),
+        ("1.99.1", "which asks for no token"),
+        ("0.8.", "which asks for no token"),
         ("", "does not tell its version of Ray"),
         (None, "does not tell its version of Ray"),
         ("two", "does not tell its version of Ray"),

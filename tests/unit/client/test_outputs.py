@@ -159,7 +159,7 @@ def test_malformed_access_is_one_message_without_secrets(
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose engine knows the stack `engine-only`, beside a pulumi that knows `cli`."""
+    """A project whose engine knows the stack `engine-only`, with a pulumi that knows `cli`."""
     engine = f"""#!/bin/sh
 [ "$1 $2 $3 $4 $5" = "-P -m engine -C {tmp_path}" ] || exit 9
 [ "$6 $7 $8 $9" = "output --json --show-secrets -s" ] || exit 9

@@ -1,4 +1,4 @@
-"""What an upload holds: what git would keep, never a secret, never too much."""
+"""The content of an upload: the files that git would keep, no secret, and not too much."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fill(folder: Path, names: Iterable[str]) -> None:
 
 
 def unpacked(content: bytes, target: Path) -> dict[str, int]:
-    """What a node has of a package, unpacked by Ray: modes by name."""
+    """A package on a node, unpacked by Ray: modes by name."""
     archive = target.with_suffix(".zip")
     archive.write_bytes(content)
     unzip_package(str(archive), str(target), False, True, logging.getLogger("unzip"))
@@ -196,7 +196,7 @@ def test_what_is_uploaded_is_what_git_would_keep(tmp_path: Path) -> None:  # F30
 def test_what_goes_while_it_is_listed_is_not_there(  # F59
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an editor's file beside the one that it writes does."""
+    """As an editor's temporary file does."""
     fill(tmp_path, ["train.py", "gone/x"])
     listdir = os.listdir
 
@@ -224,7 +224,7 @@ def test_a_mode_alone_makes_another_package_and_arrives(tmp_path: Path) -> None:
         ((name, content),) = made.items()
         assert env == {"working_dir": f"gcs://{name}"}
         assert unpacked(content, tmp_path / f"node{mode}")["run.sh"] == mode
-        os.utime(folder / "train.py", (1, mode))  # which is no change
+        os.utime(folder / "train.py", (1, mode))  # which does not count as a change
         sent[name] = content
         assert package.packages({"working_dir": str(folder)})[1] == made
     assert len(sent) == 2

@@ -1,4 +1,4 @@
-"""A run comes home: what has changed, whole or not at all, and on from where it was cut off."""
+"""A run comes home: changed files, whole or not at all, and on from where a pull was cut."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_what_was_cut_off_goes_on_where_it_was(
     with pytest.raises((KeyboardInterrupt, ClientError)) as caught:
         Transfer(place, "first", home).run()
     if isinstance(error, store.AwayError):
-        assert "away; what came is kept in" in str(caught.value)
+        assert "away; received files are kept in" in str(caught.value)
     assert list(home.glob("checkpoint_*")) == []  # nothing half
     place.before = lambda *_: None
     place.asked.clear()

@@ -1,4 +1,4 @@
-"""After its job a run tells its accuracies as a table, and where its picture is."""
+"""After its job a run shows its accuracies as a table, and the path of its picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `train serve` says before anything is sent, and how it shows what is served."""
+"""Checks of `train serve` before anything is sent, and its list of services."""
 
 from __future__ import annotations
 

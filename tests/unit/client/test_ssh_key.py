@@ -1,4 +1,4 @@
-"""Which key logs in at a stack's host, and which files are none; no host is reached."""
+"""The key that logs in at a stack's host, and files that are not keys; no host is reached."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_is_no_key_is_named(tmp_path: Path) -> None:  # F38
     path = tmp_path / "key"
     assert f"{path} (No such file or directory): copy it" in refused(key_file=path)
     for content, said in (
-        (b"not a key", f"key file {path} is no private key that can be read"),
+        (b"not a key", f"key file {path} is not a readable private key"),
         (b"\xff\xfe", f"cannot read the stack's key file {path} (not text)"),
     ):
         path.write_bytes(content)
@@ -114,7 +114,7 @@ def test_what_is_no_key_is_named(tmp_path: Path) -> None:  # F38
     path.rmdir()
     os.mkfifo(path, 0o600)
     writer = os.open(path, os.O_RDWR)  # or it would be waited for
-    assert f"key file {path} is no file" in refused(key_file=path)
+    assert f"key file {path} is not a file" in refused(key_file=path)
     os.close(writer)
     assert "output 'ssh' has no private key" in refused(private_key="not a key")
 

@@ -69,7 +69,7 @@ def test_nobody_listens(  # F24
         with pytest.raises(ClientError, match=rf"bucket 'ray' at {endpoint}.*nothing answers"):
             preflight.check_bucket(bucket(stack, endpoint))
         assert time.monotonic() - started < 5
-    # A warning would be on the terminal, beside the message.
+    # A warning would be on the terminal, next to the message.
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
@@ -292,5 +292,5 @@ def test_what_answers_and_is_no_store_is_said(
 ) -> None:
     monkeypatch.setattr(Bucket, "_page", lambda *_: answer.encode())
     place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
-    with pytest.raises(ClientError, match=r"cannot list .*: the answer is no list of objects"):
+    with pytest.raises(ClientError, match=r"cannot list .*: the answer is not a list of objects"):
         place.folders()

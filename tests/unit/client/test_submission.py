@@ -1,4 +1,4 @@
-"""What is sent with a job, and what becomes of the server's refusals."""
+"""The content of a submission, and the messages for the server's refusals."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_results_in_a_folder_of_another_machine_are_not_looked_for_here(
 def refused_by(
     error: Exception, ssh: outputs.Ssh, stack: outputs.StackOutputs, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """What is said when the connection fails with an error."""
+    """The message when the connection fails with an error."""
 
     async def connect(*_: Any, **__: Any) -> None:
         raise error

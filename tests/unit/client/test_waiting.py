@@ -1,4 +1,4 @@
-"""Why a job waits, from what a head says of its actors, reservations and nodes."""
+"""Why a job waits, from the actors, reservations and nodes that a head knows."""
 
 from __future__ import annotations
 

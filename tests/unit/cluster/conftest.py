@@ -1,4 +1,4 @@
-"""Components under Pulumi's mocks, on a runtime that only records what is placed on it."""
+"""Components under Pulumi's mocks, on a runtime that only records its services."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""When an alert fires, and what Alertmanager is told."""
+"""When an alert fires, and Alertmanager's configuration."""
 
 import subprocess
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def test_the_webhook_is_a_secret(runtime: Any, deploy: Callable[..., Any]) -> No
     assert HOOK in secrets["alertmanager.yml"]
     service = runtime.placed["alertmanager"]
     assert "canary" not in f"{service.arguments} {service.environment} {service.files}"
-    # It looks for no others of its kind.
+    # It looks for no other Alertmanagers.
     assert "--cluster.listen-address=" in service.arguments
 
 

@@ -1,4 +1,4 @@
-"""What Ray's autoscaler is told of a stack's nodes."""
+"""The configuration of Ray's autoscaler for a stack's nodes."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_ray_takes_the_configuration() -> None:
     } == {
         "cpu": (1, 2, 30),
         "tpu": (0, 1, 60),
-        # What is always there counts as well, and is never ended.
+        # Permanent nodes count as well, and are never ended.
         "_worker": (1, 1, None),
     }
     assert types["tpu"].resources["TPU"] == 4

@@ -1,4 +1,4 @@
-"""The stack's own dashboard against what Grafana asks of one."""
+"""The stack's own dashboard against Grafana's requirements."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ def _panels(board: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _lost(given: Any, kept: Any, path: str = "") -> list[str]:
-    """Return what a model did not take over; what it adds are defaults."""
+    """Return the parts that a model did not take over; parts that it adds are defaults."""
     if isinstance(given, dict):
         return [
             fault
@@ -130,7 +130,7 @@ def test_every_panel_has_a_unit(board: dict[str, Any]) -> None:
 def test_the_file_is_as_grafanas_editor_saves_it() -> None:
     text = dashboard.FILE.read_text(encoding="utf-8")
     saved = json.loads(text)
-    # Sorted keys: what is saved after a change differs in what was changed.
+    # Sorted keys: a saved dashboard differs only in its changes.
     assert text.rstrip() == json.dumps(saved, indent=2, sort_keys=True, ensure_ascii=False)
     assert "id" not in saved  # of one Grafana's database
     assert not saved["editable"]  # what is changed in the stack's Grafana ends with it

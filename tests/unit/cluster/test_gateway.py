@@ -155,7 +155,7 @@ def web() -> Iterator[int]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., int]]:
-    """Start servers that send their own address to who says something; their port is returned."""
+    """Start servers that send their own address to talking clients; return their port."""
     listeners: list[socket.socket] = []
 
     def start(address: str = "127.0.0.1", port: int = 0) -> int:
@@ -182,7 +182,7 @@ def serve() -> Iterator[Callable[..., int]]:
 
 
 class Names:
-    """A name server: IPv4 addresses by name; who is not in it does not exist."""
+    """A name server: IPv4 addresses by name; other names do not exist."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, str] = {}
@@ -226,7 +226,7 @@ def names() -> Iterator[Names]:
 
 @pytest.fixture
 def start(runtime: Any, tmp_path: Path, names: Names) -> Iterator[Callable[..., list[int]]]:
-    """Start HAProxy for 127.0.0.1; its port before each of some addresses is returned."""
+    """Start HAProxy for 127.0.0.1; return its port before each of some addresses."""
     processes: list[subprocess.Popen[bytes]] = []
     log = (tmp_path / "log").open("wb")
 
@@ -413,7 +413,7 @@ def test_a_service_is_found_again_at_its_new_address(  # F31
     inner = serve("127.0.0.1")
     serve("127.0.0.3", inner)
     (port,) = start(f"service.test:{inner}")
-    assert _said(port) == ""  # it starts without it, and holds nobody up
+    assert _said(port) == ""  # it starts without it, and does not wait
     names.addresses["service.test"] = "127.0.0.1"
     _wait_for(lambda: _said(port) == "127.0.0.1")
     names.addresses["service.test"] = "127.0.0.3"

@@ -1,4 +1,4 @@
-"""What Grafana is told, and what the Ray head is told of it."""
+"""Grafana's configuration, and the Ray head's for it."""
 
 import json
 from collections.abc import Callable
@@ -118,7 +118,7 @@ def test_grafana_finds_what_it_is_provisioned_with(placed: Any) -> None:
     assert home == f"{own['options']['path']}/trainyard.json"
     assert home in found
     assert ray["options"]["path"] == "/volumes/dashboards"
-    for provider in (own, ray):  # what is edited by hand would be gone with the container
+    for provider in (own, ray):  # edits by hand would be gone with the container
         assert not provider["allowUiUpdates"]
         assert provider["disableDeletion"]
 

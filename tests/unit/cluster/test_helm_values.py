@@ -1,4 +1,4 @@
-"""Values for KubeRay's chart: each is one that the chart has, and what it lacks is named."""
+"""Values for KubeRay's chart: the chart has each of them, and missing ones are named."""
 
 from dataclasses import replace
 from typing import Any
@@ -62,7 +62,7 @@ CHART: dict[str, Any] = {
 
 
 def _unknown(values: Any, known: Any, path: str = "") -> list[str]:
-    """Paths of values that the chart would drop without a word."""
+    """Paths of values that the chart would silently drop."""
     if known is None:
         return []
     found = []

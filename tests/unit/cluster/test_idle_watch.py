@@ -57,7 +57,7 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough() -> None:
     assert verdict(ended, 1616, RULES)["end"] is True
     assert verdict(ended, 1616, RULES)["end_head"] is False
     assert verdict(ended, 1615 + HEAD_SECONDS, RULES)["end_head"] is True
-    # Some have ended by then: it stays said.
+    # Some have ended by then: the decision stands.
     assert looks(ended, (1700, BUSY)).ending == 1615
     # Their timers' key was revoked, say, and somebody works there the next morning.
     later = 1616 + REVIVED_SECONDS
@@ -85,7 +85,7 @@ def test_slow_looks_count_from_their_start() -> None:  # F50
         state = decide(state, (), began, began + 140, RULES)
     assert (state.idle_since, state.ending) == (1155, 0)  # at 1620, for less than 10 minutes
     assert decide(state, (), 1775, 1915, RULES).ending == 1915
-    # What was asked at its start, nobody knows for the rest of a look: only starts count.
+    # A look's first answers say nothing about the rest of it: only starts count.
     assert not decide(state, (), 1754, 1915, RULES).ending
     assert decide(state, (), 1760 + idle_watch.BLIND_SECONDS + 1, 2100, RULES).idle_since == 1881
 
@@ -192,7 +192,7 @@ ACTIVE = ["job a is RUNNING", "actor Sleeper lives"]
         (Bounds(100), {"cpu": 4.0}, True),  # 120 % of a core
         (Bounds(100), {"gpus": [{"utilizationGpu": 0}, {"utilizationGpu": 1}]}, True),
         (Bounds(100, 5), {"gpus": [{"utilizationGpu": 5}]}, False),
-        # What is not known counts.
+        # Unknown use counts.
         (Bounds(100, 5), {"gpus": [{"utilizationGpu": None}]}, None),
         (Bounds(100), {"cpu": None}, None),
         (Bounds(100), {"now": 0.0}, True),  # its agent has died

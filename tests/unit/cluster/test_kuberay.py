@@ -1,4 +1,4 @@
-"""The Ray cluster that Kubernetes is asked for: what KubeRay and Ray's autoscaler make of it."""
+"""The Ray cluster on Kubernetes: its manifests as KubeRay and Ray's autoscaler read them."""
 
 import json
 import shlex
@@ -138,9 +138,9 @@ def test_memory_and_gpus_are_those_of_each_group() -> None:  # E2
     head, fixed, gpu, tpu = (container["resources"] for container in _containers(FULL))
     assert gpu["limits"]["nvidia.com/gpu"] == gpu["requests"]["nvidia.com/gpu"] == "1"
     assert not any("nvidia.com/gpu" in each["limits"] for each in (head, fixed, tpu))
-    # Beside 1024 MiB for jobs and 128 for objects, the node's own and that of its 2 CPUs.
+    # On top of 1024 MiB for jobs and 128 for objects, the node's own and that of its 2 CPUs.
     assert fixed["limits"]["memory"] == fixed["requests"]["memory"] == "3456Mi"
-    # A driver on the head may take more than what is kept for the head.
+    # A driver on the head may take more than the head's request.
     assert (head["requests"]["memory"], head["limits"]["memory"]) == ("3200Mi", "11392Mi")
     assert (fixed["requests"]["cpu"], fixed["limits"]["cpu"]) == ("0.5", "2")
     amd = _containers(replace(FULL, accelerator="amd"))[2]

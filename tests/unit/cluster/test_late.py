@@ -1,9 +1,9 @@
-"""What providers import when they are first called, in threads of one process."""
+"""Imports of providers at their first call, in threads of one process."""
 
 import subprocess
 import sys
 
-# A switch of threads after each few steps shows within three starts what is rare otherwise.
+# A switch of threads after each few steps shows a rare error within three starts.
 PROGRAM = """
 import sys, threading
 sys.setswitchinterval(1e-6)

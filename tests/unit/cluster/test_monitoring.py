@@ -1,4 +1,4 @@
-"""What Prometheus is told to scrape, and with which tokens."""
+"""Prometheus' targets, and its tokens for them."""
 
 import dataclasses
 import subprocess

@@ -1,4 +1,4 @@
-"""Who uses a cluster is known, or it is not: a head that is busy is none without jobs."""
+"""The users of a cluster are known, or they are not: a busy head may have jobs."""
 
 from __future__ import annotations
 

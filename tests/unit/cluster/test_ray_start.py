@@ -18,7 +18,7 @@ from cluster import ray_start
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
-QUICK_SECONDS = 0.1  # instead of what a node waits
+QUICK_SECONDS = 0.1  # instead of a node's waits
 # Like `ray start --block`: it goes on when the raylet has ended in order, and collects its status.
 START = """\
 import importlib, os, subprocess, sys, time, types
@@ -32,7 +32,7 @@ while True:
     time.sleep(0.1)
     raylet.poll() if "collects" in sys.argv else None
 """
-# A node without a raylet: what it starts its processes with, and what a job's `python` is.
+# A node without a raylet: the Python of its processes, and a job's `python`.
 STARTED = """\
 import importlib, os, shutil, sys, types
 module, name = os.environ["RAY_START_HOOK"].split(".")
@@ -123,7 +123,7 @@ def test_a_node_that_its_head_let_go_waits_for_another_head(tmp_path: Path) -> N
         assert second.stderr is not None
         assert "The head has let this node go" in second.stderr.readline()
         assert second.poll() is None
-        session.write_text("session_2")  # the head was started anew
+        session.write_text("session_2")  # the head was restarted
         assert second.stdout is not None
         assert second.stdout.readline().strip().endswith("[]")
     finally:

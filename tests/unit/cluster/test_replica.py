@@ -1,4 +1,4 @@
-"""The replica as a service: what it is told, when it ends, and which settings it needs."""
+"""The replica as a service: its configuration, its end, and the settings that it needs."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is copied to the second place, and what stays there."""
+"""Which files are copied to the second place, and which stay there."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_pass_copies_what_changed_and_nothing_else(
     run.write_metrics([{"epoch": 0}, {"epoch": 1}])
     replica.copy()
     assert written == ["first/metrics.jsonl", "first/replicated.json"]
-    # Begun anew, it does not copy checkpoints again; what somebody removed there comes back.
+    # After a restart, it does not copy checkpoints again; files that were removed there come back.
     (there / "first" / "checkpoint_000001-abcd" / "checkpoint.pt").unlink()
     written.clear()
     Replica(Folder(here), Folder(there)).copy()
@@ -322,7 +322,7 @@ def test_checkpoints_of_other_programs_are_copied_as_they_change(
     weights.write_bytes(b"two")
     replica.copy()
     assert (there / "plain" / "checkpoint_000001" / "model.pt").read_bytes() == b"two"
-    assert not (here / "plain" / "replicated.json").exists()  # it is no run of ours
+    assert not (here / "plain" / "replicated.json").exists()  # it is not a run of ours
     weights.parent.rename(weights.parent.with_name("checkpoint_000002"))
     replica.copy()
     assert names(there) == {"plain/checkpoint_000002/model.pt"}

@@ -26,7 +26,7 @@ DRAWN = {
     ("infra/__main__.py", "serve-token"): "serve-token",
     ("infra/runtimes/hosts.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",
     ("infra/runtimes/kubernetes/runtime.py", "{name}-owner"): (
-        "identity: whoever may look at the objects sees it"
+        "identity: anyone who may look at the objects sees it"
     ),
     ("infra/target.py", "idle-end-token"): "idle-end-token",
 }

@@ -29,8 +29,8 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
     with pytest.raises(SshError, match=r"No such file.*name the file of a private key"):
         read_key(path)
     for content, fault in (
-        (b"", "is no private key that can be read"),
-        (b"ssh-ed25519 AAAA public", "is no private key that can be read"),
+        (b"", "is not a readable private key"),
+        (b"ssh-ed25519 AAAA public", "is not a readable private key"),
         (b"\xff\xfe\x00", "(not text)"),
     ):
         path.write_bytes(content)
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_no_key(tmp_path: Path) -> None:  # F38
     assert read_key(key) == key.read_text()
     os.mkfifo(pipe, 0o600)
     with subprocess.Popen(["/bin/sh", "-c", f"exec cat {key} > {pipe}"]) as feeding:
-        with pytest.raises(NoKeyError, match="is no file"):
+        with pytest.raises(NoKeyError, match="is not a file"):
             read_key(pipe)
         feeding.wait(10)
 

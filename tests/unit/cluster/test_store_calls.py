@@ -1,4 +1,4 @@
-"""What a refresh takes for a store that is gone, and what for one that refuses."""
+"""How a refresh tells a store that is gone from one that refuses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_machine_that_is_gone_has_nothing(
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:
-    """A store that gives these answers about its bucket, and raises what is an error."""
+    """A store that gives these answers about its bucket, and raises errors among them."""
 
     def ask(**_: Any) -> Any:
         found = answers.pop(0)

@@ -1,4 +1,4 @@
-"""A store that serves forged requests is found out, and what was written is removed."""
+"""A store that serves forged requests is found out, and its new objects are removed."""
 
 import threading
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_a_store_that_serves_one_is_named(served: Store, named: str) -> None:  #
     endpoint = f"127.0.0.1:{served.server_port}"
     with pytest.raises(store_proof.UnsafeStoreError) as raised:
         store_proof.prove(endpoint, "ray", "key", lambda _, name: removed.append(name))
-    assert f"forged signature: {named}. Whoever" in str(raised.value)
+    assert f"forged signature: {named}. Anyone" in str(raised.value)
     assert "setting images" in str(raised.value)
     assert "key" not in str(raised.value).replace("keys", "")
     written = [s for s, status in zip(served.seen, served.answers, strict=True) if status == 200]

@@ -1,4 +1,4 @@
-"""The tracking server as a service: what it is told, and what is kept from everybody else."""
+"""The tracking server as a service: its configuration, and its secrets."""
 
 import configparser
 from collections.abc import Callable
@@ -50,9 +50,9 @@ def test_it_knows_one_user_with_the_generated_password(  # A45 F35
     config.read_string(secrets["basic_auth.ini"])
     assert config["mlflow"]["admin_username"] == "admin"
     assert config["mlflow"]["admin_password"] == password
-    # Nobody else is let in to anything, and no account is to be had without the password.
+    # Others get no access to anything, and no account is available without the password.
     assert config["mlflow"]["default_permission"] == "NO_PERMISSIONS"
-    # What an earlier stack left must not decide which password counts.
+    # Leftovers of an earlier stack must not decide which password counts.
     assert config["mlflow"]["database_uri"] == "sqlite:////volumes/users/users.db"
     assert not tracking.USERS.keep
     assert tracking.DATA.keep

@@ -225,9 +225,7 @@ def test_without_its_packages_nothing_is_drawn_or_left(dataset, volume, capsys, 
 def test_foreign_content_is_refused_and_kept(dataset, volume, archive, capsys):
     (volume / "thesis").mkdir()
     assert dataset.main(["--archive", str(archive), "--folder", str(volume)]) == 1
-    assert "holds what this did not put there (thesis): name another volume" in (
-        capsys.readouterr().out
-    )
+    assert "holds data of another origin (thesis): name another volume" in (capsys.readouterr().out)
     assert [path.name for path in volume.iterdir()] == ["thesis"]
 
 
@@ -316,7 +314,7 @@ def test_bytes_and_files_altogether_are_bounded(dataset, volume, archive, capsys
         with monkeypatch.context() as patch:
             patch.setattr(dataset, bound, 10)
             assert dataset.main(arguments) == 1
-        assert "no Food-11 does" in capsys.readouterr().out
+        assert "Food-11 does not" in capsys.readouterr().out
     assert list(volume.iterdir()) == []
 
 
@@ -338,11 +336,11 @@ def test_a_missing_class_is_named(dataset, volume, tmp_path, left_out, message, 
 @pytest.mark.parametrize(
     ("added", "message"),
     [
-        ({"training/11_0.jpg": JPEG}, "says no class"),
-        ({"training/soup.jpg": JPEG}, "says no class"),
-        ({"training/Soup/0.jpg": JPEG}, "says no class"),
-        ({"training/0_9.jpg": b"<html>"}, "'training/0_9.jpg' is no JPEG or PNG image"),
-        ({"training/0_9.jpg": b""}, "is no JPEG or PNG image"),
+        ({"training/11_0.jpg": JPEG}, "names no class"),
+        ({"training/soup.jpg": JPEG}, "names no class"),
+        ({"training/Soup/0.jpg": JPEG}, "names no class"),
+        ({"training/0_9.jpg": b"<html>"}, "'training/0_9.jpg' is not a JPEG or PNG image"),
+        ({"training/0_9.jpg": b""}, "is not a JPEG or PNG image"),
         ({"training/class_00/0_0.jpg": JPEG}, "has this image twice"),
     ],
 )
@@ -431,8 +429,8 @@ def test_a_volume_that_is_not_there_is_named(dataset, archive, capsys):
     ("arguments", "message"),
     [
         ([], "one of the arguments --url --archive --generate is required"),
-        (["--url", "ftp://host/x.zip"], "is no http or https address"),
-        (["--url", "file:///etc/passwd"], "is no http or https address"),
+        (["--url", "ftp://host/x.zip"], "is not an http or https address"),
+        (["--url", "file:///etc/passwd"], "is not an http or https address"),
         (["--url", "https://user:secret@host/x.zip"], "the address holds a password"),
         (["--generate", "--sha256", "a" * 64], "not allowed with argument --generate"),
         (["--archive", "x", "--sha256", "123"], "'123' is not 64 hexadecimal digits"),

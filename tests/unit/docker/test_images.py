@@ -1,4 +1,4 @@
-"""The recipes of the images: what can be said of them without building any."""
+"""The recipes of the images, checked without a build."""
 
 import ast
 import importlib.util

@@ -36,7 +36,7 @@ class StackUnderTest:
         self.settings.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
 
     def run(self, command, *arguments, stack="dev", yes=True):
-        """Run one command in this process; its exit code and what it printed."""
+        """Run one command in this process; its exit code and its output."""
         out, err = io.StringIO(), io.StringIO()
         argv = ["-C", str(self.project), command, *arguments, "-s", stack]
         if yes and command in ("up", "refresh", "destroy"):
@@ -52,14 +52,14 @@ class StackUnderTest:
         return result
 
     def summary(self, command, *arguments):
-        """Counts of the steps that a command did, as its last line tells them."""
+        """Counts of a command's steps, from its last line."""
         result = self.run(command, *arguments)
         assert result.code == 0, result.out + result.err
         counts = re.findall(r"(\d+) ([a-z-]+)[, ]", result.out.splitlines()[-1])
         return {key: int(count) for count, key in counts if key not in ("same", "outputs")}
 
     def files(self):
-        """Texts of the files that are there, by name."""
+        """Texts of the existing files, by name."""
         return {
             path.name: json.loads(path.read_text())["text"]
             for path in sorted(self.folder.glob("*.json"))
@@ -91,10 +91,10 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'backend'}")
     monkeypatch.setenv("COLUMNS", "200")
-    # Pulumi's million would be most of what these tests cost; test_state.py has its true number.
+    # Pulumi's million would be most of these tests' cost; test_state.py has its true number.
     monkeypatch.setattr(crypto, "ROUNDS", 10)
     # None of these tests outlives a power cut: a busy disk would take most of their time.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    # The SDK wraps it once more for each provider that it pickles, and never takes that back.
+    # The SDK wraps it again for each provider that it pickles, and never undoes that.
     monkeypatch.setattr(pickle._Pickler, "_batch_setitems", BATCH)
     return StackUnderTest(tmp_path)

@@ -1,4 +1,4 @@
-"""The lock in a bucket, with stores that answer otherwise; a real one in tests/integration."""
+"""The lock in a bucket, with stores that answer wrongly; a real one in tests/integration."""
 
 import hashlib
 import json
@@ -61,7 +61,7 @@ class Store:
 
     Attributes:
         careless: the header that it does not know, so it takes the second one as well.
-        lossy: its first answer is lost, so what was stored is sent again, and refused.
+        lossy: its first answer is lost, so the stored object is sent again, and refused.
     """
 
     def __init__(self, *, careless="", lossy=False):
@@ -113,7 +113,7 @@ def test_cancel_removes_the_lock_that_it_names_and_no_other(monkeypatch):  # F51
     judge = bucket_lock._judge
 
     def judged(path):
-        """Another operation takes the lock right after it was looked at."""
+        """Another operation takes the lock right after it was read."""
         found = judge(path)
         store.objects[path.path] = other
         return found
@@ -146,7 +146,7 @@ def own_files(tmp_path, monkeypatch):
 
 
 def _left(place, start):
-    """What an engine that was killed left, with a start of its process."""
+    """The lock of a killed engine, with a start of its process."""
     holder = lock.myself("2001") | lock.own_file() | {"processStart": start}
     (place / bucket_lock.NAME).create(json.dumps(holder).encode())
 

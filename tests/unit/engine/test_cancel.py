@@ -30,7 +30,7 @@ class Patient(ResourceProvider):
 
 
 class Plain(ResourceProvider):
-    """Knows nothing of being canceled, as most classes."""
+    """Cannot be canceled, like most classes."""
 
     def create(self, props):
         return CreateResult("id", {})

@@ -1,4 +1,4 @@
-"""`config`: settings are changed as `pulumi config` does, and nothing else of the file."""
+"""`config`: settings are changed as `pulumi config` does; the rest of the file stays."""
 
 import io
 import itertools
@@ -106,7 +106,7 @@ def test_a_text_stays_a_text(project, text, more, monkeypatch):
 
 
 def test_a_text_that_has_a_tag_or_only_looks_like_a_key_is_a_text(project):
-    """`pulumi config set` writes = and << so."""
+    """`pulumi config set` writes = and << like this."""
     texts = {"equals": "=", "merge": "<<", "number": "5"}
     file = (
         "config:\n  files:equals: =\n  files:merge: !!merge <<  # ours\n  files:number: !!str 5\n"

@@ -1,4 +1,4 @@
-"""Pulumi's encryption: what the CLI wrote is read, and nothing else."""
+"""Pulumi's encryption: only the CLI's ciphertexts are read."""
 
 import base64
 import hashlib

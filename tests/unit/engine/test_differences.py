@@ -1,4 +1,4 @@
-"""A difference is told by its path and both values, however deep and however long they are."""
+"""A difference is shown by its path and both values, however deep or long they are."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Files written whole or not at all; what else is shown on the state and the passphrase."""
+"""Files written whole or not at all; tests of the state and the passphrase show the rest."""
 
 import errno
 import os

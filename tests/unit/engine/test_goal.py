@@ -1,4 +1,4 @@
-"""What a registration asks for."""
+"""The goal of a registration."""
 
 import pytest
 from pulumi.runtime.proto import resource_pb2
@@ -23,7 +23,7 @@ def test_custom_timeouts_are_recorded_in_seconds_as_the_cli_does():
 
 def test_a_timeout_that_is_none_is_named():
     timeouts = resource_pb2.RegisterResourceRequest.CustomTimeouts(create="soon")
-    with pytest.raises(ValueError, match="'soon' is no duration"):
+    with pytest.raises(ValueError, match="'soon' is not a duration"):
         _goal(customTimeouts=timeouts)
 
 
@@ -33,8 +33,8 @@ def test_a_timeout_that_is_none_is_named():
         ({"importId": "x"}, r"the option import_ \(of data\)"),
         ({"protect": True}, "the option protect"),
         ({"aliasURNs": ["urn:x"]}, "the option aliases"),
-        ({"ignoreChanges": ["labels[*]"]}, r"'labels\[\*\]', which is no whole property"),
-        ({"replaceOnChanges": ["*"]}, r"'\*', which is no whole property"),
+        ({"ignoreChanges": ["labels[*]"]}, r"'labels\[\*\]', which is not a whole property"),
+        ({"replaceOnChanges": ["*"]}, r"'\*', which is not a whole property"),
     ],
 )
 def test_an_option_that_only_the_cli_knows_is_refused_by_name(fields, words):

@@ -1,4 +1,4 @@
-"""What was done to a stack: each operation is noted, with its commit and its run."""
+"""The history of a stack: each operation is noted, with its commit and its run."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The journal: at no moment is a change neither in the written state nor among its steps."""
+"""The journal: a change is always in the written state or among its steps."""
 
 import copy
 
@@ -41,7 +41,7 @@ def test_a_step_is_written_before_it_begins_and_with_its_result(journal, written
         assert before.salt == "salt"
         journal.record(entry)
         assert len(written) == 2
-        assert written[1].pending == before.pending  # at no moment in neither place
+        assert written[1].pending == before.pending  # always in one of the two places
         assert _urns(written[1]) == ["urn:c", "urn:a", "urn:b"]
     journal.flush()
     assert [operation["type"] for operation in written[2].pending] == ["creating"]

@@ -1,4 +1,4 @@
-"""What `make up` gives to the pulumi CLI: the place of states, and packs that it can run."""
+"""The inputs of `make up` for the pulumi CLI: the backend, and packs that it can run."""
 
 import json
 
@@ -34,7 +34,7 @@ def test_the_login_is_used_where_nothing_else_names_a_place(project, monkeypatch
     login = {state_folder.URL: "file:///logged-in"}
     assert launch._backend(cli=True) == login
     monkeypatch.setenv(state_folder.URL, "")
-    assert launch._backend(cli=True) == login  # to the CLI an empty one is none
+    assert launch._backend(cli=True) == login  # the CLI ignores an empty one
     monkeypatch.setenv(state_folder.URL, "s3://states")
     assert launch._backend(cli=True) == {}
     monkeypatch.delenv(state_folder.URL)
@@ -53,7 +53,7 @@ def test_a_login_that_only_the_cli_can_read_is_left_to_it(project, tmp_path):
 def test_a_pack_that_the_cli_cannot_run_is_one_message(project):
     pack = project / "pack"
     pack.mkdir()
-    with pytest.raises(EngineError, match=r"pack is no policy pack: its PulumiPolicy.yaml"):
+    with pytest.raises(EngineError, match=r"pack is not a policy pack: its PulumiPolicy.yaml"):
         launch._check_pack(pack, "")
     about = pack / "PulumiPolicy.yaml"
     about.write_text("{runtime: {name: python, options: {virtualenv: own}}}")
@@ -63,7 +63,7 @@ def test_a_pack_that_the_cli_cannot_run_is_one_message(project):
     (pack / "own" / "bin" / "python").touch()
     launch._check_pack(pack, "")
     about.write_text("runtime: nodejs")
-    launch._check_pack(pack, "levels.json")  # its rules are not ours to read
+    launch._check_pack(pack, "levels.json")  # we do not read its rules
 
 
 def test_levels_of_rules_that_there_are_not_are_refused_before_the_cli_starts(project):

@@ -1,4 +1,4 @@
-"""Locks: a live one is respected whatever clock, pid or container say; a dead one is taken over."""
+"""Locks: a live one is respected despite its clock, pid or container; a dead one is taken over."""
 
 import json
 import os
@@ -67,7 +67,7 @@ class Processes:
         return process
 
     def write(self, name="other", **fields):
-        """A lock as the pulumi CLI writes it, with other fields where those are given."""
+        """A lock as the pulumi CLI writes it, except for the given fields."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {
             "pid": os.getpid(),
@@ -107,7 +107,7 @@ def _gone_pid():
 
 def test_a_lock_says_what_the_cli_reads_and_who_holds_it(processes):  # F13
     with processes.backend.lock("files", "dev") as notes:
-        [path] = processes.folder.iterdir()  # to the CLI every file there is a lock
+        [path] = processes.folder.iterdir()  # the CLI takes every file there for a lock
         content = json.loads(path.read_text())
         assert path.stat().st_mode & 0o777 == 0o600
     assert notes == []
@@ -127,7 +127,7 @@ def test_a_lock_says_what_the_cli_reads_and_who_holds_it(processes):  # F13
 
 
 def test_a_live_lock_survives_a_clock_that_steps(processes):  # F14 F42
-    # Set forward since: by today's clock the process began long after it made its lock.
+    # The clock was set forward since: by it the process began long after it made its lock.
     _, said = processes.holder(A_WHILE_AGO)
     assert said == "held\n"
     with pytest.raises(EngineError, match=f"locked by .* since {A_WHILE_AGO}; wait for that"):
@@ -138,7 +138,7 @@ def test_a_live_lock_survives_a_clock_that_steps(processes):  # F14 F42
 def test_a_live_lock_survives_a_container_with_the_same_host_name(processes):  # F14
     _, said = processes.holder()
     assert said == "held\n"
-    _, said = processes.holder(before=NAMESPACE)  # where the pid of the first is nobody's
+    _, said = processes.holder(before=NAMESPACE)  # where no process has the first one's pid
     assert "the stack is locked by" in said
 
 
@@ -191,15 +191,15 @@ def network(processes, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "dead"),
     [
-        ({"processStart": 1}, True),  # the pid was given away
+        ({"processStart": 1}, True),  # the pid was reused
         ({}, False),
         ({"processStart": 1, "bootId": "another"}, False),
         ({"processStart": 1, "pidNamespace": "pid:[1]"}, False),
-        # Of another machine that was restored from the same snapshot.
+        # From another machine that was restored from the same snapshot.
         ({"processStart": 1, "hostname": "runner-2"}, False),
         ({"processStart": 1, "machineId": "another"}, False),
         ({"processStart": 1, "ownFile": "/tmp/trainyard-0-another"}, False),
-        ({"processStart": 1, "ownFile": "/proc/self/status"}, False),  # which is on each machine
+        ({"processStart": 1, "ownFile": "/proc/self/status"}, False),  # it is on each machine
     ],
 )
 @pytest.mark.usefixtures("network")
@@ -217,7 +217,7 @@ def test_on_a_network_file_system_an_flock_is_not_enough(  # F52
 
 @pytest.mark.usefixtures("network")
 def test_a_file_into_whose_folder_nobody_may_look_tells_nothing(processes, monkeypatch):  # F52
-    """As that of another user, who has a folder for temporary files of his own."""
+    """Like the lock of another user, who has a private folder for temporary files."""
     processes.write(**_marks(processStart=1, ownFile="/tmp/user/1000/trainyard-lock-1"))
     is_file = Path.is_file
 
@@ -291,7 +291,7 @@ def test_the_lock_of_a_dead_cli_is_taken_over(processes, monkeypatch):  # F13
     monkeypatch.setattr(lock, "FIRST_NAMESPACE", lock._namespace())
     processes.write(pid=_gone_pid())
     assert len(processes.take()) == 1
-    processes.write()  # its pid was given to this process, which is no pulumi
+    processes.write()  # its pid was given to this process, which is not pulumi
     assert len(processes.take()) == 1
 
 
@@ -336,7 +336,7 @@ def test_a_live_cli_is_respected(processes, monkeypatch, tmp_path, before):  # F
 
 
 def _called_pulumi(pid):
-    """The pid that a started program, or its child in a namespace, has for itself."""
+    """The pid of a started program, or of its child in a namespace, in its own view."""
     for each in [psutil.Process(pid), *psutil.Process(pid).children()]:
         if each.name() == "pulumi":
             status = Path(f"/proc/{each.pid}/status").read_text()

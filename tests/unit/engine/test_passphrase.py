@@ -15,7 +15,7 @@ from engine.errors import EngineError
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """Where the file of a user without any passphrase is."""
+    """The path of the file of a user without any passphrase."""
     for name in (passphrase.PHRASE, passphrase.FILE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

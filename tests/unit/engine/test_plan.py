@@ -1,4 +1,4 @@
-"""A plan: what was announced is what is done, or nothing is."""
+"""A plan: either the announced steps are done, or none."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from engine.context import Context
 
 @pytest.fixture
 def planned(stack, tmp_path):
-    """Save a plan of what is declared, and return its file."""
+    """Save a plan of the declared resources, and return its file."""
 
     def save(*arguments):
         path = tmp_path / "plan.json"
@@ -48,7 +48,7 @@ def test_what_was_planned_is_done(stack, planned):
         "delete": 1,
         "delete-replaced": 1,
     }
-    # It was for the state of then.
+    # It was for the state at that time.
     _refused(stack, path, "made for another state; look at a new one: preview --save-plan")
 
 
@@ -59,7 +59,7 @@ def test_what_is_not_planned_is_refused_by_name_before_anything_is_touched(
     stack.up()
     stack.declare(a={"text": "two"}, b={})
     path = planned()
-    # As if the program asked the world, and got another answer than in the preview.
+    # As if the program made a request, and got another answer than in the preview.
     monkeypatch.setattr("engine.plan.place", lambda *_: _place_of(path, stack))
     stack.declare(a={"text": "three"}, b={"kind": "other"}, d={})
     _refused(
@@ -162,14 +162,14 @@ def test_a_torn_changed_or_foreign_plan(stack, planned, spoil):
     stack.declare(a={})
     path = planned()
     path.write_text(spoil(path.read_text()))
-    _refused(stack, path, "is no whole plan of this engine and passphrase")
+    _refused(stack, path, "is not a whole plan of this engine and passphrase")
 
 
 def test_a_plan_of_another_passphrase(stack, planned, monkeypatch):
     stack.declare(a={})
     path = planned()
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "other")
-    _refused(stack, path, "is no whole plan of this engine and passphrase")
+    _refused(stack, path, "is not a whole plan of this engine and passphrase")
 
 
 def test_no_plan_where_there_is_none_to_make_or_to_read(stack, tmp_path):
@@ -194,7 +194,7 @@ def test_a_plan_is_not_made_of_what_was_interrupted(stack, tmp_path):
     stack.state_file.write_text(json.dumps(document))
     result = stack.run("preview", "--save-plan", str(tmp_path / "plan.json"))
     assert result.code == 1
-    assert "a plan cannot hold what was interrupted: run refresh first" in result.err
+    assert "a plan cannot contain interrupted steps: run refresh first" in result.err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A policy pack in the engine: what a rule refuses is not begun."""
+"""A policy pack in the engine: refused steps are not begun."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_a_mandatory_rule_stops_before_anything_is_made(stack, pack):
         assert "policies refuse it: no-rude of b, no-rude of c" in text
     stack.declare(a={"text": "one"})
     assert stack.run("up", "--policy-pack", str(pack)).code == 0
-    # Not only what changes: what is registered.
+    # Every registered resource, not only the changed ones.
     stack.up()
     stack.declare(a={"text": "rude"})
     stack.up()
@@ -123,11 +123,11 @@ def test_a_pack_that_cannot_be_loaded(stack, pack, content, told):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("{", "is no JSON of levels by rule"),
-        ("[]", "is no JSON of levels by rule"),
+        ("{", "is not JSON of levels by rule"),
+        ("[]", "is not JSON of levels by rule"),
         ({"no-such": "advisory"}, "no rule is named 'no-such'; there are ['no-rude', 'no-token']"),
         ({"no-rude": "fatal"}, "no-rude is 'fatal'; it must be one of"),
-        ({"no-rude": {}}, "is no JSON of levels by rule"),
+        ({"no-rude": {}}, "is not JSON of levels by rule"),
     ],
 )
 def test_levels_that_cannot_be_read(stack, pack, levels, content, told):

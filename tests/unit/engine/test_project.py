@@ -26,7 +26,7 @@ def _settings(project, text, state_salt=""):
 
 @pytest.mark.parametrize("written", ["2026-11-30", "2026-11-30T10:00:00Z", "[2026-11-30]"])
 def test_a_date_is_written_as_text(project, written):
-    """The CLI would make another text of it, and programs would see that."""
+    """The CLI would write it as another text, and programs would see that."""
     with pytest.raises(EngineError, match=r"a holds a date(time)?, .*; write it as text"):
         _settings(project, f"config: {{a: {written}}}")
     with pytest.raises(EngineError, match="write it as text"):
@@ -174,7 +174,9 @@ def test_a_salt_that_was_lost_is_taken_from_the_state(project):
 
 def test_a_secret_of_another_salt_is_one_message(project):  # F18
     other = Crypter.fresh(PHRASE).salt
-    with pytest.raises(EngineError, match=r"Pulumi.dev.yaml: a cannot be decrypted: .*set it anew"):
+    with pytest.raises(
+        EngineError, match=r"Pulumi.dev.yaml: a cannot be decrypted: .*set it again"
+    ):
         _settings(project, f"config: {{a: {_secure('one')}}}", state_salt=other)
 
 

@@ -1,4 +1,4 @@
-"""Whoever can write a state runs nothing where it is read: F48."""
+"""A user who can write a state cannot run code where it is read: F48."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ class Command:
 
 @pytest.fixture
 def made(stack, tmp_path):
-    """A stack whose state somebody else can write, who does not know the passphrase."""
+    """A stack whose state can be written by somebody who does not know the passphrase."""
     stack.declare(a={"text": "one", "token": "a-token"}, b={})
     stack.up()
     stack.declare(a={"text": "two", "token": "a-token"})

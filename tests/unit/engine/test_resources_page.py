@@ -1,4 +1,4 @@
-"""The table of docs/engine.md: that of the schema modules."""
+"""The table of docs/engine.md is the schema modules' table."""
 
 import pytest
 

@@ -40,7 +40,7 @@ def test_state_and_settings_open_with_the_new_passphrase_only(secret, new_file, 
     before = secret.settings.read_text(), secret.state_file.read_text()
     done = secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file))
     assert done.code == 0, done.err
-    assert "1 settings are encrypted anew" in done.out
+    assert "1 settings are encrypted again" in done.out
     assert f"PULUMI_CONFIG_PASSPHRASE_FILE={new_file}" in done.out
     assert secret.run("up").code == 1
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", NEW)
@@ -75,7 +75,7 @@ def test_no_other_command_writes_the_settings_meanwhile(secret, new_file, monkey
     ],
 )
 def test_what_cannot_be_replaced_in_place_is_refused(secret, new_file, written, instead):
-    """Else no passphrase would open it any more."""
+    """Otherwise no passphrase would open it."""
     text = re.sub(written, instead, secret.settings.read_text())
     assert text != secret.settings.read_text()
     secret.settings.write_text(text)
@@ -83,7 +83,7 @@ def test_what_cannot_be_replaced_in_place_is_refused(secret, new_file, written, 
     state = secret.state_file.read_text()
     done = secret.run("secrets", "rotate", "--new-passphrase-file", str(new_file))
     if done.code == 0:  # in braces it can be
-        assert "1 settings are encrypted anew" in done.out
+        assert "1 settings are encrypted again" in done.out
         return
     assert "cannot be replaced: write each on a line of its own" in done.err
     assert (secret.settings.read_text(), secret.state_file.read_text()) == (text, state)

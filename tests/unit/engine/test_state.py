@@ -23,7 +23,7 @@ TOKEN = "canary-token-of-the-state"
 
 @pytest.fixture
 def made(stack):
-    """A stack with a secret, to be changed; and all that must stay as it is when that fails."""
+    """A stack with a secret, to be changed; and the files that must stay if that fails."""
     stack.declare(a={"text": "one", "token": TOKEN})
     stack.up()
     stack.declare(a={"text": "two", "token": TOKEN}, b={})
@@ -144,7 +144,7 @@ def test_a_damaged_state_is_noticed_and_the_backup_restores_it(stack):  # F15
         stack.state_file.write_bytes(damaged)
         result = stack.run("up")
         if result.code == 0:
-            # Only a flip in white space is none.
+            # Only a flip in white space is harmless.
             assert json.loads(damaged) == json.loads(good)
             continue
         noticed += 1
@@ -231,7 +231,7 @@ def test_an_interrupted_create_is_kept_until_it_is_settled(stack):  # F12
     assert (
         "pending_operations" not in json.loads(stack.state_file.read_text())["checkpoint"]["latest"]
     )
-    # Nothing is made twice; which of the two came first is not said.
+    # Nothing is made twice; either of the two may come first.
     assert sorted(stack.journal()) == ["create a.0.json", "create b.0.json"]
 
 
@@ -446,7 +446,7 @@ def test_a_removed_stack_leaves_nothing(stack):
     stack.declare(a={})
     stack.up()
     stack.run("destroy")
-    # What the CLI leaves beside its own.
+    # The CLI's leftovers next to its own files.
     history = stack.root / "backend" / ".pulumi" / "history"
     (noted,) = [path for path in history.rglob("*.history.json") if "update" in path.read_text()]
     noted.with_name(noted.name.replace(".history.", ".checkpoint.")).write_text("{}")

@@ -1,4 +1,4 @@
-"""The engine's meaning of a program: what Pulumi's is, shown on files in a folder."""
+"""The engine treats a program as Pulumi does, shown on files in a folder."""
 
 import json
 import re
@@ -198,7 +198,7 @@ def test_a_delete_that_fails_is_told_and_keeps_what_it_needs(stack):  # F9 F17
     stack.declare(a={}, b={"text_of": "a"}, c={"after": "b"}, d={})
     stack.up()
     (stack.folder / "b.0.json").unlink()
-    (stack.folder / "b.0.json").mkdir()  # which is no file to be deleted
+    (stack.folder / "b.0.json").mkdir()  # a folder, which cannot be deleted as a file
     failed = stack.run("destroy")
     assert failed.code == 1
     assert re.search(r"error: .*::b: .*Is a directory", failed.out)
@@ -245,7 +245,7 @@ def test_an_old_half_does_not_take_along_what_has_its_name_now(stack, interrupte
     stack.declare(a={"kind": "one"})
     stack.up()
     (stack.folder / "a.0.json").unlink()
-    (stack.folder / "a.0.json").mkdir()  # which is no file to be deleted
+    (stack.folder / "a.0.json").mkdir()  # a folder, which cannot be deleted as a file
     stack.declare(a={"kind": "two"})
     assert stack.run("up").code == 1
     (stack.folder / "a.0.json").rmdir()
@@ -364,7 +364,7 @@ def test_somebody_sees_the_plan_and_is_asked(stack, monkeypatch, answer, made):
 
 
 def test_what_a_killed_run_had_asked_for_may_come_after_the_look():  # F12
-    """As a network that Docker made once the next `up` had found none."""
+    """Like a network that Docker made after the next `up` had found none."""
     late = Live(id="n1", outputs={})
     there = iter([None, late, late])
 

@@ -1,4 +1,4 @@
-"""An operation that lost its stack overwrites no newer state, and says what it made: F51."""
+"""An operation that lost its stack overwrites no newer state, and reports its resources: F51."""
 
 import errno
 import hashlib
@@ -54,7 +54,7 @@ class Store:
 
 
 class Body(bytes):
-    """What an answer holds, to be read."""
+    """The content of an answer, to be read."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ def test_a_state_that_another_operation_wrote_is_not_overwritten(backend, crypte
             first.save("files", "dev", _state("a", "c", "e"), crypter)
     assert "only that one has c (c-1), e (e-1): look whether they exist" in str(told.value)
     assert _names(backend()) == ["a", "b", "d"]
-    # What it made is kept where the message says.
+    # Its resources are kept where the message says.
     (kept,) = first.folder.glob("refused/files/dev/dev.*.json")
     assert str(kept) in str(told.value)
     found = json.loads(kept.read_bytes())["checkpoint"]["latest"]["resources"]
@@ -162,7 +162,7 @@ def test_a_write_whose_answer_was_lost_is_ours(store, backend, crypter):  # F51
 
 
 def test_a_removed_stack_has_no_resources_when_it_is_locked(stack, monkeypatch):  # F51
-    """Another operation made some between the first look and the lock."""
+    """Another operation made some between the first check and the lock."""
     stack.declare()
     stack.up()
     look = Backend.read_raw

@@ -28,7 +28,7 @@ def test_a_secret_in_a_secret_is_marked_but_not_encrypted_once_more():
 
 def test_marks_in_marks_come_back_after_a_provider_saw_the_values_in_the_clear():
     assert mark_like(reveal(NESTED), NESTED) == NESTED
-    # What a provider marks in what the program marks is kept.
+    # A provider's marks inside of the program's marks are kept.
     checked = {"a": {"host": "h", "key": secret("k")}}
     assert mark_like(checked, {"a": secret({"host": "h", "key": "k"})}) == NESTED
 

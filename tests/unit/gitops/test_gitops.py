@@ -1,4 +1,4 @@
-"""Which stacks a change concerns, and what a repository's comments and issues come to."""
+"""The stacks that a change concerns, and the comments and issues of a repository."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
     there.add_artifact("plan-prod-12", 4, expired=True)
     there.add_artifact("plan-prod-13", 5)
     assert here.run_with("plan-prod", "abc") == (2, "plan-prod-12")
-    with pytest.raises(GithubError, match=r"commit def is of no pull request.*by hand"):
+    with pytest.raises(GithubError, match=r"commit def has no pull request.*by hand"):
         here.run_with("plan-prod", "def")
 
 
@@ -173,7 +173,7 @@ def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
     there.unknown.add(9)
     listed = ["dev", "pr-7", f"my-{ours[0]}", *theirs, *ours]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(listed)))
-    # One that GitHub does not know keeps no other.
+    # A request that GitHub does not know keeps no other.
     assert command.main(["closed", "--expired", ours[4], theirs[1]]) == 1
     out, err = capsys.readouterr()
     assert out == "7 40 41\n"

@@ -1,4 +1,4 @@
-"""What points ask for, and when two are the same: Hydra composes, nothing is sent."""
+"""The requests of points, and equal points: Hydra composes, nothing is sent."""
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -66,7 +66,7 @@ def test_a_point_that_the_sweeper_has_composed_is_not_composed_again():
     looked_at = once.load_sweep_config(None, ["x=1"])
     assert once.take(None, ["x=1"]) is looked_at
     assert loader.calls == 1
-    # What the launcher has changed is nobody else's.
+    # The launcher's changes are not in other configurations.
     assert once.take(None, ["x=1"]) is not looked_at
     assert loader.calls == 2
 

@@ -82,7 +82,7 @@ def _packed(content: tuple[tuple[str, bytes], ...]) -> bytes:
 
 
 def _archive(content: dict[str, bytes]) -> bytes:
-    """What hosts are sent, compressed once for all tests."""
+    """An archive for hosts, compressed once for all tests."""
     return _packed(tuple(content.items()))
 
 
@@ -124,7 +124,7 @@ def run(
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the program asked the engine for: the options of its resources are there."""
+    """The requests of the program to the engine, with the options of its resources."""
     found: list[Any] = []
     register = mocks.MockMonitor.RegisterResource
 

@@ -1,4 +1,4 @@
-"""Which backend this is, and the id that it keeps."""
+"""The choice of a backend, and the id that it keeps."""
 
 import json
 import os

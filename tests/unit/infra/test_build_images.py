@@ -13,7 +13,7 @@ REGISTRY = "registry.example:5000/team/trainyard"
 
 @pytest.fixture
 def docker(tmp_path, monkeypatch):
-    """What a docker that does nothing was asked for; it fails where the file `fails` is."""
+    """The calls of a docker that does nothing, but fails if the file `fails` exists."""
     program, asked = tmp_path / "docker", tmp_path / "asked"
     program.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$*" >>{asked}\necho noise\ntest ! -e {tmp_path}/fails\n'

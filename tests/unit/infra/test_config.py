@@ -75,7 +75,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         {"replicateTo": "s3://results"} | dict(list(REPLICA.items())[:2]),
         "lacks replicateSecretKey",
     ),
-    ("replicateTo", {"replicateTo": "/srv/d/copy", "dataDir": "/srv/d"}, "lies in dataDir"),
+    ("replicateTo", {"replicateTo": "/srv/d/copy", "dataDir": "/srv/d"}, "is in dataDir"),
     ("replicateTo", {"replicateTo": "/mnt/copy", "runtime": "docker"}, "runtime process only"),
     (
         "replicateEndpoint",
@@ -114,7 +114,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("stateDir", {"stateDir": "/srv/ty", "dataDir": "/srv/ty/data"}, "destroy removes"),
     ("stateDir", {"stateDir": "/tmp"}, "is a folder of the system"),
     ("stateDir", {"stateDir": "/tmp", "dataDir": "/tmp/data"}, "is a folder of the system"),
-    ("dataDir", {"dataDir": "/home/ada"}, "is all that a user has"),
+    ("dataDir", {"dataDir": "/home/ada"}, "is a user's own folder"),
     ("dataDir", {"dataDir": str(Path.home())}, "absent or empty"),
     ("dataDir", {"dataDir": "/a\0b"}, "must be an absolute path"),
     ("dataDir", {"dataDir": str(ROOT)}, "is this checkout"),
@@ -172,8 +172,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("buildArgs.base_image", {"buildArgs": {"base_image": "a:1"}}, "named in capitals"),
     ("buildArgs.BASE_IMAGE", {"buildArgs": {"BASE_IMAGE": 1}}, "text of one line"),
     ("buildArgs.BASE_IMAGE", {"buildArgs": {"BASE_IMAGE": "a\nb"}}, "text of one line"),
-    ("buildArgs.PIP_TOKEN", {"buildArgs": {"PIP_TOKEN": "x"}}, "must be no secret"),
-    ("buildArgs.api_key", {"buildArgs": {"api_key": "x"}}, "must be no secret"),
+    ("buildArgs.PIP_TOKEN", {"buildArgs": {"PIP_TOKEN": "x"}}, "must not be a secret"),
+    ("buildArgs.api_key", {"buildArgs": {"api_key": "x"}}, "must not be a secret"),
     ("buildArgs.INDEX", {"buildArgs": {"INDEX": "https://a:b@mirror"}}, "no user name"),
     ("requireDigests", {"requireDigests": "yes"}, "true or false"),
     ("containerLimits", {"containerLimits": 5}, "must be an object"),
@@ -310,7 +310,7 @@ def test_every_image_without_a_digest_is_told_where_digests_are_required(  # F2
     settings: Settings, host: LocalHost
 ) -> None:
     changes = {"requireDigests": True, "grafana": False, "notebook": False, "workers": 0}
-    changes |= {"idleEndMinutes": 10}  # what watches for it has no image
+    changes |= {"idleEndMinutes": 10}  # its watch has no image
     with pytest.raises(pulumi.RunError) as raised:
         config.parse(settings(**changes), host, "dev")
     said = str(raised.value)
@@ -337,7 +337,7 @@ CROSS_CHECKED = (
     *("stateDir", "agentPort", "runtime", "publishAddress", "grafanaAnonymousViewer"),
     "allowedCidrs",
 )
-# What goes together with other machines, or only with them.
+# Settings that conflict with other machines, or need them.
 CROSS_CHECKED += ("hosts", "workers", "objectStore", *config.ONLY_FOR_HOSTS)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

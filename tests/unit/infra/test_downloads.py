@@ -1,4 +1,4 @@
-"""Where there is no terminal, uv's lines of downloads become one line from time to time."""
+"""Without a terminal, uv's lines of downloads become one line from time to time."""
 
 import os
 import subprocess

@@ -12,7 +12,7 @@ import yaml
 from infra import config
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENTATION = ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: nobody's machine is called
+DOCUMENTATION = ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: for examples only
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_example_of_hosts_is_valid_and_calls_nobody(read):
     assert not settings.workers  # the host's own CPUs and GPUs decide
     (machine,) = settings.fleet.hosts
     assert ipaddress.ip_address(machine.address) in DOCUMENTATION
-    # One that is no key would be the error in place of the machine that does not answer.
+    # An invalid key would be the error instead of the machine that does not answer.
     assert asyncssh.import_public_key(machine.host_key).get_algorithm() == "ssh-ed25519"
 
 

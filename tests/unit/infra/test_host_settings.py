@@ -146,7 +146,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         _rent(fileSystems={"a": "/data/x", "b": "/data/x"}),
         "another file system",
     ),
-    # What only other machines use, where there are none.
+    # Settings of other machines, without such machines.
     ("sshKeyFile", {"sshKeyFile": "/srv/key"}, "neither hosts nor lambdaCloud is set"),
     ("setupCommands", {"setupCommands": ["true"]}, "neither hosts nor lambdaCloud is set"),
     ("pythonEnvironment", {"pythonEnvironment": "/opt/x"}, "neither hosts nor lambdaCloud is set"),
@@ -171,8 +171,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("startRay", {"hosts": [ONE | {"port": 2222}], "startRay": False}, "at port 22 only"),
     ("workers", HOSTS | {"workers": 3}, "each of the 2 hosts has one worker"),
     ("workers", _rent(instances=4) | {"workers": 3}, "each of the 4 hosts has one worker"),
-    ("objectStore", HOSTS | {"objectStore": "directory"}, "none of the other 1"),
-    # What only containers of this machine use.
+    ("objectStore", HOSTS | {"objectStore": "directory"}, "the other 1 machine(s) cannot"),
+    # Settings of containers of this machine only.
     ("hosts", HOSTS | {"runtime": "docker"}, "for runtime process only"),
     ("lambdaCloud", _rent() | {"runtime": "docker"}, "for runtime process only"),
     (
@@ -201,7 +201,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "docker only",
     ),
     ("runtime", HOSTS | {"allowedCidrs": ["192.0.2.0/24"]}, "allowedCidrs for docker only"),
-    # Rented machines are on the internet: whom they let in is nobody's default.
+    # Rented machines are on the internet: the networks that they let in have no default.
     ("allowedCidrs", {"lambdaCloud": RENTED}, "must be set with lambdaCloud"),  # F33
     ("allowedCidrs", _rent() | {"allowedCidrs": []}, "or to [0.0.0.0/0] for everybody"),  # F33
     ("allowedCidrs[0]", _rent() | {"allowedCidrs": ["0.0.0.0/1"]}, "not for everybody"),  # F33

@@ -56,10 +56,10 @@ def test_a_registry_tells_the_digest_of_a_tag(
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (404, "there is no such image"),
+        (404, "the image does not exist"),
         (410, "the image is gone"),
         (401, "asks for a login"),
-        (403, "lets you not"),
+        (403, "denies access"),
         (429, "too many requests"),
         (500, "try again later"),
     ],
@@ -111,7 +111,7 @@ def test_a_reference_is_understood_as_docker_does(
 
 
 def test_what_has_no_tag_is_not_asked_for() -> None:
-    with pytest.raises(registry.RegistryError, match="no name:tag"):
+    with pytest.raises(registry.RegistryError, match="not a name:tag"):
         registry.parts("debian")
 
 
@@ -138,7 +138,7 @@ def test_the_command_writes_what_registries_tell(
     digests = {name: there.put(name, "1", name) for name in ("base", "mirror")}
     assert images.lock() == 1
     assert f"error: {gone}: " in capsys.readouterr().err
-    # What is no longer in use goes, what cannot be asked for stays as it was.
+    # Unused digests go; those that cannot be asked for stay unchanged.
     expected = {base: digests["base"], mirror: digests["mirror"], gone: DIGEST}
     assert json.loads(locked.read_text()) == expected
     digests["gone"] = there.put("gone", "1", "here again")

@@ -1,4 +1,4 @@
-"""What `make setup` says before it downloads anything, and where it cannot."""
+"""Messages of `make setup` before it downloads anything, and where it cannot."""
 
 import importlib.util
 import os
@@ -67,7 +67,7 @@ def test_a_disk_that_is_too_small(checkout: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=3 * GB, f_frsize=1))
     said = f"the disk of {checkout} has 3.0 GB free, and the packages need 6.0 GB: make room"
     assert said in refused(checkout)
-    # What was downloaded earlier takes no more room.
+    # Earlier downloads take no more room.
     monkeypatch.setattr(new_environment, "_used", lambda _: 5 * GB)
     new_environment.look(checkout)
 
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written(
 def test_an_environment_that_works_is_kept(  # F57
     version: str, begin: str, kept: bool, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stack may run from it; and where there is no network, it ends one."""
+    """A stack may run from it; and without a network, only it can end that stack."""
     programs = checkout / ".venv" / "bin"
     programs.mkdir(parents=True)
     assert not new_environment.works(programs)

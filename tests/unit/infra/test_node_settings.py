@@ -31,7 +31,7 @@ def test_each_group_has_workers_of_its_own(settings: Settings) -> None:
     assert first == second
     assert (first.group, first.cpus, first.resources) == ("cpu", 3, {})
     assert (third.group, third.cpus, third.resources) == ("tpu", 1, {"TPU": 4})
-    # What is not set is a share of the machine for each of the three.
+    # Unset fields are a share of the machine for each of the three.
     assert first.memory_mib == int(16_000 * 0.6 / 3)
     assert third.memory_mib == 2000
     assert (first.threads, third.threads) == (2, None)
@@ -58,7 +58,7 @@ def test_a_group_of_hosts_grows_up_to_their_number(settings: Settings) -> None:
     (grown,) = found.growing
     assert (grown.name, grown.count, grown.growth) == ("a", 3, Growth(least=1, idle_seconds=120))
     assert NODE_SWITCH_PORT in {port.setting for port in found.opened([services.RAY])}
-    # No other stack has what the head wakes workers with.
+    # No other stack has the means of the head to wake workers.
     for changes in ({"nodeGroups": [{"name": "a", "max": 2}]}, {"hosts": [ONE]}):
         opened = config.parse(settings(**changes), HOST, "dev").opened([services.RAY])
         assert NODE_SWITCH_PORT not in {port.setting for port in opened}
@@ -140,7 +140,7 @@ def test_a_group_without_devices_is_beside_one_with_them(settings: Settings) -> 
         ),
         (
             {"nodeGroups": GROUPS, "hosts": [ONE | {"group": "tpu"}]},
-            "nodeGroups = 'cpu': is the group of no host; name it as the group of one",
+            "nodeGroups = 'cpu': is not the group of any host; name it as the group of one",
         ),
         (
             {"nodeGroups": [{"name": "a"}], "hosts": [ONE]},

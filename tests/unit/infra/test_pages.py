@@ -32,7 +32,7 @@ def _shipped(stack: str) -> dict[str, Any]:
 
 ON_KUBERNETES = next(block for block in BLOCKS if block.page == "docs/kubernetes.md")
 ALIKE = {"worker", "workers"}  # groups take their place
-# What lines of a page are put into.
+# The stacks that lines of a page are put into.
 STACKS: dict[str, dict[str, Any]] = {
     "dev": _shipped("dev"),
     "lab": _shipped("lab"),

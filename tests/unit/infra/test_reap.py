@@ -256,7 +256,7 @@ def test_an_end_is_agreed_to_at_a_terminal(account, reaped, monkeypatch, answer,
 def test_an_end_without_a_terminal_needs_a_word(account, reaped):
     code, _, err = reaped("--end")
     assert (code, account.ended) == (1, [])
-    assert "1 instance(s), 0.75 $/h: there is no terminal to ask; add --yes. Nothing was" in err
+    assert "1 instance(s), 0.75 $/h: no terminal to ask; add --yes. Nothing was" in err
     assert reaped("--end", "--yes")[0] == 0
     assert account.ended == ["a"]
     assert reaped("--end")[0] == 0  # nothing to ask about

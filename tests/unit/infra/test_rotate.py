@@ -1,4 +1,4 @@
-"""What `make rotate` writes down, when it refuses, and what the next `up` makes of it."""
+"""The settings that `make rotate` writes, its refusals, and the effect on the next `up`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What `client.forced` was called with; it lets all go on that is not to be refused."""
+    """The calls of `client.forced`, which permits everything without `--refuse`."""
     found: list[list[str]] = []
     run = subprocess.run
 
@@ -101,14 +101,14 @@ def test_a_stack_without_a_name_lists_its_secrets(  # F43
     assert capsys.readouterr().out.splitlines() == [
         "grafana-admin: rotated 0 times",
         "object-store-root: rotated 0 times",  # one key of two: an `up` ended in between
-        "object-store-training: rotated 0 times; starts Ray's nodes anew, not while jobs run",
-        "ray-token: rotated 2 times; starts Ray's nodes anew, not while jobs run",
+        "object-store-training: rotated 0 times; restarts Ray's nodes, not while jobs run",
+        "ray-token: rotated 2 times; restarts Ray's nodes, not while jobs run",
     ]
     assert _rotated(project) == {}
 
 
 def test_a_rotation_is_written_down_once(project: Path, asked: list[list[str]]) -> None:  # F43
-    for _ in range(2):  # until an `up` has drawn it, that is what is to be done
+    for _ in range(2):  # no `up` has drawn it yet, so it counts once
         assert _rotate(project, "--secret", "grafana-admin") == 0
         assert _rotated(project) == {"grafana-admin": 1}
     assert "# mine" in (project / "Pulumi.dev.yaml").read_text()
@@ -123,7 +123,7 @@ def test_jobs_that_would_be_lost_are_asked_for_before_anything_changes(  # F43
     project: Path, asked: list[list[str]], name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert _rotate(project, "--secret", name) == 1
-    assert f"error: {name} starts Ray's head anew. Nothing was changed" in capfd.readouterr().err
+    assert f"error: {name} restarts Ray's head. Nothing was changed" in capfd.readouterr().err
     assert _rotated(project) == {}
     assert _rotate(project, "--secret", name, "--force") == 0
     assert _rotate(project, "--secret", name, "--force", "--yes") == 0

@@ -1,4 +1,4 @@
-"""What `infra.scale` makes of a wish; on a real cluster in tests/integration/…/test_groups.py."""
+"""How `infra.scale` meets a wish; on a real cluster in tests/integration/…/test_groups.py."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"
         ([], [A, B], {}, [[A, B]]),
         ([A, B], [B], {}, [[B]]),
         ([A, B], [B, C], {}, [[B], [B, C]]),  # B's neighbour makes room before C is launched
-        # What an interrupted `up` left is looked after, whatever is wished.
+        # The leftovers of an interrupted `up` are looked after, whatever is wished.
         ([], [A], {"whole": False}, [[A]]),
         ([], [], {"whole": False}, [[]]),
         ([A], [B], {"whole": False}, [[], [B]]),
-        # What cannot be finished goes first, and keeps no other that is wished no more.
+        # A machine that cannot be finished ends first, together with those without a wish.
         ([A], [B], {"whole": False, "broken": True}, [[], [B]]),
         ([], [A], {"whole": False, "broken": True}, [[], [A]]),
         ([A], [A], {"whole": False, "broken": True}, [[A]]),
@@ -89,7 +89,7 @@ class Stack:
             self.refreshed += 1
             return None
         asked = environment.get(VARIABLE)
-        assert asked is not None  # a user's own `up` may make a head anew
+        assert asked is not None  # a user's own `up` may recreate a head
         names = None if asked == AS_IT_IS else [name for name in asked.split(",") if name]
         self.ups.append(names)
         if self.failing and (said := self.failing.pop(0)):
@@ -124,7 +124,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
 
 def test_a_wish_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
     assert stack.scaler.meet()
-    assert stack.ups == [[]]  # the first look finishes what a killed one left
+    assert stack.ups == [[]]  # the first look finishes the work of a killed one
     stack.wish = [A, B]
     assert stack.scaler.meet()
     assert stack.scaler.meet()
@@ -134,7 +134,7 @@ def test_a_wish_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) ->
     stack.wish = [B, C]
     assert stack.scaler.meet()
     assert stack.ups[2:] == [[B], [B, C]]
-    # Ray hears of what is launched before it is, and of what has ended once it has.
+    # Ray hears of launches before they happen, and of ends afterwards.
     assert stack.told == [[], [A, B], [B], [B, C]]
 
 

@@ -1,4 +1,4 @@
-"""What is read of states, wherever they are."""
+"""Reading states, wherever they are."""
 
 import gzip
 import hashlib

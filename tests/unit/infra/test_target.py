@@ -36,7 +36,7 @@ FACTS = replace(
 
 
 def _shown(value: Any) -> Any:
-    """What of an input is not a secret."""
+    """The parts of an input that are not secret."""
     if isinstance(value, dict):
         if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
             return "(secret)"
@@ -79,7 +79,7 @@ def looks(bare: Path, put_program: Any, monkeypatch: pytest.MonkeyPatch) -> Call
 
 @pytest.fixture
 def rented(bare: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the resources of rented machines answer."""
+    """The answers of the resources of rented machines."""
     choice = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
     answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "lambda:Account": lambda _: {"stackId": "0123abcd", "backendId": "4567cdef"},
@@ -161,7 +161,7 @@ def test_hosts_talk_to_one_another_at_private_addresses(run: Any, recorded: Any)
         flags = _flags(programs[worker]["command"])
         assert flags["--address"] == "10.0.0.4:6379"
         assert flags["--node-ip-address"] == address
-        # Gloo takes an interface by its name; an address behind a router is none of its own.
+        # Gloo takes an interface by its name; an address behind a router is not its own.
         interface = {"10.0.0.4": "eth1", "10.0.0.5": "eth0"}[address]
         assert programs[worker]["environment"]["GLOO_SOCKET_IFNAME"] == interface
     assert _flags(programs["ray-head"]["command"])["--node-ip-address"] == "10.0.0.4"
@@ -424,11 +424,11 @@ def test_without_ray_hosts_get_its_files_and_a_cluster_file(  # A22 A23 A24
     for command in (head, worker):
         token = "/ray-node/files/ray-token"
         assert "RAY_AUTH_MODE=token" in command  # F34
-        assert "TRAINYARD_MARK=" in command  # by which a destroy finds what it started
+        assert "TRAINYARD_MARK=" in command  # by which a destroy finds its processes
         assert f"{token} " in command
         assert "value of " not in command  # the file says where secrets are, not what they are
     names = [node["name"] for node in exported["nodes"]]
-    assert names == ["ray-head", "ray-worker-1"]  # the launcher starts none beside the head
+    assert names == ["ray-head", "ray-worker-1"]  # the launcher starts none next to the head
     scripts = [args.inputs["create"] for args in recorded.of_type("remote:Command").values()]
     assert all(f'ln -sfn {ray} "$HOME/.local/bin/ray"' in script for script in scripts)
 
@@ -712,7 +712,7 @@ def test_of_a_group_those_are_rented_that_are_wanted(  # B1
     inputs = instances["lambda-instance-3"].inputs
     assert inputs["name"] == "trainyard-test-3"
     assert _plain(inputs["userData"]).startswith("#cloud-config")
-    # Whatever becomes of it, what is always there is not held up.
+    # Whatever becomes of it, the permanent machines do not wait.
     waits = {name: args.inputs["instanceIds"] for name, args in recorded.of_type("Active").items()}
     assert {name: len(ids) for name, ids in waits.items()} == {
         "lambda-active": 2,

@@ -1,4 +1,4 @@
-"""What runs where a program is missing, and what the user is told."""
+"""The programs that run where one is missing, and the messages to the user."""
 
 from collections.abc import Callable
 from pathlib import Path

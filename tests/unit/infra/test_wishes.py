@@ -1,4 +1,4 @@
-"""Which machines of a group are declared: what Ray wishes, else what is there."""
+"""The declared machines of a group: those that Ray wishes, else the existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule by itself, then all of them on the stacks that this project ships."""
+"""Each rule alone, then all of them on the stacks that this project ships."""
 
 from typing import Any
 

@@ -108,7 +108,7 @@ def test_an_installed_package_previews_a_stack_without_a_checkout(  # C2
     (python,) = environment.glob("bin/python3.*")
     packages = next(environment.glob("lib/python3*/site-packages"))
     # What it depends on is there already; that it is itself a checkout of these packages is not
-    # seen, for the file that says so is not read from here.
+    # seen, since the file that says so is not read from here.
     here = Path(pytest.__file__).parents[1]
     (packages / "dependencies.pth").write_text(f"{here}\n")
     uv = Path(sys.executable).with_name("uv")

@@ -1,4 +1,4 @@
-"""The training of the project that `train init` writes, without Ray: what its settings do."""
+"""The training of the project that `train init` writes, without Ray: the effect of its settings."""
 
 from __future__ import annotations
 

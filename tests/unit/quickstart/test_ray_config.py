@@ -1,4 +1,4 @@
-"""ray_config.yaml: what it may hold, and one message for all of its faults."""
+"""ray_config.yaml: its valid content, and one message for all of its faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked before a box is asked, and how results come while a training runs."""
+"""The checks before a box is asked, and the results that come while a training runs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_no_key_goes_up(project: Path) -> None:  # C18
 
 def test_a_folder_that_is_not_there(project: Path) -> None:
     shutil.rmtree(project / "src")
-    with pytest.raises(ClientError, match=r"src_dir .* is no folder"):
+    with pytest.raises(ClientError, match=r"src_dir .* is not a folder"):
         _begin(project)
 
 

@@ -1,4 +1,4 @@
-"""No job reads the settings of whoever runs the tests."""
+"""No job reads the settings of the user who runs the tests."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Archives of the store: what comes back, and what of others' making is refused."""  # F47
+"""Archives of the store: unpacked files, and refused archives of others."""  # F47
 
 import errno
 import io
@@ -66,7 +66,7 @@ def good(tmp_path: Path) -> Path:
 def test_files_come_back_and_replace_earlier_ones(good: Path) -> None:
     (good.parent / "target").mkdir()
     (good.parent / "target" / "a").write_bytes(b"earlier")
-    (good.parent / "target" / archive.SCRATCH).mkdir()  # of one that was killed
+    (good.parent / "target" / archive.SCRATCH).mkdir()  # left by a killed process
     (good.parent / "target" / archive.SCRATCH / "half").touch()
     assert unpacked(good) == FILES
 

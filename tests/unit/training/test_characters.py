@@ -1,4 +1,4 @@
-"""Texts as ids: vocabulary, files, blocks and batches, and what is said of bad texts."""
+"""Texts as ids: vocabulary, files, blocks and batches, and messages about bad texts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(file: Path) -> Iterator[str]:
-    """Where a server has the text."""
+    """The address of the text on a server."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -82,7 +82,7 @@ def test_a_limit_takes_the_beginning(node: Path, file: Path) -> None:  # C16 C21
     corpus = characters.load(str(file), 8, limit=100)
     assert (len(corpus.train), len(corpus.valid)) == (90, 10)
     assert corpus.decode([*corpus.train, *corpus.valid]) == READ[:100]
-    assert len(characters.load(str(file), 8).train) > 90  # what was cut is not the whole
+    assert len(characters.load(str(file), 8).train) > 90  # the shortened text is not the whole
 
 
 def test_every_node_has_a_text_without_a_network(node: Path) -> None:
@@ -115,7 +115,7 @@ def test_shakespeare_is_the_text_of_nanogpt(  # C14 C15
 @pytest.mark.parametrize(
     ("content", "sum_", "message"),
     [
-        (b"caf\xe9" * 100, "", r"is no UTF-8 text \(byte 3\): convert it"),
+        (b"caf\xe9" * 100, "", r"is not UTF-8 text \(byte 3\): convert it"),
         (
             b"short",
             "",

@@ -1,4 +1,4 @@
-"""What is a checkpoint and what is not, on a local store."""
+"""Valid and invalid checkpoints, on a local store."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def damage(kind: str, there: Path, canary: Path) -> None:  # noqa: PLR0912 - a k
             (there / "packed.tar").write_bytes(whole[: len(whole) // 2])
         manifest.unlink()
         checkpoint_files.write_manifest(there, MODEL if kind == "packed, cut off" else {})
-    else:  # whoever can write the bucket can write a manifest that fits
+    else:  # anyone who can write to the bucket can write a manifest that fits
         if kind == "another file":  # than the description names
             torch.save({"model": Evil(canary)}, there / "checkpoint.ckpt")
         if kind == "pickle":
@@ -222,7 +222,7 @@ ODD_MANIFESTS: dict[str, Any] = {
 
 
 def write_odd(there: Path, change: Any) -> None:
-    """A manifest as it was, with something else in it: whoever can write the bucket can."""
+    """A manifest as it was, changed as anyone who can write to the bucket could."""
     manifest = there / "manifest.json"
     if isinstance(change, dict):
         change = json.loads(manifest.read_text()) | change
@@ -295,7 +295,9 @@ def test_what_could_not_be_restored_is_not_stored(  # F53
     folder.mkdir()
     if name:
         (folder / name).write_bytes(b"x")
-    with pytest.raises(checkpoint_files.CheckpointError, match=r"has no files|of our own: rename"):
+    with pytest.raises(
+        checkpoint_files.CheckpointError, match=r"has no files|reserved name: rename"
+    ):
         checkpoint_files.store(run, "checkpoint_000001-abcd", folder, {})
     assert run.sizes() == {}
 
@@ -355,12 +357,12 @@ def test_pruning_never_counts_on_a_damaged_one(run: Any, tmp_path: Path) -> None
     store(run, tmp_path, 1)
     damage("truncated", store(run, tmp_path, 2), tmp_path)
     damage("no manifest", store(run, tmp_path, 3), tmp_path)
-    damage("flipped", store(run, tmp_path, 4), tmp_path)  # is seen by who reads it only
+    damage("flipped", store(run, tmp_path, 4), tmp_path)  # only a reader notices it
     name, _, broken = choose(run, tmp_path)
     assert name == "checkpoint_000001-abcd"
     checkpoint_files.prune(run, broken)
     left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())
-    assert left == ["000001", "000002", "000004"]  # of the third nothing can be made
+    assert left == ["000001", "000002", "000004"]  # the third is useless
     store(run, tmp_path, 5)
     checkpoint_files.prune(run, broken)
     left = sorted(path.name[11:17] for path in (tmp_path / "run").iterdir())

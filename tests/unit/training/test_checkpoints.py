@@ -1,4 +1,4 @@
-"""What a worker does with checkpoints, under a Ray Train that is only its functions."""
+"""A worker's checkpoints, with Ray Train reduced to its functions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_training_goes_on_while_one_checkpoint_is_stored_and_waits_for_the_next(
     hold = threading.Event()
 
     def stored() -> None:
-        # What is told of a checkpoint is told once it can be restored.
+        # A checkpoint is reported once it can be restored.
         events.append(f"{len(list(worker.folder.glob('*/manifest.json')))} stored")
         assert hold.wait(60)
 
@@ -160,7 +160,7 @@ def test_a_record_that_cannot_be_written_ends_no_run(worker: Worker, capfd: Any)
 
     worker.save(1, stored=fail, wait=True)
     said = capfd.readouterr().out
-    assert "is stored, and not all that belongs to it: the store is away" in said
+    assert "is stored, but not everything that belongs to it: the store is away" in said
     worker.save(2, wait=True)
     with checkpoints.restored() as folder:
         assert folder is not None
@@ -189,7 +189,7 @@ def test_what_was_stored_last_is_restored_and_the_copy_removed(
     for number in (1, 2, 3):
         worker.save(number)
     worker.uploads.shutdown()
-    left = checkpoints.new_folder()  # by a worker that was killed
+    left = checkpoints.new_folder()  # by a killed worker
     with checkpoints.restored() as folder:
         assert value(folder) == 3
         assert not left.exists()
@@ -200,7 +200,7 @@ def test_who_waits_finds_it_stored(worker: Worker) -> None:  # D46
     told: list[int] = []
 
     def stored() -> None:
-        time.sleep(0.2)  # who does not wait is further by then
+        time.sleep(0.2)  # a worker that does not wait is further by then
         told.append(len(list(worker.folder.iterdir())))
 
     worker.save(1, stored=stored, wait=True)

@@ -1,4 +1,4 @@
-"""On a busy machine Ray Train's controller says one line, and no traceback."""
+"""On a busy machine Ray Train's controller logs one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Coordinator:
         return self
 
     def remote(self, **_: Any) -> None:
-        """Asks nobody."""
+        """Sends nothing."""
 
 
 def test_late_answers_are_told_once_and_in_one_line(

@@ -1,4 +1,4 @@
-"""Data sets: splits that the seed fixes, and what is said when images are missing."""
+"""Data sets: splits that the seed fixes, and messages when images are missing."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_cifar10_is_cut_out_of_larger_images() -> None:  # A1 A3
     assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [45, 5, 10]
     assert splits.classes[0] == "airplane"
     assert splits.resized_side == 70
-    # Each image tells by its pixels where it was cut: red across, green down.
+    # Each image's pixels show where it was cut: red across, green down.
     corners: dict[str, set[tuple[int, int]]] = {"train": set(), "valid": set(), "test": set()}
     for name, found in corners.items():
         for _ in range(3):

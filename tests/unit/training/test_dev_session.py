@@ -66,7 +66,7 @@ def test_a_patch_makes_the_new_file(data):
 
 
 def test_a_patch_for_another_file_is_refused(large):
-    with pytest.raises(patches.PatchError, match="another one here"):
+    with pytest.raises(patches.PatchError, match="began with a different file"):
         patched(large, b"!" + large).content(large[1:])
 
 
@@ -253,7 +253,7 @@ def test_a_run_gives_way_to_the_next_with_what_it_has_started(fork, tmp_path):
 
 
 class Silent:
-    """A mailbox with some messages; then nobody writes."""
+    """A mailbox with some messages, and none after them."""
 
     def __init__(self, *messages):
         self.messages = list(messages)
@@ -302,7 +302,7 @@ def served(tmp_path, monkeypatch, tree):
 def test_a_session_whose_client_is_gone_ends(served, capsys):
     orders, _ = served()
     assert [order["command"] for order in orders] == [["python", "job.py", "--a"]]
-    assert "the client was not heard for 0.3 s" in capsys.readouterr().out
+    assert "heard nothing from the client for 0.3 s" in capsys.readouterr().out
 
 
 def test_a_message_changes_files_and_runs_again(served, tree, tmp_path):

@@ -1,4 +1,4 @@
-"""What Lightning calls an accelerator, without making a device."""
+"""Lightning's name of an accelerator, without making a device."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""What epochs are counted by, and the model's shapes."""
+"""The sums of epochs, and the model's shapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_alexnet_takes_small_images() -> None:  # A3
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """One worker, which is all there are."""
+    """The only worker."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()

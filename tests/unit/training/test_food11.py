@@ -1,4 +1,4 @@
-"""Food-11's data, model and callbacks: what the course's four scripts are made of."""
+"""Food-11's data, model and callbacks: the parts of the course's four scripts."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_weights_that_are_not_to_be_had_are_one_message(
         classifier("/nowhere")
     other = tmp_path / "other.pt"
     torch.save({"features.0.weight": torch.zeros(1)}, other)
-    with pytest.raises(WeightsError, match="no state dict of torchvision's MobileNetV2"):
+    with pytest.raises(WeightsError, match="not a state dict of torchvision's MobileNetV2"):
         classifier(other)
 
     def offline(*_: object, **__: object) -> None:
@@ -346,7 +346,7 @@ def test_a_resumed_training_ends_like_one_that_was_not_cut_off(
     assert [count == parameters for count in fit.learning.counts] == [False] * THAW + [True] * (
         EPOCHS - THAW
     )
-    for cut in (THAW - 1, THAW):  # before the thaw and behind it
+    for cut in (THAW - 1, THAW):  # before and after the thaw
         again = Fit(scratch, weights)
         assert again.run(scratch / f"{cut}.ckpt") == whole, f"cut after epoch {cut}"
         state = again.model.state_dict()

@@ -1,4 +1,4 @@
-"""What every job has: a driver that starts or goes on, and workers that fail together."""
+"""The parts of every job: a driver that starts or resumes, and workers that fail together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Stored:
         self.names.append(folder.name)
         self.model = model
         if stored is None:
-            assert wait  # of a place in an epoch, which is no record of the run's
+            assert wait  # a place in an epoch, not a record of the run
             return
         self.reports.append(record)
         stored()
@@ -66,7 +66,7 @@ class Stored:
 
 
 class Unnoticed:
-    """No node is to go."""
+    """No node must go."""
 
     def __init__(self, rank: int, world: int) -> None:
         assert (rank, world) == (0, 1)
@@ -76,7 +76,7 @@ class Unnoticed:
 
 
 class LeftError(Exception):
-    """In place of the wait for Ray Train, which ends a worker that left."""
+    """Replaces the wait for Ray Train, which ends a worker that left."""
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_job_to_begin_with_learns_and_goes_on(  # F21
     told = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
     assert [found.record for found in told if found] == [progress.Epoch(n) for n in range(3)]
 
-    shutil.rmtree(tmp_path / stored.names.pop())  # as if it was cut off behind the second epoch
+    shutil.rmtree(tmp_path / stored.names.pop())  # as if it was interrupted after the second epoch
     del stored.reports[2:]
     _template.train_worker(session(tmp_path, "--epochs", "3"))
     assert figures(stored.reports) == whole
@@ -130,7 +130,7 @@ def test_the_job_to_begin_with_learns_and_goes_on(  # F21
     assert Run(tmp_path.as_uri(), "first").metrics()[2]["minutes"] > 0
 
 
-@pytest.mark.parametrize("batch", [0, 7, 23])  # first, in the middle, behind the last of 23
+@pytest.mark.parametrize("batch", [0, 7, 23])  # first, in the middle, after the last of 23
 def test_a_notice_costs_nothing_that_was_trained(
     batch: int,
     stored: Stored,
@@ -257,7 +257,7 @@ def test_a_part_that_is_named_like_one_of_the_runs_own_is_refused(  # F61
 ) -> None:
     made = session(tmp_path)
     made.restore()
-    with pytest.raises(job.JobError, match=f"parts {name} of the checkpoint have names of the run"):
+    with pytest.raises(job.JobError, match=f"parts {name} of the checkpoint have reserved names"):
         made.report({"epoch": 0}, {}, **{name: Part({"a": 1})})
 
 
@@ -267,7 +267,7 @@ def test_a_part_that_no_later_start_could_load_is_refused_by_name(  # F61
 ) -> None:
     made = session(tmp_path)
     made.restore()
-    with pytest.raises(job.JobError, match=r"^no later start could load the state of 'rates', for"):
+    with pytest.raises(job.JobError, match=r"^no later start could load the state of 'rates': "):
         made.report({"epoch": 0}, {}, good=Part({"a": 1}), rates=Part({"b": [value]}))
     assert stored.reports == []
 
@@ -424,7 +424,9 @@ def test_a_run_begins_and_goes_on_with_its_arguments(
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"Training completed after 2 epochs: {run.url}"
     assert said[2].startswith("run first has finished: 3 epochs are done and 3 were asked for; ask")
-    with pytest.raises(SystemExit, match=r"run 'first' was started otherwise \(seed was 1, now 2"):
+    with pytest.raises(
+        SystemExit, match=r"run 'first' was started with other arguments \(seed was 1, now 2"
+    ):
         job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), ["--seed", "2"])
     with pytest.raises(SystemExit, match="job was 'mine', now 'other'"):
         job.run(lambda _: None, "other", ARGUMENTS, RESOURCES, given=[])
@@ -447,5 +449,5 @@ def test_without_the_client_a_run_has_a_name_of_its_own(
 
 def test_a_configuration_that_cannot_be_read_is_one_line(run: Run) -> None:
     run.write("config.json", b"{")
-    with pytest.raises(SystemExit, match=r"config\.json is no JSON object"):
+    with pytest.raises(SystemExit, match=r"config\.json is not a JSON object"):
         job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, given=[])

@@ -48,7 +48,7 @@ def test_an_error_without_words_is_named(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_node_that_had_notice_counts_as_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
     lost, error = LostWorkers(0), RuntimeError(KILLED)
-    error.preempted = True  # type: ignore[attr-defined]  # as Ray has it
+    error.preempted = True  # type: ignore[attr-defined]  # as in Ray
     wrapped = RuntimeError("the health check failed")
     wrapped.health_check_failure = error  # type: ignore[attr-defined]
     for each in (error, wrapped):

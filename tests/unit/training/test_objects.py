@@ -1,4 +1,4 @@
-"""Files to a folder and to a bucket that is not always there."""
+"""Files to a folder and to a bucket that is sometimes unavailable."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_store_that_comes_back_in_time_gets_the_whole_file(  # F22
     client: Client, bucket: objects.Folder
 ) -> None:
     client.errors = list(PASSING)
-    assert bucket.upload("a/b", io.BytesIO(b"hello")) == DIGEST  # read anew, and hashed anew
+    assert bucket.upload("a/b", io.BytesIO(b"hello")) == DIGEST  # read and hashed again
     assert client.kept == {"first/a/b": b"hello"}
     assert not client.errors
 
@@ -101,7 +101,7 @@ def test_a_store_that_stays_away_is_one_error(  # F22
 def test_an_upload_that_was_long_is_tried_again(  # F22
     client: Client, bucket: objects.Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it sent before it failed is not a time for which the store was away."""
+    """Time spent sending before the failure does not count as waiting for the store."""
     upload = client.upload_fileobj
 
     def slow(*arguments: Any, **named: Any) -> Any:

@@ -75,7 +75,7 @@ def test_help_shows_what_each_is_for(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         parse("--help")
     said = " ".join(capsys.readouterr().out.split())
-    assert "--loader-processes LOADER_PROCESSES 100 % of what decodes; default: 2" in said
+    assert "--loader-processes LOADER_PROCESSES 100 % of what decodes (default: 2)" in said
     assert "--use-gpu, --no-use-gpu" in said
 
 
@@ -85,7 +85,7 @@ def test_help_shows_what_each_is_for(capsys: pytest.CaptureFixture[str]) -> None
         ({"a": {"min": 1}}, "a dict needs a default, and may have choices, help, max, min, patt"),
         ({"a": {"default": 1, "least": 1}}, "'least'"),
         ({"a": [1]}, "default"),
-        ({"a": None}, "the default is no string, number or bool"),
+        ({"a": None}, "the default is not a string, number or bool"),
         ({"run": "a", "lr": 0.1}, "ARGUMENTS has run, which a job's configuration has already"),
     ],
 )
@@ -113,13 +113,16 @@ def test_what_a_worker_asks_for() -> None:
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        ([("workers", {"CPU": 1})], "RESOURCES has 'workers', no number and no argument with one"),
+        (
+            [("workers", {"CPU": 1})],
+            "RESOURCES has 'workers', not a number or an argument with one",
+        ),
         ([(1, {"CPU": "data"})], "RESOURCES has 'data'"),
         ([(1, {"CPU": -1})], "RESOURCES has -1"),
         ([(1, {"CPU": None})], "RESOURCES has None"),
-        ({"CPU": 1}, "is a list of pairs: a number, a dict"),
-        ([{"CPU": 1}], "is a list of pairs: a number, a dict"),
-        (1, "is a list of pairs: a number, a dict"),
+        ({"CPU": 1}, "must be a list of pairs: a number, a dict"),
+        ([{"CPU": 1}], "must be a list of pairs: a number, a dict"),
+        (1, "must be a list of pairs: a number, a dict"),
     ],
 )
 def test_resources_that_do_not_follow_the_rules(resources: Any, message: str) -> None:

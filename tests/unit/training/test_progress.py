@@ -1,4 +1,4 @@
-"""An epoch tells how far it is: each second for a bar, each half minute for a log."""
+"""An epoch reports its progress: each second for a bar, each half minute for a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every job's driver sets, and what it says when training fails."""
+"""The settings of every job's driver, and its messages when training fails."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def failed(rank: int, error: Exception) -> dict[int, Exception]:
 
 
 class Trainer:
-    """Fails in one way after the other, then is done; what Ray knows of checkpoints is stale."""
+    """Fails in one way after the other, then is done; Ray's list of checkpoints is stale."""
 
     datasets: ClassVar[dict[str, Any]] = {}
     _create_default_callbacks: Callable[[], list[Any]] = staticmethod(list)

@@ -1,4 +1,4 @@
-"""A run's model in one line, from what was pulled or from the store."""
+"""A run's model in one line, from a pulled run or from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, as the job itself reads it."""
+"""A run's files in its folder, as the job itself reads them."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def test_a_run_ends_well_without_its_picture(run: Run, capsys: Any) -> None:
     run.start({})
     run.write_metrics([{"epoch": "one", "loss": 1.0}])
     run.end()
-    assert capsys.readouterr().out.startswith("warning: there is no curves.png: TypeError: ")
+    assert capsys.readouterr().out.startswith("warning: curves.png is missing: TypeError: ")

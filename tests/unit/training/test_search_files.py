@@ -1,4 +1,4 @@
-"""A search's state in the store: whole, signed, and nothing else of it is ever executed."""
+"""A search's state in the store: whole, signed, and the only part that is ever executed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def stored(run: RunFolder, tmp_path: Path) -> Path:
-    """The folder of a search in the store that has gone on once, as Tune's driver leaves it."""
+    """The folder in the store of a search that was resumed once, as Tune's driver leaves it."""
     sampler = pickle.dumps({"samples": 8})
     tuner = pickle.dumps({"name": "search"})
     copy(run, tmp_path, {"tuner.pkl": tuner, EARLY: state(1)})
@@ -45,7 +45,7 @@ def state(number: int) -> bytes:
 
 
 def copy(run: RunFolder, folder: Path, files: dict[str, bytes]) -> search_files.SearchFiles:
-    """Stores files as Tune does; the driver has taken up what was there."""
+    """Stores files as Tune does; the driver has read the existing ones."""
     staging = folder / "driver_artifacts"
     for name, content in files.items():
         (staging / name).parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def test_a_torn_state_gives_way_to_the_one_before(  # F32
 
     tear(LATE)
     assert newest(taken_up(run)) == state(3)
-    assert capsys.readouterr().out.count("the state before is taken") == 1
+    assert capsys.readouterr().out.count("the previous state is used") == 1
     tear(LATE + search_files.BEFORE)
     held = taken_up(run)
     assert newest(held) == state(2)
@@ -181,8 +181,8 @@ def test_what_others_put_into_the_bucket_is_refused(  # F36, F40
     with pytest.raises(SystemExit) as ended:
         train_tune.main([])
     assert str(ended.value).startswith(f"error: {name} in file://")
-    assert "is refused, for Tune would execute it" in str(ended.value)
-    assert "start the search anew with another --name" in str(ended.value)
+    assert "is refused, because Tune would execute it" in str(ended.value)
+    assert "start the search again with another --name" in str(ended.value)
     assert not (tmp_path / "canary").exists()
     assert not (tmp_path / "store/search/config.json").exists()  # nothing was begun
 
@@ -213,7 +213,7 @@ def test_tune_reads_what_was_checked_whatever_is_there_by_then(  # F40
 
 
 def _trainable(config: dict[str, Any]) -> None:
-    """Is not run."""
+    """Never runs."""
 
 
 def test_no_pickle_of_a_trial_is_stored_or_read(  # F40

@@ -1,4 +1,4 @@
-"""Which checkpoints of a search go, and what ASHA still knows, by a folder as Tune leaves it."""
+"""Pruned checkpoints of a search, and ASHA's knowledge, from a folder as Tune leaves it."""
 
 import json
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_a_search_prunes_from_time_to_time(store: Path, monkeypatch: pytest.Monk
     assert _left(store, "00f8a_00000") == [1, 2, 3]
     monkeypatch.setattr(search_state, "PAUSE_SECONDS", 0.0)
     pruning.on_step_end(3, [])
-    assert _left(store, "00f8a_00000") == [1, 2, 3]  # the state before may be gone on from
+    assert _left(store, "00f8a_00000") == [1, 2, 3]  # the search may resume from the previous state
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003", "00001": None})
     pruning.on_step_end(4, [])
     assert _left(store, "00f8a_00000") == [2, 3]
@@ -118,12 +118,12 @@ def test_a_search_goes_on_whatever_pruning_cannot_do(
 
 
 def test_a_state_that_tune_is_just_writing_ends_no_search(store: Path) -> None:  # F32
-    """`make course` ended so in its last step: the state was stored empty."""
+    """`make course` ended this way in its last step: the state was stored empty."""
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000002"})
     _write_state(store, "2026-11-22_04-12-58", **{"00000": "checkpoint_000003"})
     _tear(store, "2026-11-22_04-12-58")
     search_state.Pruning(store.as_uri(), RUN).on_step_end(1, [])
-    assert _left(store, "00f8a_00000") == [1, 2, 3]  # by the state before
+    assert _left(store, "00f8a_00000") == [1, 2, 3]  # by the previous state
 
 
 @pytest.mark.parametrize("content", [b'{"trial_data": []}', b"\x80\x05.", b"[" * 100_000])
@@ -142,7 +142,7 @@ def test_a_trial_without_the_figures_that_are_shown_ends_no_search(capsys: Any) 
     lines.on_trial_result(1, [trial], trial, {"training_iteration": 1})
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        "warning: what trial 00001 tries is not shown: KeyError: 'batch_size'",
+        "warning: the values of trial 00001 are not shown: KeyError: 'batch_size'",
         "warning: an epoch of trial 00001 is not shown: KeyError: 'val_accuracy'",
     ]
 
@@ -191,7 +191,7 @@ def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) ->
 def test_asha_does_without_results_that_cannot_be_read(
     store: Path, line: str, capsys: Any
 ) -> None:  # F32
-    """Tune takes what a scheduler raises for a search without a state, and begins it anew."""
+    """Tune takes a scheduler's error for a search without a state, and restarts it."""
     done, new = TRIALS
     results = [json.dumps(result) for result in _results(1, accuracy=0.5)]
     (store / TRIALS[done] / "result.json").write_text("\n".join([*results, line, ""]))
@@ -211,5 +211,5 @@ def test_asha_does_without_the_store(
     monkeypatch.setattr(search_state, "open_url", away)
     _halving(store).on_trial_add(None, _trial("00f8a_00000", _results(4, 0.5)[-1]))
     assert capsys.readouterr().out == (
-        "warning: ASHA does without what trial 00f8a_00000 had reported: the store is away\n"
+        "warning: ASHA misses the earlier reports of trial 00f8a_00000: the store is away\n"
     )

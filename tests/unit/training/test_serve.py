@@ -1,4 +1,4 @@
-"""From a checkpoint to answers."""
+"""Answers from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets through to a service."""
+"""Requests that get through to a service, and those that do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(
     path: str, authorization: bytes | None = None, kind: str = "http", method: str = "GET"
 ) -> list[Any]:
-    """What is sent back; "through" where the application would answer."""
+    """Return the answer; "through" where the application would answer."""
     sent: list[Any] = []
 
     async def application(*_: Any) -> None:

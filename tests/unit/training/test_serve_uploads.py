@@ -1,4 +1,4 @@
-"""Forms taken apart and images decoded, whatever is sent."""
+"""Parsing of forms and decoding of images, whatever is sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.serving import uploads
 
 BOUNDARY = "xXboundaryXx"
 TYPE = f"multipart/form-data; boundary={BOUNDARY}"
-# What a careless parser stumbles over.
+# Forms that break a careless parser.
 AWKWARD = st.lists(
     st.sampled_from(
         [
@@ -220,7 +220,7 @@ def test_what_is_refused_is_named() -> None:
     good = ("images", "a.png", image("PNG"))
     assert refused(good, ("images", "b.png", b"no")) == (
         400,
-        "image 1 ('b.png') is no JPEG, PNG, WEBP image that can be read: cannot identify it",
+        "image 1 ('b.png') is not a readable image (JPEG, PNG, WEBP): cannot identify it",
     )
     assert refused(("images", "", image("GIF", "L")))[1].startswith("image 0 is no JPEG")
     assert refused(good, ("file", "b", b""))[1].startswith("the form has a field 'file'")

@@ -51,7 +51,7 @@ def test_a_signature_is_for_one_name_and_one_cluster() -> None:
 
 
 def test_a_state_that_was_signed_stays_readable() -> None:
-    """The format and the key's purpose are what stored searches go on with."""
+    """Stored searches depend on the format and the key's purpose."""
     key = signed.derived("a token")
     purpose = b"trainyard: state of a search in the store, version 1"
     assert key == hmac.digest(b"a token", purpose, "sha256")
@@ -76,7 +76,7 @@ def test_the_token_is_the_one_that_ray_takes(
     (tmp_path / "token").write_text("of-the-file-0123456789abcdef\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     try:
-        with pytest.raises(signed.SignatureError, match="there is no Ray token"):
+        with pytest.raises(signed.SignatureError, match="found no Ray token"):
             key()
         monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
         assert key() == signed.derived("of-the-file-0123456789abcdef")

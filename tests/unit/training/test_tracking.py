@@ -1,4 +1,4 @@
-"""Tracking that is off, and what is read and shown of it; MLflow itself is in integration."""
+"""Disabled tracking, and its settings and messages; MLflow itself is in integration."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_fault_is_warned_of_once_without_the_password(
     run.write_metrics([{"epoch": 0, "loss": 1.0}])
     run.end()
     out = capsys.readouterr().out
-    assert out.count("warning: MLflow at 127.0.0.1:1 does not take the log of run first") == 1
+    assert out.count("warning: MLflow at 127.0.0.1:1 does not accept the log of run first") == 1
     assert "no way to" in out
     assert "canary" not in out
     assert "and more" not in out

@@ -17,7 +17,7 @@ LOSS = trials.Goal({"learning_rate": ".3g"}, "valid_loss")
 
 
 class Found(list[Any]):
-    """Results in the order of a search that went on, which is not that of its trials."""
+    """Results in the order of a resumed search, which is not that of its trials."""
 
     num_errors = 1
 
@@ -98,7 +98,7 @@ def test_a_trial_that_failed_before_it_reported_has_a_row(  # F32
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = _result(0, [], error=True)
-    failed.config = None  # as Tune has it where the search went on after a cut
+    failed.config = None  # as in Tune after the search was resumed
     assert (
         trials.finish(
             Run(tmp_path.as_uri(), "search"), Found([failed, _result(1, [0.4])]), ACCURACY
@@ -141,4 +141,4 @@ def test_trials_that_cannot_be_counted_end_no_search(
     for _ in range(2):
         shown.on_step_end(1, [SimpleNamespace(status="RUNNING")])
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("warning: how far the search is, is not shown: ")
+    assert line.startswith("warning: the progress of the search is not shown: ")

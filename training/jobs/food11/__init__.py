@@ -1,4 +1,4 @@
-"""GourmetGram's food classifier four times, each script a step on from the one before.
+"""GourmetGram's food classifier in four scripts, each a step further than the previous one.
 
 docs/course.md walks through them.
 

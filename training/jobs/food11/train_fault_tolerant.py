@@ -1,19 +1,19 @@
-"""The classifier of train_ray.py that goes on from its last checkpoint when a worker is lost.
+"""The classifier of train_ray.py; it resumes from its last checkpoint when a worker is lost.
 
     train submit food11/train_fault_tolerant --name tolerant
 
-or as train_ray.py, by `ray job submit`. While it trains, stop the node that it trains on
+or like train_ray.py, by `ray job submit`. While it trains, stop the node that it trains on
 (`docker stop ray-worker-0`, or `train drill worker-loss tolerant`): Ray Train starts the worker on
 another node, which prints
 
     Restored on 172.19.0.5 from checkpoint: s3://ray/tolerant/checkpoint_000004-5d1c
 
-and trains on from there. Order, augmentation and dropout of an epoch depend on seed and epoch only,
-so that the run ends as if nothing had happened. The same goes for a run that is submitted again
-under its --name: what is not given is as it was the last time, and more --total-epochs go on.
+and continues from there. Order, augmentation and dropout of an epoch depend only on seed and epoch,
+so that the run ends like an uninterrupted one. So does a run that is submitted again under its
+--name: arguments that are not given keep their last values, and more --total-epochs extend it.
 
-What is new beside train_ray.py: `max_failures`, the checkpoint that `trainer.fit` begins with, and
-the callback that stores checkpoints, each of them with a manifest (training/checkpoints.py).
+Compared with train_ray.py it adds `max_failures`, the checkpoint that `trainer.fit` begins with,
+and the callback that stores checkpoints, each with a manifest (training/checkpoints.py).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FIXED = ("weights", "image_side", "initial_epochs", "seed")
 
 
 def train_func(session: job.Session) -> None:
-    """What each worker runs: trains and tests."""
+    """Runs on each worker: trains and tests."""
     # The driver needs none of these, which take ten seconds and 300 MB.
     import lightning as L  # noqa: N812 - Lightning's own short name
     from lightning.pytorch.callbacks import EarlyStopping
@@ -140,7 +140,7 @@ def train_func(session: job.Session) -> None:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
         run, config = job.begin(JOB, ARGUMENTS, FIXED, given, epochs="total_epochs")
         earlier, history = run.config() or {}, run.metrics()

@@ -1,4 +1,4 @@
-"""Trains GourmetGram's food classifier on Food-11: plain Lightning, nothing of Ray.
+"""Trains GourmetGram's food classifier on Food-11: plain Lightning, no Ray.
 
     cd train
     ray job submit --runtime-env runtime.json --entrypoint-num-gpus 1 --entrypoint-num-cpus 8
@@ -10,8 +10,8 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
     Epoch: 001/020 | Valid. Acc.: 30.700% | Loss: 1.8269
     Time elapsed: 0.58 min
 
-at the end the time and the test's accuracy, and with each figure `generated data` where there are
-no photographs but generated images. What is best lies in checkpoints/ on the node, and goes with
+at the end the time and the test's accuracy, and with each figure `generated data` if the images are
+generated, not photographs. The best checkpoint is in checkpoints/ on the node, and disappears with
 the job's folder. `--help` prints the options: one for each of ARGUMENTS.
 """
 

@@ -4,13 +4,13 @@
     train submit food11/train_ray --name two -- --num-workers 2
     train submit food11/train_ray --name half -- --gpus-per-worker 0.5 --cpus-per-worker 4
 
-or as the other scripts, `ray job submit ... -- python train_ray.py` without --entrypoint-num-gpus
-and -cpus: the workers ask by themselves. It prints what train_lightning.py prints. Checkpoints,
-metrics and curves go to <storage>/<run>/ (training/run_folder.py).
+or like the other scripts, `ray job submit ... -- python train_ray.py` without --entrypoint-num-gpus
+and -cpus: the workers ask for their own resources. Its output is that of train_lightning.py.
+Checkpoints, metrics and curves go to <storage>/<run>/ (training/run_folder.py).
 
-What is new beside train_lightning.py: the scaling, that all of Lightning's code is in a function
-for the workers, Ray's strategy, plugin and callback, and the driver that starts the workers. With
-several workers the batch size is each one's own.
+Compared with train_lightning.py it adds the scaling, a function for the workers around Lightning's
+code, Ray's strategy, plugin and callback, and the driver that starts the workers. With several
+workers the batch size is that of each worker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESOURCES = [("num_workers", {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"
 
 
 def train_func(session: job.Session) -> None:
-    """What each worker runs: trains and tests."""
+    """Runs on each worker: trains and tests."""
     # The driver needs none of these, which take ten seconds and 300 MB.
     import lightning as L  # noqa: N812 - Lightning's own short name
     from lightning.pytorch.callbacks import EarlyStopping
@@ -111,7 +111,7 @@ def train_func(session: job.Session) -> None:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
         run, config = job.begin(JOB, ARGUMENTS, given=given, epochs="total_epochs")
         ray_train.connect()

@@ -3,23 +3,23 @@
     train submit food11/train_tune --name search
     train submit food11/train_tune --name search-4 -- --num-samples 4
 
-or as train_ray.py, by `ray job submit`. It prints the sampled configurations first, as
+or like train_ray.py, by `ray job submit`. It prints the sampled configurations first, as
 
     trial 00003: batch_size 64, dropout_probability 0.4127
 
-for each epoch of a trial a line, and at the end the table of all trials and the best one. ASHA
+a line for each epoch of a trial, and at the end the table of all trials and the best one. ASHA
 ends trials that are worse than half of those that got as far. The picture of the trials is the
 run's curves.png (`train show search --curves FILE`), metrics.jsonl has the best trial's epochs,
-and its last checkpoint is the run's: `train pull` brings it.
+and its last checkpoint is the run's: `train pull` fetches it.
 
-A trial that fails does not end the search. Submitted again under its --name, a search that was
-cut off goes on where it was: trials that are done are not run again, others go on from their last
-checkpoint. (What Tune needs for that it keeps pickled in the run's folder in the store; it is
-signed with a key of the cluster, and what is not, is refused: training/search_files.py.)
+A failed trial does not end the search. Submitted again under its --name, an interrupted search
+resumes: finished trials are not repeated, others go on from their last checkpoint. (Tune keeps its
+state for that pickled in the run's folder in the store; it is signed with a key of the cluster, and
+unsigned state is refused: training/search_files.py.)
 
-What is new beside train_lightning.py: what is sampled, `tune.report` instead of the test, and the
-driver. Each trial is one process that asks for its resources: Tune takes a TorchTrainer no more
-(one in each trial would add a process a trial, for several workers that no trial here has).
+Compared with train_lightning.py it adds the sampled arguments, `tune.report` instead of the test,
+and the driver. Each trial is one process that asks for its resources: Tune no longer accepts a
+TorchTrainer (one in each trial would add a process, for several workers that no trial here has).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RESOURCES = [(1, {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]  # of on
 
 
 def train_func(config: dict[str, Any]) -> None:
-    """What each trial runs."""
+    """Runs one trial."""
     # The driver needs none of these, which take ten seconds and 300 MB.
     import lightning as L  # noqa: N812 - Lightning's own short name
     from lightning.pytorch.callbacks import EarlyStopping
@@ -123,7 +123,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` are arguments in place of the command line's."""
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
     search.run(
         train_func,
         JOB,

@@ -19,7 +19,7 @@ from tests.cli import Cli
 ROOT = Path(__file__).resolve().parents[4]
 TEST_IMAGES = {
     "prometheus": "trainyard-test/prometheus:latest",
-    "grafana": "trainyard-test/grafana:latest",  # a stand-in: Grafana cannot be had offline
+    "grafana": "trainyard-test/grafana:latest",  # a stand-in: Grafana is not available offline
     "gateway": "trainyard-test/gateway:latest",
 }
 BUILD_ARGUMENTS = {"BASE_IMAGE": "trainyard-test/base:latest", "GO_IMAGE": "trainyard-test/go"}
@@ -33,12 +33,12 @@ def _settings(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test of this folder needs an Engine; without one all of them say so."""
+    """Every test of this folder needs an Engine; without one each says so."""
 
     def is_here(item: pytest.Item) -> bool:
         return Path(__file__).parent in item.path.parents
 
-    # Last, for the lab stays up to the end, and what it does to be up slows all other tests.
+    # Last, because the lab stays up to the end, and slows all other tests.
     items.sort(key=is_here)
     here = [item for item in items if is_here(item)]
     if not here or docker_engine.answers():
@@ -53,7 +53,7 @@ class Lab:
     """A stack of containers.
 
     Attributes:
-        stack: how it is worked on.
+        stack: for work on it.
         prefix: of the names of its containers.
         client: of the Engine.
     """
@@ -97,7 +97,7 @@ class Lab:
         return not (self.containers() or self.networks() or self.volumes())
 
     def remove(self) -> None:
-        """Remove all of it, however it was left."""
+        """Remove all of it, in any state."""
         for container in self.containers().values():
             container.remove(force=True, v=True)
         for name in self.networks():
@@ -119,7 +119,7 @@ def images() -> None:
 
 @pytest.fixture(scope="session")
 def make_lab(declare: Callable[..., Any], images: None) -> Iterator[Callable[..., Lab]]:
-    """Declare a lab that is not up yet; what it leaves is removed at the end."""
+    """Declare a lab that is not up yet; its leftovers are removed at the end."""
     made: list[tuple[Path, Lab]] = []
     client = docker_engine.client()
 

@@ -1,4 +1,4 @@
-"""Where the secrets of a lab could lie about, and whether they do."""
+"""A search for the secrets of a lab in all places where they could be exposed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OUTPUTS = (
     "trackingPassword",
 )
 FILES = "/etc/trainyard"
-ADDED = 1  # as Docker says so
+ADDED = 1  # Docker's code for it
 ROOT_PASSWORD = "/etc/trainyard/root-password"
 RAY_LOGS = "cat $(find /tmp/ray/session_latest/logs -type f) 2>/dev/null"
 
 
 def finds_of(lab: Any, outputs: dict[str, Any]) -> list[str]:
-    """Which secret of a lab lies where.
+    """The exposed secrets of a lab, with their places.
 
     Args:
         lab: that is up.
@@ -48,7 +48,7 @@ def _places(lab: Any) -> Iterator[tuple[str, bytes]]:
         yield f"history of {service}", json.dumps(container.image.history()).encode()
         if service.startswith("ray-"):
             yield f"Ray's logs of {service}", container.exec_run(["sh", "-c", RAY_LOGS]).output
-        # What holds them was added to the container, and is in no layer of its image.
+        # The files that hold them were added to the container, and are in no layer of its image.
         inside = [each for each in container.diff() or [] if each["Path"].startswith(FILES)]
         assert all(each["Kind"] == ADDED for each in inside), service
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""What goes wrong is one message with what was wrong, why and what to do; nothing is left of it."""
+"""Each fault is one message that says what was wrong, why and what to do; nothing is left of it."""
 
 import dataclasses
 import io
@@ -60,7 +60,7 @@ def make_image(images: None) -> Iterator[Callable[[str], str]]:
 
 
 def _refused(lab: Any, *, command: str = "up", **environment: str) -> str:
-    """What a command says that has to fail."""
+    """The message of a command that has to fail."""
     stack = dataclasses.replace(
         lab.stack, environment={**lab.stack.environment, **environment}, said=[]
     )
@@ -84,7 +84,7 @@ def test_an_engine_that_is_closed_to_the_user(
     lab = make_small_lab()
     command = [sys.executable, "-m", "engine", "up", "--yes", "-s", "test"]
     if os.geteuid() == 0:
-        # Root that may not pass by the mode of a file, as any other user.
+        # Root, bound by the mode of a file like any other user.
         all_but = "-dac_override,-dac_read_search"
         command = ["setpriv", f"--bounding-set={all_but}", f"--inh-caps={all_but}", *command]
     with socket.socket(socket.AF_UNIX) as listener:
@@ -136,7 +136,7 @@ def test_an_image_with_a_digest_is_this_one_or_none(  # F40
     assert docker_engine.fetch(client, reference) is None
     assert client.api.inspect_image(reference)["Id"] == first
     client.images.remove(first, force=True)
-    # A registry that answers with another content.
+    # A registry that answers with other content.
     forged = images_of_others.put("a/b", "2", f"second {uuid.uuid4()}")
     images_of_others.manifests["a/b", forged] = images_of_others.manifests["a/b", "1"]
     reference = f"{images_of_others.name('a/b', '2')}@{forged}"
@@ -163,7 +163,7 @@ def test_a_container_that_does_not_come_up_and_then_does(  # F31
     silent = make_image("seq 30; exec sleep infinity")
     lab = make_small_lab(images={"versitygw": silent}, startTimeoutSeconds=5)
     text = _refused(lab)
-    # What the check itself says is the image's business: this one has no curl.
+    # The check's own words depend on the image: this one has no curl.
     late = r"versitygw does not answer after 5 s \(setting startTimeoutSeconds\): "
     late += r"exit code \d+: .*curl"
     assert re.search(late, text), text

@@ -55,7 +55,7 @@ def volume() -> Iterator[str]:
 
 
 def _run(volume: str, *command: str) -> list[str]:
-    """What a command says that a user runs on the volume."""
+    """The output of a user's command on the volume."""
     said: bytes = docker_engine.client().containers.run(
         BASE, list(command), volumes={volume: {"bind": "/mnt"}}, remove=True
     )
@@ -63,7 +63,7 @@ def _run(volume: str, *command: str) -> list[str]:
 
 
 def _refused(lab: Any) -> str:
-    """What an `up` says that has to fail."""
+    """The message of an `up` that has to fail."""
     done = lab.stack.engine("up", "--yes", check=False)
     text: str = done.stdout + done.stderr
     assert done.returncode == 1, text
@@ -106,7 +106,7 @@ def test_what_is_wrong_with_volume_or_archive_is_told_and_can_be_mended(
     assert f"not {'0' * 64}: it is another file, or a damaged one" in text
     assert f"dataset ended (exit code 1; volume {volume} is its /mnt)" in text
     assert _run(volume, "ls", "-A", "/mnt") == []
-    # Nobody works on a cluster whose data is not there.
+    # Nobody works on a cluster without its data.
     assert "ray-head" not in lab.containers()
 
     missing = archive.with_name("none.zip")
@@ -121,7 +121,7 @@ def test_what_is_wrong_with_volume_or_archive_is_told_and_can_be_mended(
     assert f"volume {volume} is its /mnt" in text
     assert "(thesis.txt): name another volume, or empty this one" in text
 
-    # What was put there by root's container belongs to root, the volume's own folder too.
+    # Files from root's container belong to root, and so does the volume's own folder.
     _run(volume, "rm", "/mnt/thesis.txt")
     assert "the volume has to be writable for user 1000" in _refused(lab)
     _run(volume, "chown", "1000", "/mnt")

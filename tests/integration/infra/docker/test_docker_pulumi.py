@@ -17,7 +17,7 @@ pytestmark = [
 def test_the_lab_changes_hands_without_a_change(
     make_lab: Callable[..., Any], lab: Any, pulumi_cli: Callable[..., str]
 ) -> None:
-    # Built already: the plugin's builder has a cache of its own and would build them once more.
+    # Built already: the plugin's builder has a cache of its own and would build them again.
     built = {
         program: lab.container(service).image.tags[0]
         for program, service in (("ray", "ray-head"), ("minio", "minio"))

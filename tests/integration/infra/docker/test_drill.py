@@ -1,4 +1,4 @@
-"""`train drill` on containers: their store is struck otherwise, all else as on processes."""
+"""`train drill` on containers: their store is struck in another way, the rest as on processes."""
 
 import json
 import subprocess
@@ -27,12 +27,12 @@ def outputs_file(lab: Any, tmp_path: Path) -> Path:
 def test_a_run_ends_as_if_nothing_had_happened(  # F22
     lab: Any, train: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    # What happens inside of a node, as worker-loss, is the same without containers.
+    # Faults inside of a node, such as worker-loss, are the same without containers.
     run = "drilled-store"
     started = lab.container("minio").attrs["State"]["StartedAt"]
     for node in NODES:
         lab.container(node).exec_run(["rm", "-f", GO])
-    # The whole tree, for a script of one's own takes no package `training` along.
+    # The whole tree, because a user's own script takes no package `training` along.
     options = ("--name", run, "--no-wait", "--working-dir", str(ROOT))
     job = ("--epochs", str(EPOCHS), "--go", GO)
     submit = train("submit", drilled.__file__, *options, "--", *job)

@@ -1,4 +1,4 @@
-"""A lab that others may use: from where, through which ports, and what they are asked for.
+"""A lab that others may use: from which addresses, through which ports, with which credentials.
 
 The others are a network namespace with two addresses, one that is allowed and one that is not.
 """
@@ -39,7 +39,7 @@ USERS_PORTS = {
     "notebookPort",
     "servePort",
 }
-# Runs where the others are: requests as JSON on its command line, answers as JSON.
+# Runs on the others' side: requests as JSON on its command line, answers as JSON.
 ASK = """\
 import base64, json, socket, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +75,7 @@ class Outside:
     Attributes:
         namespace: its name.
         host: address of this machine that it reaches.
-        friend: its address that may use the lab, and the one that it uses when it has the choice.
+        friend: its address that may use the lab, and that it uses when it has the choice.
         stranger: its address that may not.
     """
 
@@ -86,11 +86,11 @@ class Outside:
 
     @property
     def inside(self) -> list[str]:
-        """What a command line begins with that runs there."""
+        """The beginning of a command line that runs there."""
         return ["ip", "netns", "exec", self.namespace]
 
     def ask(self, questions: list[Question]) -> list[str]:
-        """HTTP status that each question is answered with, or what else comes of it."""
+        """HTTP status of the answer to each question, or its error."""
         done = subprocess.run(
             [*self.inside, sys.executable, "-c", ASK],
             input=json.dumps([(source, self.host, *rest) for source, *rest in questions]),
@@ -173,7 +173,7 @@ def _basic(password: str) -> dict[str, str]:
 
 
 def _expected(outputs: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, str], str]]:
-    """Setting of the port, path, headers, and the answer that whoever is allowed gets."""
+    """Setting of the port, path, headers, and the answer to an allowed user."""
     dashboard = ("dashboardPort", "/api/version")
     prometheus = ("prometheusPort", "/api/v1/targets")
     token = {"Authorization": f"Bearer {outputs['rayToken']}"}

@@ -1,4 +1,4 @@
-"""The lab as containers: what runs, what it may do, what it survives, what is left of it."""
+"""The lab as containers: its services, their rights, the faults it survives, its leftovers."""
 
 import json
 import os
@@ -155,7 +155,7 @@ def test_the_kernel_keeps_the_bounds(lab: Any, wait_for: Callable[..., Any]) -> 
     files = "cat /sys/fs/cgroup/memory.max || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
     found = container.exec_run(["sh", "-c", f"({files}) 2>/dev/null"]).output
     assert int(found) == limit.memory_mib * 2**20
-    # More processes than it may have, by a shell that is told so.
+    # More processes than it may have, by a shell that has this command.
     forks = f"for i in $(seq {limit.processes + 50}); do sleep 5 >/dev/null 2>&1 & done"
     said = container.exec_run(["sh", "-c", forks]).output.decode()
     assert re.search("fork|Resource temporarily unavailable", said), said
@@ -179,8 +179,8 @@ def test_shared_memory_follows_from_the_nodes_memory(lab: Any, outputs: dict[str
 
 KERNEL = 0  # a port that the kernel chose
 DNS = ("", "127.0.0.11", KERNEL)  # Docker's own name server, in every container
-# All that listens on TCP, as program, address, and the port's setting. Whatever is new here has to
-# be looked at: who reaches it, and what protects it (docs/security.md).
+# All listeners on TCP, as program, address, and the port's setting. Each new one has to be checked:
+# who reaches it, and what protects it (docs/security.md).
 ANY = "0.0.0.0"
 NODE = {  # of every Ray node
     ("raylet", ANY, KERNEL),  # two of them
@@ -221,7 +221,7 @@ AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
 
 
 def _seen(lab: Any, service: str) -> set[tuple[str, str, str | int]]:
-    """What listens in a container: its ports as settings, or KERNEL."""
+    """The listeners in a container: ports as settings, or KERNEL."""
     container = lab.container(service)
     ids = [int(process[0]) for process in container.top(ps_args="-eo pid")["Processes"]]
     own = container.attrs["NetworkSettings"]["Networks"][lab.identity]["IPAddress"]
@@ -250,7 +250,7 @@ def test_what_listens_on_this_machine_is_published_on_loopback(lab: Any) -> None
         for binding in bindings
     }
     assert bound == published
-    # All that Docker listens for these containers, whichever port.
+    # All ports on which Docker listens for these containers.
     own = {
         container.attrs["NetworkSettings"]["Networks"][lab.identity]["IPAddress"]
         for container in lab.containers().values()
@@ -278,7 +278,7 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     secrets = hostile_job.of_this_machine(lab.stack, tmp_path) | {"root": root}
     secrets["Grafana's password"] = outputs["grafanaPassword"]
     secrets["Jupyter's token"] = outputs["notebookUrl"].rpartition("token=")[2]
-    # So that it is seen to search: its own way to the store.
+    # A secret that it must find, as proof that it searches: its own way to the store.
     secrets["training"] = outputs["secretKey"]
     asked = hostile_job.arguments(secrets)
     job = _train(lab, outputs, tmp_path, "submit", hostile_job.script(tmp_path), "--", asked)
@@ -364,7 +364,7 @@ def test_what_is_changed_by_hand_is_seen_and_mended(
 def test_a_job_ends_on_the_other_worker_from_its_checkpoint(  # D47 D48 D49 D50 D13
     lab: Any, outputs: dict[str, Any], tmp_path: Path, wait_for: Callable[..., Any]
 ) -> None:
-    # The whole tree, for a script of one's own takes no package `training` along.
+    # The whole tree, because a user's own script takes no package `training` along.
     options = ("--name", "moved", "--working-dir", str(ROOT))
     job = ("--epochs", str(EPOCHS), "--go", GO)
     submit = ("submit", drilled.__file__, *options, "--", *job)
@@ -435,7 +435,7 @@ def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
     wait_for(lambda: server.job(job).status.ended, 120)
     log = server.log(job)
     history = [json.loads(line) for line in place.get("drained/metrics.jsonl").splitlines()]
-    # Each step was taken once, though two nodes went in the middle of epochs.
+    # Each step was taken once, although two nodes ended in the middle of epochs.
     every = drained.ARGUMENTS["epochs"] * drained.STEPS
     assert history[-1]["loss"] == sum(range(every)), log
     assert [record["batches"] for record in history] == [drained.STEPS] * len(history)

@@ -57,7 +57,7 @@ def test_a_container_keeps_what_was_logged_and_no_password(  # A45 F37
     assert lab.container("mlflow").attrs["Config"]["User"] == "1000"
     lab.stack.engine("refresh", "--yes", "--expect-no-changes")
 
-    # The users go with the container, so that the password of the next stack counts.
+    # The users go with the container, so the password of the next stack counts.
     lab.stack.engine("destroy", "--yes")
     # The images stay, and are not drawn again.
     assert "dataset: filled already, from generated: " in lab.stack.engine("up", "--yes").stderr

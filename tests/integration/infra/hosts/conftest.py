@@ -1,4 +1,4 @@
-"""Stacks on machines that are there already."""
+"""Stacks on existing machines."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def boot_host(guests: Machines, key_file: Path) -> Callable[..., dict[str, Any]]:
-    """Boot a machine; what the setting hosts says of it is returned."""
+    """Boot a machine; its entry for the setting hosts is returned."""
 
     def boot(name: str, **options: Any) -> dict[str, Any]:
         key = asyncssh.generate_private_key("ssh-ed25519")
@@ -51,7 +51,7 @@ def boot_host(guests: Machines, key_file: Path) -> Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def declare_on_hosts(declare: Callable[..., Any], key_file: Path) -> Iterator[Callable[..., Any]]:
-    """Make a project for hosts; whoever brings it up destroys it."""
+    """Make a project for hosts; a test that brings it up destroys it."""
     folders: list[Path] = []
 
     def make(hosts: list[dict[str, Any]], **changes: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is wrong with hosts is told before anything is made, all of it in one message."""
+"""All faults of hosts are reported in one message, before anything is made."""
 
 import subprocess
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def fails(stack: Any, *expected: str) -> None:
     for text in expected:
         assert text in said, said
     assert "Traceback" not in said
-    # Nothing but the stack itself was begun.
+    # Only the stack itself was begun.
     assert " create ..." not in said, said
 
 

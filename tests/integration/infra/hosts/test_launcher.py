@@ -118,7 +118,7 @@ def test_up_dashboard_and_down(
         )
         token = prepared.outputs()["rayToken"]
         try:
-            # The launcher starts workers by itself, some time after the head.
+            # The launcher starts workers some time after the head.
             wait_for(lambda: living(port, token) == 2, 120)
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 living(port, "0" * 64)  # F34

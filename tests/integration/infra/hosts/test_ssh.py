@@ -99,7 +99,7 @@ def test_what_a_command_prints_is_bounded(host, end):  # F39
 
 
 def test_many_at_once_are_all_let_in(host):
-    # Of so many logins at once a usual sshd hangs up on some.
+    # With so many logins at once a usual sshd hangs up on some.
     with ThreadPoolExecutor(40) as pool:
         said = pool.map(lambda _: ssh.run(host, "echo in", seconds=SECONDS), range(40))
         assert [*said] == ["in\n"] * 40
@@ -194,7 +194,7 @@ def test_a_connection_that_breaks_is_no_failure_of_the_command(host, sshd, tmp_p
 def test_the_probe_finds_this_machine(host):
     facts = probe.probe(host)
     assert facts.cpus == len(os.sched_getaffinity(0))
-    # That of the login, whatever HOME says here.
+    # The login's, whatever HOME says here.
     assert facts.home == pwd.getpwuid(os.getuid()).pw_dir
 
 
@@ -433,7 +433,7 @@ def test_a_key_with_a_passphrase_and_no_agent_is_told(tmp_path, monkeypatch):  #
 def test_without_an_agent_no_other_key_is_tried(  # F38
     sshd, host, tmp_path, monkeypatch, path
 ):
-    """Neither that of the user's home: a `pulumi up` elsewhere would have another one."""
+    """Nor the one of the user's home: a `pulumi up` elsewhere would have another one."""
     folder = tmp_path / ".ssh"
     folder.mkdir(mode=0o700)
     (folder / "id_ed25519").write_text(sshd.key_file.read_text())
@@ -451,12 +451,12 @@ def test_the_agent_is_not_asked_where_there_is_a_key(host, agent):
     assert ssh.run(host, "echo in", seconds=SECONDS) == "in\n"
 
 
-# What the process runtime and others do there
+# Work of the process runtime and others there
 
 
 @pytest.fixture
 def there(host, short_folder):
-    """Properties that put something on that machine: this checkout is its agent."""
+    """Properties of a resource on that machine: this checkout is its agent."""
     checkout = short_folder / ODD
     checkout.symlink_to(ROOT)
     return {

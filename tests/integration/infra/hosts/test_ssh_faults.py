@@ -1,4 +1,4 @@
-"""What can be wrong with a host that is reached by SSH, on real sshds with real keys."""
+"""Faults of a host that is reached by SSH, on real sshds with real keys."""
 
 import subprocess
 import time
@@ -57,7 +57,7 @@ def machines():
 
 
 def booted(machines, keys, folder, name, **options):
-    """The connection to a new machine, which is done with its first boot."""
+    """The connection to a new machine, which has finished its first boot."""
     (plain, public), (_, locked) = keys
     host_key, host_public = key_pair(folder, f"{name}-host-key")
     private = "".join(f"    {line}\n" for line in host_key.read_text().splitlines())
@@ -98,7 +98,7 @@ def as_setting(connection):
 
 
 def look(connections, key_file):
-    """What a preview does with hosts."""
+    """A preview with hosts."""
     hosts = [as_setting(connection) for connection in connections]
     args = FleetArgs(
         base=".trainyard/test",
@@ -160,7 +160,7 @@ def test_a_command_that_does_not_end_is_given_up(host):
 
 
 def test_all_that_hosts_lack_is_in_one_message(host, machines, keys, tmp_path):
-    """One without Python, one with a full disk, one that lets nobody in."""
+    """A host without Python, one with a full disk, one that lets nobody in."""
     bare = booted(machines, keys, tmp_path, "bare", without=("python3*",))
     full = booted(machines, keys, tmp_path, "full", disk_mib=200)
     wrong = replace(host, user="nobody-here")

@@ -1,4 +1,4 @@
-"""A whole stack on two machines that are there already: up, a job, drift, destroy.
+"""A whole stack on two existing machines: up, a job, drift, destroy.
 
 It comes up and ends under the pulumi CLI; the rest is the engine's.
 """
@@ -157,7 +157,7 @@ def test_a_job_uses_both_machines_from_here(
     done = subprocess.run(
         [
             *(TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
-            # The whole tree, for a script of one's own takes no package `training` along.
+            # The whole tree, because a user's own script takes no package `training` along.
             *("--working-dir", str(ROOT), *arguments, "--max-failures", "0"),
         ],
         env=on_hosts.environment,
@@ -246,7 +246,7 @@ def test_no_secret_on_a_command_line(on_hosts: Any, guests: Machines) -> None:  
 
 
 def _drift(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
-    """The exit code of the report, and what was found, by layer and name."""
+    """The exit code of the report, and its findings, by layer and name."""
     done = stack.drift("--json")
     report = json.loads(done.stdout)
     assert report["failures"] == []
@@ -254,7 +254,7 @@ def _drift(stack: Any) -> tuple[int, dict[tuple[str, str], str]]:
 
 
 def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Machines) -> None:
-    # As after a reboot: everything of the stack on that machine is gone, and nothing else.
+    # As after a reboot: only the stack's processes on that machine are gone.
     assert _drift(on_hosts) == (0, {})
     guests.exec("stack-b", "pkill -KILL -u ubuntu; true", check=False)
     code, found = _drift(on_hosts)

@@ -31,7 +31,7 @@ def kubernetes(pytestconfig: pytest.Config) -> Iterator[Node]:
     """A cluster of one real node, Ready."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
-        # Where it has to be built it takes minutes: whoever waits sees it go on.
+        # A build takes minutes: show its progress.
         with capture.global_and_fixture_disabled():
             node = Node()
     except NoKubernetesError as error:
@@ -55,14 +55,14 @@ def kuberay(pytestconfig: pytest.Config, kubernetes: Node) -> Iterator[Process]:
 
 @pytest.fixture(scope="package")
 def gpu_node(kubernetes: Node) -> Iterator[None]:
-    """A node with GPUs that is not there: pods on it do nothing."""
+    """A node with GPUs that does not exist: pods on it do nothing."""
     with gpu_nodes.process(kubernetes):
         yield
 
 
 @pytest.fixture
 def namespace(kubernetes: Node) -> Iterator[str]:
-    """A namespace of a test's own, gone with all that is in it."""
+    """A namespace of a test's own, gone afterwards with everything in it."""
     with made(kubernetes) as name:
         yield name
 
@@ -86,7 +86,7 @@ class Lab:
     """A stack on Kubernetes.
 
     Attributes:
-        stack: how it is worked on.
+        stack: for work on it.
         node: the cluster's.
         namespace: of the stack alone.
     """
@@ -125,7 +125,7 @@ class Lab:
 def make_lab(
     declare: Callable[..., Any], kubernetes: Node, kuberay: Process
 ) -> Iterator[Callable[..., Lab]]:
-    """Declare a stack in a namespace that is there; its folder is removed at the end."""
+    """Declare a stack in an existing namespace; its folder is removed at the end."""
     folders: list[Path] = []
 
     def make(namespace: str, **changes: Any) -> Lab:
@@ -153,7 +153,7 @@ def make_lab(
         stack.environment["PATH"] = f"{kubernetes.programs}:{stack.environment['PATH']}"
         lab = Lab(stack=stack, node=kubernetes, namespace=namespace)
         for name in services.PORTS:
-            # Each pod has its own, and those that are free here may be Ray's in a pod.
+            # Each pod has its own, and ports that are free here may be Ray's in a pod.
             stack.settings.pop(name, None)
         lab.change()
         return lab

@@ -1,4 +1,4 @@
-"""What a cluster refuses, or cannot run, is one message that says what to do."""
+"""Each refusal or inability of a cluster is one message that says what to do."""
 
 import json
 from collections.abc import Callable
@@ -17,13 +17,13 @@ QUOTA = {
     "metadata": {"name": "full"},
     "spec": {"hard": {"persistentvolumeclaims": "0"}},
 }
-SOON = 20  # seconds that a service may take, where it never comes
+SOON = 20  # seconds to wait for a service that never comes
 REFUSED = "images of this test are not signed"
 POLICY = "validatingadmissionpolicy"
 
 
 def _fails(lab: Lab, *arguments: str) -> str:
-    """What the engine says of an operation that fails; no traceback is shown to a user."""
+    """The engine's message about a failed operation; no traceback is shown to a user."""
     done = lab.stack.engine(*arguments, check=False)
     said: str = done.stdout + done.stderr
     assert done.returncode != 0, said
@@ -35,7 +35,7 @@ def test_a_context_that_is_not_there(namespace: str, make_lab: Callable[..., Lab
     lab = make_lab(namespace, kubernetes={"context": "elsewhere"})
     said = _fails(lab, "preview")
     assert "elsewhere" in said
-    assert "admin" in said  # those that there are
+    assert "admin" in said  # the existing contexts
 
 
 def test_rights_that_are_missing_are_listed(namespace: str, make_lab: Callable[..., Lab]) -> None:

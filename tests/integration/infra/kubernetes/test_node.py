@@ -46,7 +46,7 @@ def _kernel():
 
 
 def _left(number):
-    """What there is of a node: its folder, its cable, its control groups."""
+    """The existing parts of a node: its folder, its cable, its control groups."""
     name = f"tymk{number}"
     groups = [group / name for _, _, group in _hierarchies()]
     return [path for path in (FOLDERS / name, LINKS / name, *groups) if path.exists()]
@@ -120,7 +120,7 @@ def test_a_killed_test_run_leaves_no_process_and_the_next_one_removes_the_rest(k
     with _alone():
         _sweep()
     assert _left(number) == []
-    assert kubernetes.kubectl("get", "nodes")  # that of others stays
+    assert kubernetes.kubectl("get", "nodes")  # other nodes stay
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(kubernetes, monkeypatch):

@@ -30,7 +30,7 @@ GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
 EPOCHS = 3
 *USED, ENDED = blocks_of("kubernetes")["docs/kubernetes.md"]  # its last block is `make down`
 GROUP_OF_FILES = 1000  # kubernetes.group
-# What each page answers to who has no password: the dashboard's page asks for a token itself, and
+# Each page's answer to a user without a password: the dashboard's page asks for a token itself, and
 # the stand-in for Grafana has a page for its health alone.
 ANSWERS = {
     "Grafana": 404,
@@ -40,7 +40,7 @@ ANSWERS = {
     "notebook": 302,
     "object store": 403,
 }
-# What a job sees of the data set, and whom new files of the shared volume belong to.
+# A job's view of the data set, and the owner of new files of the shared volume.
 SEEN = """\
 import json, os
 from pathlib import Path
@@ -62,7 +62,7 @@ def lab(
     tmp_path_factory: pytest.TempPathFactory,
     pulumi_cli: Cli,
 ) -> Iterator[Lab]:
-    """All that a stack can have; the pulumi CLI brings it up."""
+    """A stack with all possible parts; the pulumi CLI brings it up."""
     shared = tmp_path_factory.mktemp("shared")
     os.chown(shared, -1, GROUP_OF_FILES)
     shared.chmod(0o2775)
@@ -102,7 +102,7 @@ def _train(lab: Lab, outputs: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _run(lab: Lab, outputs: Path, *arguments: str) -> str:
-    """What a command of `train` says that ends well."""
+    """The output of a `train` command that succeeds."""
     done = _train(lab, outputs, *arguments)
     said, _ = done.communicate(timeout=GROW_SECONDS)
     assert done.returncode == 0, said[-4000:]
@@ -110,7 +110,7 @@ def _run(lab: Lab, outputs: Path, *arguments: str) -> str:
 
 
 def _try_another_head(lab: Lab) -> str:
-    """What an `up` says that would make all pods of Ray anew; the settings are as before then."""
+    """The output of an `up` that would recreate all pods of Ray; then the settings are restored."""
     lab.change(head={"cpus": 1})
     try:
         done = lab.stack.engine("up", "--yes", check=False)
@@ -156,7 +156,7 @@ def test_the_operator_says_what_a_stack_relies_on(lab: Lab) -> None:
         "RayClusterSuspended": "False",
         "RayClusterSuspending": "False",
     }
-    # It writes no count of zero, but amounts: there are no workers yet.
+    # It writes no count of zero, but amounts: no workers exist yet.
     assert not {"readyWorkerReplicas", "desiredWorkerReplicas"} & status.keys()
     assert (status["desiredGPU"], status["desiredTPU"]) == ("0", "0")
     assert {"endpoints", "stateTransitionTimes"} <= status.keys()
@@ -221,7 +221,7 @@ def test_a_hostile_job_has_what_its_stacks_jobs_have(  # F44
     secrets = hostile_job.of_this_machine(lab.stack, tmp_path)
     secrets["root"] = lab.kubectl(*store).strip()
     secrets["Grafana's password"] = known["grafanaPassword"]
-    # So that it is seen to search: its own way to the store.
+    # A secret that it must find, as proof that it searches: its own way to the store.
     secrets["training"] = known["secretKey"]
     asked = hostile_job.arguments(secrets)
     said = _run(lab, outputs, "submit", hostile_job.script(tmp_path), "--", asked)
@@ -253,7 +253,7 @@ def test_what_was_changed_by_hand_is_seen_and_set_right(lab: Lab) -> None:
 
 def test_up_waits_for_a_raycluster_that_somebody_deleted(lab: Lab) -> None:
     (deleted,) = lab.pods("head")
-    # Its pods stay for seconds: the operator makes no head while it finds one, also a dying one.
+    # Its pods stay for seconds: the operator makes no head while it finds one, even a dying one.
     lab.kubectl("delete", "raycluster", "--all")
     lab.stack.engine("up", "--yes")
     ((name, head),) = lab.pods("head").items()
@@ -290,7 +290,7 @@ def test_a_job_that_counts_on_a_pod_that_no_node_takes_goes_on(
     _run(lab, outputs, "submit", str(script), "--no-wait", "--name", "asks")
     wait_for(lambda: _gpu_pods(lab), GROW_SECONDS)
     _run(lab, outputs, "stop", "asks")
-    # Its pod is room for one task, so Ray starts no other one for it before it gives the pod up.
+    # Its pod has room for one task, so Ray starts no other one for it before it gives the pod up.
     assert "1 tasks" in _run(lab, outputs, "submit", "cpu_example", "--", "1")
 
 
@@ -312,7 +312,7 @@ def test_it_starts_a_pod_on_a_node_that_has_one(
 
 def test_destroy_leaves_claims_with_results_and_nothing_else(lab: Lab) -> None:
     user = lab.stack.terminal("kube")
-    # The job above still waits for its GPU. To `make` this is as if typed behind the command.
+    # The job above still waits for its GPU. For `make` this is like text typed after the command.
     user.environment = user.environment | {"FORCE": "1"}
     user.run(ENDED)
     every = "all,configmap,secret,pvc,networkpolicy,pdb,raycluster,role,rolebinding,serviceaccount"

@@ -12,7 +12,7 @@ from tests.integration.infra.lambda_cloud.rented import RentedStack
 
 @pytest.fixture
 def cloud() -> Iterator[FakeCloud]:
-    """A cloud without bounds, whose answers all were as Lambda's document has them."""
+    """A cloud without bounds, whose answers all matched Lambda's document."""
     with FakeCloud() as cloud:
         yield cloud
     assert cloud.journal.problems == []
@@ -23,7 +23,7 @@ def cloud() -> Iterator[FakeCloud]:
 def rented(
     tmp_path: Path, cloud: FakeCloud, engines: Server, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RentedStack]:
-    """A stack that rents from the cloud; nothing of it runs any more at the end."""
+    """A stack that rents from the cloud; nothing of it runs at the end."""
     for name in ("LAMBDALABS_API_KEY", "PULUMI_CONFIG_PASSPHRASE_FILE"):
         monkeypatch.delenv(name, raising=False)
     # 1/200 of real time: quick, and still no busy loop.

@@ -20,7 +20,7 @@ INSTANCE = "pulumi-python:dynamic/lambda:Instance"
 
 
 class RentedStack:
-    """The stack; commands run in this process, or in one of their own that can be killed."""
+    """The stack; commands run in this process, or in a separate one that can be killed."""
 
     def __init__(self, root, cloud, engines):
         self.cloud = cloud
@@ -38,7 +38,7 @@ class RentedStack:
         (self.project / "Pulumi.dev.yaml").write_text(yaml.safe_dump(document))
 
     def run(self, command, *arguments):
-        """Run one command in this process; its exit code and all that it printed."""
+        """Run one command in this process; its exit code and its output."""
         text = io.StringIO()
         argv = ["-C", str(self.project), command, *arguments]
         if command in ("up", "refresh", "destroy"):
@@ -49,13 +49,13 @@ class RentedStack:
         return SimpleNamespace(code=code, text=text.getvalue())
 
     def done(self, command, *arguments):
-        """Run a command that has to succeed; what it printed."""
+        """Run a command that has to succeed; its output."""
         result = self.run(command, *arguments)
         assert result.code == 0, result.text
         return result.text
 
     def failed(self, command, *arguments):
-        """Run a command that has to fail, with a message and no traceback; what it printed."""
+        """Run a command that has to fail, with a message and no traceback; its output."""
         result = self.run(command, *arguments)
         assert result.code == 1, result.text
         assert "Traceback" not in result.text

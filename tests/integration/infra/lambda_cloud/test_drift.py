@@ -31,7 +31,7 @@ def test_instances_that_are_gone_ill_or_unknown(rented, cloud, capsys, monkeypat
     gone, ill = (rented.resource(f"node-{node}")["id"] for node in range(2))
     cloud.account.instances[gone].status = "terminated"
     cloud.account.instances[ill].status = "unhealthy"
-    # As the stack's own: whoever looks.
+    # Like the stack's own, for any reader.
     owner = rented.resource("node-0")["outputs"]["tags"][identity.OWNER]
     monkeypatch.setattr(local, "owner", lambda _: "a-runner")
     tags = {identity.OWNER: owner, identity.ID: "0a1b2c3d", identity.STACK: "lost"}

@@ -1,4 +1,4 @@
-"""The client and the fake cloud over real HTTP, and what the fake itself has to hold."""
+"""The client and the fake cloud over real HTTP, and the fake's own promises."""
 
 import itertools
 import json
@@ -318,7 +318,7 @@ def test_who_is_too_fast_is_told_how_long_to_wait():  # F4
         with pytest.raises(RateLimitedError) as caught:
             client.ssh_keys()
         assert 0 < caught.value.retry_after <= 0.2
-        # As the other user of the account, whose requests this process does not know of.
+        # As another user of the account, whose requests this process does not know.
         assert paced(cloud, 0.2).ssh_keys() == []
         assert "global/rate-limited" in codes(cloud, "ssh_keys")
 

@@ -38,7 +38,7 @@ def test_a_launch_that_never_arrived_is_made_once_more(rented, cloud):  # F5
     rented.done("up")
     assert len(cloud.journal.of("launch")) == 2
     assert len(cloud.account.launched) == 1
-    # And it is looked for between the two, not sent again at once.
+    # And the client looks for it between the two; it does not send it again at once.
     operations = [entry.operation for entry in cloud.journal.entries]
     first = operations.index("launch")
     second = operations.index("launch", first + 1)

@@ -47,7 +47,7 @@ print("on", len(set(ray.get([work.remote() for _ in range(COUNT)]))), "nodes")
 
 @dataclass
 class Growing:
-    """A stack with a group that grows, and what the account says of it."""
+    """A stack with a group that grows, and the account's view of it."""
 
     stack: Any
     cloud: FakeCloud
@@ -66,7 +66,7 @@ class Growing:
         return len(self.cloud.journal.of("launch"))
 
     def scale(self) -> subprocess.Popen[str]:
-        """Start the command; what it says is in a file."""
+        """Start the command; its output goes to a file."""
         log = (self.base / "scale.log").open("a")
         process = subprocess.Popen(
             SCALE,
@@ -117,7 +117,7 @@ def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _as_users_have_it() -> Iterator[None]:
-    """What the command starts derives keys as the pulumi CLI does, so all does here."""
+    """The command's children derive keys as the pulumi CLI does, so all processes do here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quick, "ROUNDS", quick.PULUMIS)
         yield
@@ -191,7 +191,7 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     assert growing.launches() == 3, growing.said()  # nothing twice
     # And the `up` that ended them is over: until then the stack is locked.
     wait_for("the wish", lambda: "as wished: 0 of" in growing.said().splitlines()[-1], SECONDS)
-    # What the group left is no drift, and nothing for a user's own `up` to do.
+    # The group's leftovers are not drift, and give a user's own `up` nothing to do.
     growing.stack.engine("up", "--yes", "--expect-no-changes")
     assert growing.launches() == 3
     os.killpg(scaler.pid, signal.SIGINT)  # as a terminal does it

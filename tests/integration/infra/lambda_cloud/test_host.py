@@ -1,6 +1,6 @@
-"""Pulumi's own host of Python providers hears Ctrl-C, and says what is wrong in one message.
+"""Pulumi's own host of Python providers hears Ctrl-C, and reports a fault in one message.
 
-By itself it does neither: see cluster/provider.py.
+Unaided it does neither: see cluster/provider.py.
 """
 
 import contextlib
@@ -66,9 +66,8 @@ def test_one_ctrl_c_ends_an_up_with_one_message(rented, cloud, start):  # F11
     text, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert time.monotonic() - begun < 20
-    assert re.search(
-        r"lambda:Active \(?active.*canceled; what was made is in the state", text, re.DOTALL
-    )
+    said = r"lambda:Active \(?active.*canceled; the resources made so far are in the state"
+    assert re.search(said, text, re.DOTALL)
     # The CLI interrupts the program too, which shows a traceback of its own.
     assert "dynamic/__main__.py" not in text
     assert rented.live() == rented.recorded()

@@ -1,4 +1,4 @@
-"""`up` interrupted and killed: exactly the instances of the state are there afterwards."""
+"""`up` interrupted and killed: exactly the instances of the state exist afterwards."""
 
 import math
 import os
@@ -64,7 +64,7 @@ def test_a_signal_during_the_wait(rented, cloud, number):  # F11
     text, _ = process.communicate(timeout=60)
     assert time.monotonic() - begun < SAFE_SECONDS
     assert process.returncode == 1
-    assert "canceled; what was made is in the state" in text
+    assert "canceled; the resources made so far are in the state" in text
     assert "Traceback" not in text
     assert rented.recorded() == rented.live()
     rented.done("destroy")
@@ -140,11 +140,11 @@ def test_killed_while_it_makes_what_is_free(rented, cloud, operation, command): 
 
 
 class Leaks(RuleBasedStateMachine):
-    """Edits, faults and kills in any order; a recovery leaves what the state says, and no more.
+    """Edits, faults and kills in any order; a recovery leaves exactly what the state says.
 
     Attributes:
         until: time after which the steps of a sequence that begins do nothing.
-        engines: what starts commands that are killed.
+        engines: starts commands that are killed.
     """
 
     until = 0.0
@@ -210,7 +210,7 @@ class Leaks(RuleBasedStateMachine):
             self.settled = False
 
     @rule(
-        # What costs money, more often.
+        # Operations that cost money, more often.
         operation=st.sampled_from(["launch", "launch", "terminate", "create_firewall_ruleset"]),
         commit=st.booleans(),
         command=st.sampled_from(["up", "up", "destroy"]),
@@ -234,7 +234,7 @@ class Leaks(RuleBasedStateMachine):
         assert len(self.rented.recorded()) == self.config.get("count", 2)
 
     def teardown(self):
-        # What fails is done once more, to be shown; time must not change it.
+        # A failure is repeated, to be shown; time must not change it.
         failed = isinstance(sys.exception(), Exception)
         try:
             self.end()

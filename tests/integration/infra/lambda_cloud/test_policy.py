@@ -1,4 +1,4 @@
-"""A policy on a real account: what it refuses costs nothing."""
+"""A policy on a real account: refused resources cost nothing."""
 
 from pathlib import Path
 

@@ -20,7 +20,7 @@ MINE = {identity.OWNER: local.owner(), identity.ID: "0a1b2c3d", identity.STACK: 
 
 @pytest.fixture
 def reaped(rented, capsys):
-    """Run the command; its exit code and what it printed."""
+    """Run the command; its exit code and its output."""
 
     def run(*arguments):
         capsys.readouterr()
@@ -84,7 +84,7 @@ def test_two_backends_of_one_owner_on_one_account(  # F46
     rented.done("up")
     lost = cloud.account.add_instance("lost", tags=_here(rented))
     before = rented.live()
-    # A backend that never had a stack knows nobody's machines, and says so.
+    # A backend that never had a stack knows no machines, and says so.
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/second")
     code, text, err = reaped("--end", "--yes", "--json")
     assert code == 1
@@ -106,13 +106,13 @@ def test_two_backends_of_one_owner_on_one_account(  # F46
     code, text, _ = reaped()
     assert code == 0
     assert "2 of another backend, or of none: 1.50 $/h" in text
-    # A copy has all states of a moment ago, and must not end what was launched since.
+    # A copy has all states of a moment ago, and must not end instances launched since.
     shutil.copytree(tmp_path / "second", tmp_path / "copy")
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/copy")
     code, _, err = reaped("--end", "--yes")
     assert code == 1
     assert f"{tmp_path}/copy/.pulumi has no id: " in err
-    # By its id, and only so.
+    # Only by its id.
     code, _, err = reaped("--end", lost.id, "--yes")
     assert code == 0
     assert rented.live() == (before | own) - {lost.id}

@@ -1,4 +1,4 @@
-"""What a stack makes in the account, adopts, changes and leaves."""
+"""The resources that a stack makes in the account, adopts, changes and leaves."""
 
 import os
 import re
@@ -103,7 +103,7 @@ def test_a_refused_launch_goes_to_the_next_candidate(rented, cloud):  # F3
     cloud.account.capacity["gpu_1x_a10"]["us-east-1"] = 0
     cloud.account.advertised = {"gpu_1x_a10": {"us-east-1": True}}
     text = rented.done("up")
-    # Both start together: either of them may be the one that asks first.
+    # Both start together: either of them may ask first.
     assert re.search("no capacity for rented-[01]: gpu_1x_a10 in us-east-1", text)
     assert {i.region for i in cloud.account.instances.values()} == {"us-west-1"}
     cloud.account.capacity["gpu_1x_a10"]["us-east-1"] = 9
@@ -162,7 +162,7 @@ def test_a_live_cluster_is_not_moved(rented, cloud):
     rented.declare(candidates=[DEAR, WEST, EAST])
     rented.done("up")
     assert rented.recorded() == ids
-    # More than the bound allows is refused, and does not make it move to what is cheaper.
+    # A price above the bound is refused, and does not make it move to a cheaper place.
     rented.declare(candidates=[EAST], count=4, maxHourlyCost=2)
     text = rented.failed("up")
     assert "where the stack's instances are: 3.00 $/h is above maxHourlyCost 2" in text

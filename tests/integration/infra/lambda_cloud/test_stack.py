@@ -121,7 +121,7 @@ def lambda_stack(
             assert "2 x gpu_1x_a10 in us-east-1: 1.50 $/h, 12.00 $ for the stack's 8 h" in preview
             stack.pulumi("up", "--yes", "--skip-preview")
             yield rented
-            # Also when nothing is left to terminate, since the machines have ended themselves.
+            # Even if nothing is left to terminate, because the machines have ended themselves.
             left = stack.pulumi("destroy", "--yes")
             assert "the account holds nothing of stack test" in left  # A43
             assert [i.name for i in rented.instances()] == ["of-somebody-else"]
@@ -163,7 +163,7 @@ def test_the_api_key_is_nowhere_but_where_root_reads_it(lambda_stack: Rented) ->
         assert key not in instance.user_data
         run = lambda_stack.guests.exec
         assert key in run(instance.id, f"cat {TTL_FILE}").stdout
-        # Jobs run as this user: it is no admin, and reads neither that nor the user data.
+        # Jobs run as this user: it is not an admin, and reads neither that nor the user data.
         for command in (
             f"cat {TTL_FILE}",
             "sudo -n true",
@@ -223,7 +223,7 @@ def submit(rented: Rented, script: Path, *arguments: str) -> str:
 def test_each_machine_uses_the_store_and_it_keeps_what_a_run_left(
     lambda_stack: Rented, tmp_path: Path
 ) -> None:
-    # What training makes of it, tests of stacks on hosts and of training show.
+    # Tests of stacks on hosts and of training show its effect on training.
     script = tmp_path / "count.py"
     script.write_text(COUNT)
     assert "submissions: [1, 1]" in submit(lambda_stack, script)
@@ -358,7 +358,7 @@ def test_a_machine_whose_time_is_over_ends_itself(lambda_stack: Rented) -> None:
 
 
 def _watch(rented: Rented, head: Any) -> tuple[str, Path, dict[str, Any]]:
-    """The process of who watches for idleness, its settings' file, and what is in it."""
+    """The idle watch's process, its settings' file, and the content of that."""
     found = rented.guests.exec(head.id, "pgrep -u trainyard -af idle_watch.py", check=False).stdout
     pid, *_, file = found.split() or ("", "")
     if not pid:
@@ -368,7 +368,7 @@ def _watch(rented: Rented, head: Any) -> tuple[str, Path, dict[str, Any]]:
 
 
 def _watch_anew(rented: Rented, head: Any, *, idle_seconds: float, state: dict[str, float]) -> None:
-    """Have it started once more, with other settings and another past."""
+    """Restart it, with other settings and another past."""
     pid, file, settings = _watch(rented, head)
     file.write_text(json.dumps(settings | {"idleSeconds": idle_seconds}))
     rented.guests.path(head.id, settings["file"]).write_text(json.dumps(state))

@@ -1,4 +1,4 @@
-"""What a point has left, and what of it cannot be taken."""
+"""The files that a point has left, and damaged ones."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What makes a point another one: all that its job is sent."""
+"""A point is another one if any part of its upload differs."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def script(folder):
 
 @pytest.fixture
 def code(tmp_path, script):
-    """What would be sent now."""
+    """The upload as it would be now."""
     (tmp_path / "copies").mkdir()
     return lambda: Code(script=script, copies=tmp_path / "copies", secrets=("canary",))
 

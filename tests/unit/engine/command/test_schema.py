@@ -60,8 +60,8 @@ def test_types_that_are_not_known_are_refused():
     [
         ({"hostKey": None}, "connection: hostKey of 10.0.0.1 is missing"),
         ({"hostKey": ""}, "connection: hostKey of 10.0.0.1 is missing"),
-        ({"hostKey": "10.0.0.1 ssh-ed25519 AAAA"}, "is no public key"),
-        ({"host": "a b"}, "connection.host: 'a b' is no host"),
+        ({"hostKey": "10.0.0.1 ssh-ed25519 AAAA"}, "is not a public key"),
+        ({"host": "a b"}, "connection.host: 'a b' is not a host"),
         ({"host": "x\ny"}, "connection.host"),
         ({"host": "$(touch x)"}, "connection.host"),  # F39
         ({"host": ""}, "connection.host"),

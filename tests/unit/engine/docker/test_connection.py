@@ -1,4 +1,4 @@
-"""What is said of a Docker Engine that is not reached; images without a real one."""
+"""The message about an unreachable Docker Engine; images without a real one."""
 
 import subprocess
 import sys
@@ -86,7 +86,7 @@ def test_a_build(tmp_path):
     assert live.outputs["imageId"] == "sha256:1"
     assert live.outputs["build"].keys() == {"context", "dockerfile", "remove"}
     assert said == [("info", "i:1: Step 1/1 : FROM scratch"), ("debug", "i:1: x")]
-    # What was cut off may have left an older build under the name.
+    # An interrupted build may have left an older one under the name.
     assert image.find({"name": "i:1", "build": build}) is None
 
 

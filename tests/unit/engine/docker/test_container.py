@@ -1,4 +1,4 @@
-"""What Docker is asked for and in what order, and what is recorded of what it answers."""
+"""Requests to Docker and their order, and the records of its answers."""
 
 import pytest
 from docker.errors import NotFound
@@ -37,7 +37,7 @@ INPUTS = {
 
 
 def _inspected(**state):
-    """What Docker tells of a container of INPUTS (shortened)."""
+    """Docker's description of a container of INPUTS (shortened)."""
     request = request_of(INPUTS)
     host = request.pop("HostConfig")
     network = dict.fromkeys(
@@ -83,7 +83,7 @@ def test_what_is_asked_for_is_recorded_so_that_nothing_is_to_do():
     assert outputs["id"] == "abc"
     assert outputs["healthcheck"]["interval"] == "1m30s"
     assert "__defaults" not in outputs["labels"][0]
-    # What the plugin would otherwise take for a change.
+    # The plugin would otherwise take them for a change.
     for key in ("attach", "entrypoints", "logs", "readOnly", "rm", "securityOpts", "stdinOpen"):
         assert not outputs.get(key, False)
 
@@ -91,7 +91,7 @@ def test_what_is_asked_for_is_recorded_so_that_nothing_is_to_do():
 @pytest.mark.parametrize(
     ("declared", "ports", "must_run"),
     [
-        ({}, [], False),  # as the plugin: of one that has to run it notes no ports
+        ({}, [], False),  # like the plugin: it records no ports of one that has to run
         ({"mustRun": False}, INPUTS["ports"], False),
     ],
 )

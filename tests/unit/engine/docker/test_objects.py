@@ -1,4 +1,4 @@
-"""Networks without a real Docker Engine: what only happens when two operations meet."""
+"""Networks without a real Docker Engine: cases that need two operations at once."""
 
 from types import SimpleNamespace
 

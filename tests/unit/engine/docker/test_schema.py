@@ -28,7 +28,7 @@ def _faults(type_, **inputs):
     return _provider(type_).check({}, inputs)[1]
 
 
-# What the program gives of every container.
+# The program's inputs of every container.
 GIVEN = {"name": "web", "image": "debian", "mustRun": True, "restart": "no"}
 CHECK = {"tests": ["CMD", "true"], "startPeriod": "0s", "retries": 0}
 
@@ -130,7 +130,7 @@ def _upload(**fields):
         ({"restart": "sometimes"}, "'sometimes' must be no, on-failure, always or unless-stopped"),
         ({"gpus": "device=0,1"}, "'device=0,1' must be 'device=<one index or UUID>'"),
         ({"healthcheck": _times(interval="60s")}, "write '1m0s' for '60s'"),
-        ({"healthcheck": _times(interval="soon")}, "'soon' is no duration such as 500ms, 30s"),
+        ({"healthcheck": _times(interval="soon")}, "'soon' is not a duration such as 500ms, 30s"),
         ({"healthcheck": _times(timeout=None)}, "Container.healthcheck.timeout has to be given"),
         ({"uploads": [_upload(content="")]}, "Container.uploads.content has to be given"),
         ({"uploads": [_upload(permissions="644")]}, "four octal digits, as 0644"),

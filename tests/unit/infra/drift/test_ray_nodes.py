@@ -1,4 +1,4 @@
-"""Declared nodes beside those that a dashboard tells of."""
+"""Declared nodes compared with those that a dashboard lists."""
 
 import io
 import json
@@ -80,7 +80,7 @@ def test_nodes_that_ray_starts_and_ends_need_not_be_alive(answer: Any) -> None:
     assert missing.name == "w"
     answer(_summary(_raylet("127.0.0.2"), *[_raylet("127.0.0.3", **worker)] * 3))
     (more,) = ray_nodes.differing("dev", grown, None)
-    assert more.expected == "no node beside those of the stack"
+    assert more.expected == "only the nodes of the stack"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Accelerators: what is read from recorded outputs, and who gets what.
+"""Accelerators: devices from recorded outputs, and their assignment.
 
 The recordings are rows and lines that users published, reduced to the columns that are asked for.
 """
@@ -333,7 +333,7 @@ esac
 
 @pytest.fixture
 def tools(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of no accelerators with the shell's own programs; returns the folder on PATH."""
+    """A machine without accelerators, with the shell's own programs; returns the folder on PATH."""
     monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr(accelerators, "WSL", bare / "dxg")

@@ -25,7 +25,7 @@ def test_the_same_content_is_the_same_file(tmp_path: Path) -> None:
     assert content[4:8] == bytes(4)  # the time in gzip's header
     written = first.stat().st_mtime_ns
     assert bundle.bundle() == first
-    assert first.stat().st_mtime_ns == written  # nobody's copy of it changes
+    assert first.stat().st_mtime_ns == written  # copies of it do not change
     # A checkout elsewhere, at another time, by somebody else.
     copy = tmp_path / "copy"
     for path in bundle.FILES.values():
@@ -55,7 +55,7 @@ def test_the_agent_runs_from_it_alone(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
     subprocess.run(["tar", "-xf", bundle.bundle(), "-C", there], check=True)  # as machines do
-    # -S leaves out what makes this checkout a package of this environment.
+    # -S leaves out the link that makes this checkout a package of this environment.
     packages = str(Path(psutil.__file__).parents[1])
 
     def agent(*arguments: str, request: str) -> subprocess.CompletedProcess[str]:

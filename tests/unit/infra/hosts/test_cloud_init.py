@@ -1,4 +1,4 @@
-"""User data of a rented machine: what its first boot is told, and nothing else."""
+"""User data of a rented machine: the settings of its first boot, and nothing else."""
 
 import re
 import shutil
@@ -63,7 +63,7 @@ def test_services_run_as_a_user_that_cannot_become_root(config):
 
 @pytest.fixture
 def first_boot(config, tmp_path, put_program):
-    """Run the steps as cloud-init does, as one script; its exit status and its log."""
+    """Run the steps as cloud-init does, as one script; return its exit status and its log."""
     place, log = tmp_path / "bin", tmp_path / "boot.log"
     place.mkdir()
     for name, body in PROGRAMS.items():

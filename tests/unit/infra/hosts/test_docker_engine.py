@@ -1,4 +1,4 @@
-"""Which Engine is asked, and what is said of one that cannot be used."""
+"""Which Engine is asked, and the errors of one that cannot be used."""
 
 from pathlib import Path
 from types import SimpleNamespace

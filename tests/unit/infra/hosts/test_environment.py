@@ -20,7 +20,7 @@ ODD = 'a b\'s $(touch canary) "{x}" *'
 Put = Callable[[Path, str, str], Path]
 MARK = Mark(id="0123abcd", project="lab", stack="dev", by=ODD)
 
-# What the environment on a host has, for a Python that finds it here.
+# The environment's modules on a host, for a Python that finds them here.
 STUBS = {
     "psutil": "",
     "supervisor": "",
@@ -73,7 +73,7 @@ def home(tmp_path: Path, put_program: Put) -> Path:
     stubs.mkdir()
     for name, code in STUBS.items():
         (stubs / f"{name}.py").write_text(code)
-    # In place of a Python, what uv would make of the lock.
+    # In place of a Python, the environment that uv would make of the lock.
     python = put_program(tmp_path, "python", f'PYTHONPATH={stubs} exec {sys.executable} -S "$@"')
     uv = put_program(
         tmp_path,
@@ -170,7 +170,7 @@ def test_a_machine_is_made_ready_once_and_again(home: Path, install: Any) -> Non
     said = (home / "said").read_text().splitlines()
     assert said == ["pip", "uv venv --quiet", "uv pip sync"]
     assert "installing the 1 packages" in done.stdout
-    # Once more, as after a change of the lock: what is there stays.
+    # Once more, as after a change of the lock: the environment stays.
     assert install(links_ray=True).returncode == 0
     assert (home / "said").read_text().splitlines()[3:] == ["uv pip sync"]
     assert list(home.parent.rglob("canary")) == []

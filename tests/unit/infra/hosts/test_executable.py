@@ -1,4 +1,4 @@
-"""Copies of programs on another machine, which is this one's shell here."""
+"""Copies of programs on another machine; here, this one's shell stands in for it."""
 
 import platform
 import shutil
@@ -108,7 +108,7 @@ def test_another_way_to_the_machine_is_the_same_copy(provider, props):
 def test_a_machine_that_is_gone_has_no_copy(machine, provider, props, monkeypatch):
     provider.create(props)
     machine.away = True
-    with pytest.raises(SshError):  # nobody knows: it may be back tomorrow
+    with pytest.raises(SshError):  # unknown: it may be back tomorrow
         provider.read(props["path"], props)
     with pytest.raises(SshError):
         provider.delete(props["path"], props)

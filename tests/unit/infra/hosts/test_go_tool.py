@@ -50,7 +50,7 @@ def sources(tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o555)
     yield folder
     for path in (folder, folder / "cmd"):
-        path.chmod(0o755)  # else pytest cannot remove it
+        path.chmod(0o755)  # otherwise pytest cannot remove it
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_what_is_not_as_it_was_built_is_built_anew(  # F41
         path.write_text("other theirs\n" if damage == "changed" else "ours")
     assert GoToolProvider().read(props["path"], props).id == ""
     GoToolProvider().create(props)
-    assert f"{path} is not as it was built: it is built anew" in capsys.readouterr().err
+    assert f"{path} is not as it was built: rebuilding it" in capsys.readouterr().err
     assert path.read_text() == "ours theirs\n"
     assert (tmp_path / "log").read_text() == RUN * 2
     assert GoToolProvider().read(props["path"], props).id == props["path"]
@@ -219,7 +219,7 @@ def test_prometheus_tells_its_release_and_not_its_module_s() -> None:
 
 
 def test_the_build_needs_nothing_that_is_to_be_installed() -> None:
-    """`make demo` runs it beside that, with the Python that makes the environment."""
+    """`make demo` runs it during the installation, with the Python that makes the environment."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import infra.hosts.go_build"],
         cwd=Path(go_build.__file__).parents[2],
@@ -291,7 +291,7 @@ def test_an_interrupted_build_ends_go_and_leaves_nothing(
 
 @pytest.fixture
 def monitoring(props: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What `make monitoring` builds: a program of stacks, and a tool."""
+    """The programs that `make monitoring` builds: one of stacks, and a tool."""
     (tool,) = go_tool.PROGRAMS.values()
     other = replace(tool, name="other", added={})
     monkeypatch.setattr(go_build, "MONITORING", {"tool": tool})

@@ -1,4 +1,4 @@
-"""Whether a machine is gone: who is asked, and what the answer means."""
+"""Whether a machine is gone: the cloud that is asked, and the meaning of its answer."""
 
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypat
 
     monkeypatch.setattr(sources, "CLOUDS", (cloud("one"), cloud("two")))
     config = {"oneKey": "secret one"}
-    assert not presence.is_gone({"host": "192.0.2.4"}, config)  # nobody's to end
+    assert not presence.is_gone({"host": "192.0.2.4"}, config)  # not rented
     assert asked == []
     assert not presence.is_gone({"oneId": "i-1"}, config)
     assert presence.is_gone({"twoId": "i-2"}, config)

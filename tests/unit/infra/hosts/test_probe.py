@@ -1,4 +1,4 @@
-"""What a machine has: the script on this one, and what is made of its answers."""
+"""A machine's resources: the script on this one, and the facts from its answers."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ def test_answers_become_facts() -> None:
     ],
 )
 def test_incomplete_answers_are_told(printed: str) -> None:
-    with pytest.raises(SshError, match="ada@host is no Linux machine"):
+    with pytest.raises(SshError, match="ada@host is not a Linux machine"):
         probe.parse(printed, "ada@host")
 
 
@@ -119,6 +119,6 @@ def test_every_lack_is_told_with_what_to_do() -> None:
         "ada@host has 10 MiB free in /var/tmp, and 1024 MiB are needed",
         "ada@host has 0 GPUs, and its setting gpus says 2",
     ]
-    # An environment that is there takes no room and brings its Python.
+    # An existing environment takes no room and brings its Python.
     enough = replace(poor, free_mib=2000, free_tmp_mib=2000)
     assert probe.faults(enough, "host", gpus=None, makes_environment=False) == []

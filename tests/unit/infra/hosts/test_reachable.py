@@ -1,4 +1,4 @@
-"""How long a new machine is waited for, and what ends the wait."""
+"""The wait for a new machine, and its end."""
 
 import subprocess
 from dataclasses import replace
@@ -32,13 +32,13 @@ FACTS = replace(
 REFUSED = UnreachableError("trainyard@192.0.2.4 cannot be reached by SSH (refused)")
 NO_USER = LoginRefusedError("trainyard@192.0.2.4 does not let this key in")
 OTHER = HostKeyError("trainyard@192.0.2.4 does not show the host key")
-# Whatever they say: what was told by its words alone went on waiting, and was billed.
+# Their words do not matter: faults told apart by words kept the wait going, and it was billed.
 NO_KEY = NoKeyError("trainyard@192.0.2.4 does not let any key of the SSH agent in, which has none")
 OTHER_FAULT = SshError("trainyard@192.0.2.4 does not let anybody in")
 
 
 class Machine:
-    """A machine that fails some logins; time passes by what is waited."""
+    """A machine that fails some logins; time passes only in waits."""
 
     def __init__(self):
         self.failures = []
@@ -73,7 +73,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def ended(monkeypatch):
-    """Which machines were ended, of those that a cloud's id says are rented."""
+    """The machines that were ended, among those that a cloud's id marks as rented."""
     found = []
     cloud = sources.CLOUDS[0]
     lent = replace(cloud, end=lambda instance, _key: found.append(instance))
@@ -96,7 +96,7 @@ def test_a_machine_that_comes_up_is_looked_at(provider, machine):
     found = {key: made.outs[key] for key in ("cpus", "memoryMib", "gpus", "interface")}
     assert found == {"cpus": 30, "memoryMib": 204800, "gpus": 1, "interface": "eno1"}
     assert [command for command, _ in machine.commands[:-1]] == ["true"] * 9
-    # The first boot has what is left of the time.
+    # The first boot has the rest of the time.
     command, seconds = machine.commands[-1]
     assert "cloud-init status --wait" in command
     assert seconds == 30 * 60 - 8
@@ -139,7 +139,7 @@ def test_a_rented_machine_of_no_use_ends_at_its_deadline(provider, machine, ende
     with pytest.raises(SshError, match="It is terminated: run up with --refresh"):
         provider.create(rented)
     assert ended == ["i-1"]
-    with pytest.raises(SshError, match="It runs on: end it where it was started"):
+    with pytest.raises(SshError, match="It keeps running: end it where it was started"):
         provider.create(PROPS)
     assert ended == ["i-1"]
 
@@ -151,7 +151,7 @@ def test_a_machine_that_cannot_be_ended_is_billed(provider, machine, ended, monk
     (cloud,) = sources.CLOUDS
     monkeypatch.setattr(sources, "CLOUDS", (replace(cloud, end=refused),))
     machine.boot = CommandError("no network")
-    with pytest.raises(SshError, match=r"runs on, and is billed \(503\): end it with destroy"):
+    with pytest.raises(SshError, match=r"running, and is billed \(503\): end it with destroy"):
         provider.create({**PROPS, "host": {**PROPS["host"], "instanceId": "i-1"}})
     assert ended == []
 
@@ -186,7 +186,7 @@ def test_a_first_boot_that_failed_is_told(provider, machine):
     machine.boot = CommandError("a command ended with status 1. Its last lines:\n  no network")
     with pytest.raises(
         SshError,
-        match=r"first boot of trainyard@192.0.2.4 \(i-1\) failed: (?s:.*)no netw.*\nIt runs on",
+        match=r"first boot of trainyard@192.0.2.4 \(i-1\) failed: (?s:.*)no netw.*\nIt keeps run",
     ):
         provider.create(PROPS)
 

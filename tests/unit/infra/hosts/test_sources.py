@@ -1,4 +1,4 @@
-"""Sources of machines: who may know them, and what they cost those who use none."""
+"""Sources of machines: the modules that may know them, and their cost to stacks without one."""
 
 import ast
 import subprocess

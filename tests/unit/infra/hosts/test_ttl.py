@@ -35,7 +35,7 @@ class Api(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
         self.status = 200
-        self.verdict = None  # None: who watches for idleness does not answer
+        self.verdict = None  # None: the idle watch does not answer
         self.requests = []
 
     @property
@@ -100,7 +100,7 @@ class Machine:
         self.settings.write_text(json.dumps(settings))
 
     def tick(self):
-        """One minute of cron; its exit status."""
+        """Run one minute of cron; return its exit status."""
         done = subprocess.run(
             [
                 *(sys.executable, "-I", "-c", RUN, cloud_init.SCRIPT),
@@ -117,11 +117,11 @@ class Machine:
         return done.returncode
 
     def fill(self):
-        """Have its log where nothing can be written, also by root."""
+        """Put its log where nothing can be written, even by root."""
         self._own[1] = "/dev/full"
 
     def said(self):
-        """What those who are logged in were told."""
+        """The warnings to logged-in users."""
         return self.wall.read_text().splitlines() if self.wall.exists() else []
 
 
@@ -211,7 +211,7 @@ def test_without_a_way_to_tell_anybody_it_goes_on(machine, api, monkeypatch):
         ({"end": True, "end_head": False, "ends_in": -60}, True, False),
         ({"end": True, "end_head": True, "ends_in": -240}, True, True),
         ({"end": False, "end_head": False, "ends_in": 0}, False, False),
-        # What cannot be read counts as active.
+        # An unreadable answer counts as active.
         (None, False, False),
         ({}, False, False),
         ({"end": "yes", "end_head": "yes", "ends_in": None}, False, False),

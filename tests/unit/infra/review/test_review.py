@@ -209,7 +209,7 @@ def test_all_jobs_end_with_all_pods_of_ray(monkeypatch: pytest.MonkeyPatch) -> N
                 {"submission_id": "job-1", "status": "RUNNING", "metadata": {"run": "night"}},
                 {"submission_id": "job-2", "status": "SUCCEEDED", "metadata": {}},
             ],
-            "`job-1 (night)`; with `ray-worker-1` those there go on from their last checkpoint",
+            "`job-1 (night)`; with `ray-worker-1` jobs there go on from their last checkpoint",
         ),
         (
             "local-ray-head",

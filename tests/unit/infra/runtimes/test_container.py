@@ -208,7 +208,7 @@ def test_all_that_is_taken_is_told_at_once(engine: FakeEngine, node: dict[str, A
         f"port {web} (webPort) is published by container other-web (made by stack dev of lab). "
     )
     assert lines[3].startswith(f"port {db} (dbPort) is held by ")
-    assert lines[4].startswith("publishAddress = '192.0.2.7' is no address of this machine, ")
+    assert lines[4].startswith("publishAddress = '192.0.2.7' is not an address of this machine, ")
     assert engine.pulled == []  # minutes, for a stack that cannot be
 
 

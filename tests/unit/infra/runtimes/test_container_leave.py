@@ -97,11 +97,11 @@ def test_a_head_with_jobs_is_refused_unless_it_is_forced(engine, monkeypatch):
 
 def test_who_cannot_be_asked_is_left_as_it_is_unless_it_is_forced(engine, monkeypatch, capfd):
     engine.code = 1
-    with pytest.raises(LeaveError, match="is not asked who uses it: no such file"):
+    with pytest.raises(LeaveError, match="cannot ask ray-head for its users: no such file"):
         _change(HEAD)
     monkeypatch.setenv(FORCE, "1")
     _change(HEAD)
-    assert "ray-head is not asked who uses it: no such file" in capfd.readouterr().err
+    assert "cannot ask ray-head for its users: no such file" in capfd.readouterr().err
 
 
 def test_the_next_one_waits_until_the_one_before_is_another_container_that_is_up(engine):

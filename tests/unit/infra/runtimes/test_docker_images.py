@@ -1,4 +1,4 @@
-"""Images: which are built and from what, and when one is built anew."""
+"""Images: which are built and from what, and when one is rebuilt."""
 
 import json
 import os

@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make ano
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """Of a user who lets everybody read and write everything."""
+    """Set the umask of a user who lets everybody read and write everything."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -30,7 +30,7 @@ def _mode(path: Path) -> int:
 
 
 def _full(folder: Path) -> Path:
-    """Return a folder that holds what nobody must lose."""
+    """Return a folder with a file that must not be lost."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "thesis").write_text("x")
     return folder

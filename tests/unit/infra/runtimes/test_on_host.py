@@ -72,7 +72,7 @@ def test_a_request_goes_by_standard_input_and_its_answer_is_the_state(agent):  #
         "cd '/srv/a b/agent' && exec '/srv/a b/env/bin/python' -m infra.runtimes.agent"
     )
     assert call.request == {"kind": "program", "method": "create", "arguments": [SENT]}
-    assert "canary" not in call.text  # how to reach a machine is no business of the machine
+    assert "canary" not in call.text  # a machine need not know how it is reached
     assert call.seconds == 120 + on_host.MARGIN_SECONDS
     assert (call.connection.host, call.connection.private_key) == ("192.0.2.4", "canary")
 

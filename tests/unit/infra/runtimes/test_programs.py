@@ -19,7 +19,7 @@ MARK = {"id": "0123abcd", "project": "p", "stack": "s", "by": "ada@here"}
 
 @pytest.fixture
 def open_umask():
-    """Of a user who lets everybody read everything."""
+    """Set the umask of a user who lets everybody read everything."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -125,7 +125,7 @@ def test_data_that_bears_no_mark_of_the_stack_is_not_removed(data):  # F46
     assert "made by ada@here" in Data().delete(data["folder"], other)
     (folder / folders.FILE).unlink()
     assert "bears no mark" in Data().delete(data["folder"], data)
-    # That of a state from before there were marks: it may be anybody's by now.
+    # That of a state from before there were marks: it may be another's by now.
     unmarked = {"folder": data["folder"], "keep": False}
     assert "bears no mark" in Data().delete(data["folder"], unmarked)
     assert (folder / "result").exists()

@@ -63,7 +63,7 @@ def test_a_wish_is_written_down_and_counts_at_once(tmp_path: Path) -> None:
     assert wanted(tmp_path) == []
     wish(made, 2)
     assert wanted(tmp_path) == ["ray-worker-1", "ray-worker-2"]
-    # Else Ray would wish for them once more while they boot.
+    # Otherwise Ray would wish for them again while they boot.
     assert sorted(made.non_terminated_nodes(GPU)) == ["ray-worker-1", "ray-worker-2"]
     assert made.is_running("ray-worker-1")
     assert made.is_terminated("ray-worker-3")

@@ -27,7 +27,7 @@ def test_values_come_back(value, plain):
 def test_a_value_that_is_no_json_comes_back_as_its_text(value):
     text, note = result.as_json(value)
     assert isinstance(text, str)
-    assert "is no JSON" in note
+    assert "is not JSON" in note
 
 
 def test_a_result_is_read_as_it_was_written():

@@ -1,4 +1,4 @@
-"""The store of a point's result: a bucket that is away or refuses, and where no bucket is."""
+"""The store of a point's result: a bucket that is unavailable or refuses, and other places."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
 class Bucket(BaseHTTPRequestHandler):
-    """A bucket that first answers what is due, and then takes everything."""
+    """A bucket that first gives the listed answers, and then accepts everything."""
 
     due: list[int]
     kept: dict[str, bytes]
@@ -70,7 +70,7 @@ def test_a_busy_store_is_asked_until_it_takes_the_result(  # F22
 def test_a_refusal_is_told_at_once(bucket: type[Bucket], environment: dict[str, str]) -> None:
     bucket.due = [403]
     with pytest.raises(
-        objects.StorageError, match=r"s3://ray/1: AccessDenied no; .*mend the store"
+        objects.StorageError, match=r"s3://ray/1: AccessDenied no; .*repair the store"
     ):
         store.open_url("s3://ray", environment).write("1", b"")
 

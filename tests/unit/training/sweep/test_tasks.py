@@ -1,4 +1,4 @@
-"""What tasks of a sweep print."""
+"""The output of tasks of a sweep."""
 
 from __future__ import annotations
 

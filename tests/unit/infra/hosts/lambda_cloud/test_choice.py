@@ -1,4 +1,4 @@
-"""The choice of machine: order, bounds, and what is said when nothing is left."""
+"""The choice of machine: order, bounds, and the message when nothing is left."""
 
 import pytest
 from hypothesis import given
@@ -152,7 +152,7 @@ def test_what_a_group_that_grows_costs_is_what_all_of_it_costs():
         f"{32 * pick.price:.2f} $ for the stack's 8 h (budget 30 $)"
     )
     for bound in ({"maxHourlyCost": 3 * pick.price}, {"budget": 31 * pick.price}):
-        with pytest.raises(ChoiceError, match="all 4 that there may be: "):
+        with pytest.raises(ChoiceError, match="all 4 possible instances: "):
             choose(InstanceRequest.of_props(props | bound), OFFERS)
 
 

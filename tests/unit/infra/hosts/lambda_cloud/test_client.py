@@ -1,4 +1,4 @@
-"""The client with answers made by hand: what it makes of them, and what it never tells."""
+"""The client with answers made by hand: its results, and the secrets that it never tells."""
 
 import contextlib
 import email.utils
@@ -34,7 +34,7 @@ REQUEST = LaunchRequest(
     region="us-east-1", instance_type="gpu_1x_a10", ssh_key_name="key", name="node-0"
 )
 RULE = FirewallRule(protocol="tcp", source_network="10.0.0.0/8", description="", port_range=(1, 2))
-# Every endpoint, with what makes it send something.
+# Every endpoint, with arguments that make it send something.
 CALLS = {
     "instance_types": lambda client: client.instance_types(),
     "instances": lambda client: client.instances(),
@@ -281,7 +281,7 @@ def test_the_key_is_sent_and_never_told(call, caplog):  # F35
     caplog.set_level(logging.DEBUG)
     seen = []
     told = []
-    # A server that repeats what it was sent, with the key.
+    # A server that repeats the request, with the key.
     echo = {"error": {"code": "global/x", "message": f"bad key {KEY}", "suggestion": KEY}}
     for status, body, headers in (
         (400, echo, {}),
@@ -318,7 +318,7 @@ def test_an_error_is_one_short_line():
 
 @pytest.fixture
 def proxy(monkeypatch):
-    """A proxy of the environment, which takes connections and answers none."""
+    """A proxy of the environment, which accepts connections and never answers."""
     for name in ("all_proxy", "no_proxy", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:

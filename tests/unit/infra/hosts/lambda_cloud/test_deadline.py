@@ -1,4 +1,4 @@
-"""The end of a rented machine: what its timer is told, and how the key gets there."""
+"""The end of a rented machine: its timer's settings, and how the key gets there."""
 
 import hmac
 import json
@@ -23,7 +23,7 @@ INPUTS = PROPS | {"salt": None, "fingerprint": None}
 
 @pytest.fixture
 def calls(monkeypatch, tmp_path):
-    """What machines were asked to run."""
+    """The commands that machines were asked to run."""
     made = []
     path = tmp_path / "ttl.json"
 
@@ -31,7 +31,7 @@ def calls(monkeypatch, tmp_path):
         made.append(SimpleNamespace(connection=connection, command=command, stdin=stdin))
         if command == deadline.WRITE:
             path.write_text(stdin)
-        # The way there is left out: neither sudo nor a folder of the system is for tests.
+        # Without sudo, and not in a folder of the system: neither is for tests.
         look = command.removeprefix("sudo ").replace(deadline.FILE, str(path))
         if command == deadline.READ:
             done = subprocess.run(
@@ -50,7 +50,7 @@ def test_the_timer_is_told_whom_to_ask(calls):
     idle = {"url": "http://10.0.0.1:8768/verdict", "token": "canary", "last": True}
     made = _provider().create(PROPS | {"idle": idle}).outs
     assert json.loads(calls[0].stdin)["idle"] == idle
-    # A state from before knows of none: the timer is told anew.
+    # An older state has none: the timer is told again.
     assert _provider().diff("i-1", {k: v for k, v in made.items() if k != "idle"}, made).changes
 
 

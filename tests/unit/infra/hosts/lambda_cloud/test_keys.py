@@ -1,4 +1,4 @@
-"""Key files: what is made is for one user; what others can touch is refused."""
+"""Key files: new ones are for one user; ones that others can touch are refused."""
 
 import errno
 import os
@@ -118,7 +118,7 @@ def test_what_is_no_key_is_refused(path, content):
     path.parent.mkdir()
     path.write_text(content)
     path.chmod(0o600)
-    with pytest.raises(KeyFileError, match="is no private key that SSH can use"):
+    with pytest.raises(KeyFileError, match="is not a private key that SSH can use"):
         keys.read(path)
 
 

@@ -46,7 +46,7 @@ class Time:
 
 
 class Account:
-    """Instances by id; what goes wrong is in lists, one entry a call."""
+    """Instances by id; faults are in lists, one entry for each call."""
 
     def __init__(self):
         self.held = {}
@@ -219,7 +219,7 @@ def test_a_launch_tells_the_account_its_end(account, time):  # F49
     end = datetime.fromisoformat(account.held[id_].tags[identity.END])
     left = end - datetime.now(UTC)
     assert timedelta(hours=8.4) < left <= timedelta(hours=8.5)
-    # It changes with each attempt, so it is none of what the instance is known by.
+    # It changes with each attempt, so it is not part of the instance's digest.
     later = replace(order, ttl_hours=9)
     assert machines.launch(account, later, time.clock())[0] == id_
     assert identity.END not in ORDER.request(PICK).tags  # it has no end
@@ -259,7 +259,7 @@ def test_one_that_cannot_be_ended_keeps_no_other_one(account, time):  # F9 F49
 
 @pytest.mark.parametrize("silence", machines.SILENT)
 def test_a_silent_api_says_nothing_of_an_instance(account, time, silence):  # F4 F9
-    """Neither that it has ended, nor that the wait for it is over."""
+    """It shows neither an end of the instance nor an end of the wait."""
     account.add("a")
     _up(account, "a")
 

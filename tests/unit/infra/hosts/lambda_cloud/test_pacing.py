@@ -31,7 +31,7 @@ REQUEST = LaunchRequest(
 LAUNCH = "/api/v1/instance-operations/launch"
 OK = {"data": []}
 RULE = FirewallRule(protocol="tcp", source_network="10.0.0.0/8", description="", port_range=(1, 2))
-# Every method of the client, apart by what may be repeated after a fault.
+# Every method of the client, grouped by whether it may be repeated after a fault.
 READS = {
     "instance_types": lambda api: api.instance_types(),
     "instances": lambda api: api.instances(),
@@ -61,7 +61,7 @@ RATE_LIMITED = {"error": {"code": "global/rate-limited", "message": "Slow down."
 class Clock:
     """Time that passes when somebody sleeps.
 
-    `seen` is what the calling thread read last, thus when it was let go: others may have slept
+    `seen` is the time that the calling thread read last, when it was let go: others may have slept
     since.
     """
 
@@ -73,7 +73,7 @@ class Clock:
 
     def __call__(self):
         self._threads.seen = self.now
-        time.sleep(0)  # no wait: lets another thread in where nothing keeps it out
+        time.sleep(0)  # no wait: lets another thread in if nothing blocks it
         return self._threads.seen
 
     @property
@@ -99,7 +99,7 @@ class Cloud:
         self.account = self.opened(self.clock.sleep)
 
     def opened(self, sleep):
-        """The account for one who waits in another way."""
+        """The account for a caller that waits in another way."""
         network = httpx.MockTransport(self._answer)
         return Client("key", transport=PacedTransport(network, self.pace, sleep))
 

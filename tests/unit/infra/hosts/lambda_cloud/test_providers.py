@@ -1,4 +1,4 @@
-"""What is compared and checked without an account; the rest is in the integration tests."""
+"""Comparisons and checks without an account; the rest is in the integration tests."""
 
 import base64
 
@@ -120,7 +120,7 @@ def test_a_key_that_nobody_can_use_is_told_before_a_launch(tmp_path, monkeypatch
 
 
 class Account:
-    """SSH keys; an upload may end otherwise than well, before or after it is done."""
+    """SSH keys; an upload may fail, before or after it is done."""
 
     def __init__(self):
         self.held, self.before, self.after = [], None, None
@@ -142,7 +142,7 @@ class Account:
 
 @pytest.fixture
 def key(tmp_path, monkeypatch):
-    """A provider of keys with an account, and what it is asked for."""
+    """A provider of keys with an account, and its properties."""
     account = Account()
     monkeypatch.setattr(providers.SshKeyProvider, "_api", account)
     props = {"name": "key", "keyFile": str(tmp_path / "key.pem"), "stackId": "0a1b2c3d"}

@@ -1,4 +1,4 @@
-"""Events: only what is true of an object now is told of it."""
+"""Events: only those that still hold for an object are shown."""
 
 from types import SimpleNamespace
 
@@ -26,7 +26,7 @@ def _event(
 
 @pytest.fixture
 def told(fake, cluster):
-    """What is told of an object that this program changed last in second 10."""
+    """Return the warning of an object that this program changed last in second 10."""
     fields = [
         {"manager": api.MANAGER, "time": "2026-11-25T12:00:05Z"},
         {"manager": api.MANAGER, "time": "2026-11-25T12:00:10Z"},
@@ -52,7 +52,7 @@ def test_an_event_says_why_an_object_is_not_made(fake, told):
         {"uid": "uid-of-another"},
         {"second": 9},
         {"reason": "BackOff"},
-        # The pod that KubeRay was about to end is gone by itself.
+        # The pod that KubeRay was about to end is gone without it.
         {"reason": "FailedToDeleteHeadPod"},
     ],
 )
@@ -80,7 +80,7 @@ def test_what_went_well_since_is_not_told(fake, told, time):
     ],
 )
 def test_an_api_that_was_there_is_waited_for(fake, cluster, monkeypatch, passing):
-    """As while the only node of its control plane starts again."""
+    """As while the only node of its control plane restarts."""
     now = [0.0]
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)

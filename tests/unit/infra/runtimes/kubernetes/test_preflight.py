@@ -1,4 +1,4 @@
-"""What is missing in a cluster is told at once, in one message, before anything is made."""
+"""One message reports all that a cluster lacks, before anything is made."""
 
 from pathlib import Path
 

@@ -265,7 +265,7 @@ def test_an_operator_that_does_nothing_is_named(wait, monkeypatch):
     with pytest.raises(NotReadyError, match=r"has not said so \(status.state: none\)"):
         wait(_ray({"observedGeneration": 2}), [HEAD])
     old = _ray_pod("head-1", "headgroup", form="old")
-    with pytest.raises(NotReadyError, match=r"pod head-1 is of before the change.*: delete it"):
+    with pytest.raises(NotReadyError, match=r"pod head-1 is from before the change.*: delete it"):
         wait(_ray(RAY), [old])
 
 

@@ -1,4 +1,4 @@
-"""A change that makes all pods of Ray anew is refused while jobs run."""
+"""A change that recreates all pods of Ray is refused while jobs run."""
 
 import base64
 import copy
@@ -104,7 +104,7 @@ def test_a_head_that_runs_and_does_not_answer_is_not_ended(olds, asked, monkeypa
 
     monkeypatch.setattr(dashboard, "ask", ask)
     with pytest.raises(
-        KubernetesError, match=r"which jobs would be lost is not known: no answer\. Run"
+        KubernetesError, match=r"cannot tell which jobs would be lost: no answer\. Run"
     ):
         _update(olds, **_other(olds))
 
@@ -114,7 +114,7 @@ def test_a_head_that_does_not_run_or_ends_is_not_asked(olds, asked, fake, head, 
     fake.objects["pods", "head"] = head
     _update(olds, **_other(olds))
     assert asked == []
-    assert "Ray's head does not run, so its pods are made anew" in capfd.readouterr().err
+    assert "Ray's head does not run, so its pods are recreated" in capfd.readouterr().err
 
 
 def test_a_head_that_ends_while_it_is_asked_is_mended(olds, asked, fake, monkeypatch, capfd):
@@ -124,7 +124,7 @@ def test_a_head_that_ends_while_it_is_asked_is_mended(olds, asked, fake, monkeyp
 
     monkeypatch.setattr(dashboard, "ask", ask)
     _update(olds, **_other(olds))
-    assert "Ray's head ends, so its pods are made anew: ProtocolError" in capfd.readouterr().err
+    assert "Ray's head ends, so its pods are recreated: ProtocolError" in capfd.readouterr().err
 
 
 def test_pods_of_an_older_form_than_the_state_says_are_guarded_too(olds, asked, fake):
@@ -168,5 +168,5 @@ def test_pods_are_made_anew_for_what_they_are_made_from(path, value, anew):
         place = place[name]
     place[path[-1]] = value
     assert (kuberay.made_from(changed) != kuberay.made_from(CLUSTER)) == anew
-    del changed["spec"]["workerGroupSpecs"]  # as somebody may by hand
+    del changed["spec"]["workerGroupSpecs"]  # as a user may by hand
     assert kuberay.made_from(changed)["workerGroupSpecs"] == []
