@@ -270,8 +270,7 @@ course: python
 	$(BIN)/train runs -s course
 
 # A part that runs next to another prints its whole output at its end.
-whole = mkdir -p $(LOGS); status=0; { $(1); } >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
-beside = $(call whole,$(pytest) $(1))
+beside = mkdir -p $(LOGS); status=0; $(pytest) $(1) >$(LOGS)/$@.txt 2>&1 || status=$$?; cat $(LOGS)/$@.txt; exit $$status
 
 # The skipped tests show what this machine lacks.
 skips = $(BIN)/python -m tests.skipped $(patsubst %,$(OUTCOMES)/%.json,$(1))
@@ -287,7 +286,7 @@ test-all: test test-rest
 
 test-rest: setup
 	@failed=0; \
-	$(together) --keep-going $(if $(BESIDE),test-rest-beside) $(filter-out $(LAST),$(PARTS_OF_test-rest)) || failed=1; \
+	$(together) --keep-going $(filter-out $(LAST),$(PARTS_OF_test-rest)) || failed=1; \
 	$(MAKE) --no-print-directory --keep-going --jobs 2 $(LAST) || failed=1; \
 	$(call skips,$(PARTS_OF_test-rest)); exit $$failed
 
@@ -315,10 +314,6 @@ test-rest-three:
 
 test-rest-docker:
 	@$(call beside,$(REST_DOCKER))
-
-# CI's other work, at the same time.
-test-rest-beside:
-	@$(call whole,$(BESIDE))
 
 # Assertions about a stack depend on what it runs: its tests are for both machines.
 test-rest-skipped:
