@@ -1,7 +1,7 @@
 # Aliases: each target's commands can be typed as well.
 STACK ?= dev
 PYTHON ?= python3
-# Rules that `up` must keep: POLICY=policy; LEVELS is a JSON file with the levels of rules.
+# Rules that `up` must keep: POLICY=infra/policy; LEVELS is a JSON file with the levels of rules.
 RULES = $(if $(POLICY),--policy-pack '$(POLICY)') $(if $(LEVELS),--policy-pack-config '$(LEVELS)')
 BIN := .venv/bin
 READY := .venv/.ready
@@ -39,7 +39,7 @@ REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drain.py drift.py drill.p
 REST_DOCKER := tests/integration/docker tests/integration/engine $(INFRA)
 REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO) $(REST_THREE) $(REST_PODS) $(REST_RENTED)))
 # Unit tests in two halves of similar length, even before Python has compiled PyTorch and Ray.
-UNIT_ONE := $(addprefix tests/unit/,training client docker)
+UNIT_ONE := $(addprefix tests/unit/,trainyard training docker)
 UNIT_TWO := tests/unit $(addprefix --ignore ,$(UNIT_ONE))
 LOGS := .pytest_cache/logs
 # What each test cost; `python -m tests.cost` sums it by file.
@@ -61,7 +61,7 @@ make down       end the whole stack; results stay. It asks before it ends jobs, 
 make monitoring  build Prometheus and Alertmanager, once; the next `make up` of processes starts them
 make preview    show what `make up` would change; PLAN=FILE saves a plan, and limits `make up` to it
 make review     show what PLAN=FILE changes, costs and opens, as a page for a pull request
-make policy     make the environment in which the pulumi CLI runs the rules of policy/
+make policy     make the environment in which the pulumi CLI runs the rules of infra/policy
 make refresh    compare the stack's state with what runs
 make drift      report differences from the state; changes nothing
 make rotate     list the stack's secrets; SECRET=NAME gives that one a new value, and runs up. It refuses
@@ -83,7 +83,7 @@ make docs       write the generated parts of docs/configuration.md, engine.md an
 make digests    ask the registries for the digests of third-party images
 make audit      look for advisories on the locked packages
 
-POLICY=policy has up, preview, review, rotate, plan, apply and review-up keep the rules of that folder.
+POLICY=infra/policy has up, preview, review, rotate, plan, apply and review-up keep the rules of that folder.
 
 For runners of a team, as the workflows in .github use them (docs/gitops.md):
 make plan          plan of STACK, and its page, into the folder OUT; REFRESH=1 and UNLOCK=1 mend first
@@ -126,7 +126,7 @@ $(READY): requirements/setup.txt requirements/dev.txt pyproject.toml | python
 
 # A billed stack must end even if no package is available: then by the old environment.
 able: python
-	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import client.cli, engine.cli, infra.checkout' && \
+	@$(MAKE) --no-print-directory setup || { $(BIN)/python -c 'import trainyard.client.cli, engine.cli, infra.checkout' && \
 		echo 'warning: make setup failed; the stack is ended by the packages of before' >&2; }
 
 # The default object store: Go builds it once, without the environment.
@@ -137,7 +137,7 @@ monitoring: python
 	@$(PYTHON) -m infra.hosts.go_build monitoring
 
 up preview: setup
-	$(if $(FORCE),@$(BIN)/python -m client.forced -s $(STACK) $(if $(filter yes,$(FORCE)),--yes))
+	$(if $(FORCE),@$(BIN)/python -m trainyard.client.forced -s $(STACK) $(if $(filter yes,$(FORCE)),--yes))
 	$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 
 review: setup
@@ -152,7 +152,7 @@ drift: setup
 	$(BIN)/python -m infra.drift -s $(STACK)
 
 down: able
-	@$(BIN)/python -m client.pull.unpulled -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
+	@$(BIN)/python -m trainyard.client.pull.unpulled -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
 	@$(BIN)/python -m infra.checkout $(STACK)
 
@@ -162,8 +162,8 @@ rotate: setup
 
 # It needs protobuf 5, unlike the rest.
 policy: setup
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python policy/.venv
-	$(BIN)/uv pip install --quiet --require-hashes --python policy/.venv -r policy/requirements.txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python infra/policy/.venv
+	$(BIN)/uv pip install --quiet --require-hashes --python infra/policy/.venv -r infra/policy/requirements.txt
 
 # For the workflows in .github and for runners of any forge. They use the embedded engine, whose plans
 # can be shown to a reviewer.
@@ -210,19 +210,19 @@ apply: setup
 
 drift-issue: setup
 	$(ON_RUNNER)
-	$(BIN)/python -m gitops issue 'Drift of $(STACK)' $(BIN)/python -m infra.drift -s $(STACK)
+	$(BIN)/python -m infra.gitops issue 'Drift of $(STACK)' $(BIN)/python -m infra.drift -s $(STACK)
 
 reap-issue: setup
 	$(ON_RUNNER)
-	$(BIN)/python -m gitops issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
+	$(BIN)/python -m infra.gitops issue 'Unknown to every stack, or past its end$(if $(filter REVIEW,$(OF)), (of pull requests))' $(BIN)/python -m infra.reap --past-end $(if $(OWNER),--owner '$(OWNER)')
 
 # The stack of the pull request NUMBER has the settings of Pulumi.review.yaml, and its own place for the
 # state: the pull request's code may write everything there.
 review-up review-down review-sweep: OF := REVIEW
-review-up review-down: STACK = $(or $(shell $(PYTHON) -m gitops stack '$(NUMBER)'),$(error name the pull request: NUMBER=12))
+review-up review-down: STACK = $(or $(shell $(PYTHON) -m infra.gitops stack '$(NUMBER)'),$(error name the pull request: NUMBER=12))
 review-up: setup
 	$(ON_RUNNER)
-	stacks=$$($(ENGINE) stack ls) || exit 1; printf '%s\n' "$$stacks" | $(BIN)/python -m gitops apart
+	stacks=$$($(ENGINE) stack ls) || exit 1; printf '%s\n' "$$stacks" | $(BIN)/python -m infra.gitops apart
 	cp Pulumi.review.yaml Pulumi.$(STACK).yaml
 	$(ENGINE) up -s $(STACK) $(WAIT) --refresh $(RULES)
 
@@ -236,7 +236,7 @@ review-sweep: setup
 	$(ON_RUNNER)
 	stacks=$$($(ENGINE) stack ls) || exit 1; failed=0; \
 	expired=$$($(BIN)/python -m infra.expired) || failed=1; \
-	numbers=$$(printf '%s\n' "$$stacks" | $(BIN)/python -m gitops closed --expired $$expired) || failed=1; \
+	numbers=$$(printf '%s\n' "$$stacks" | $(BIN)/python -m infra.gitops closed --expired $$expired) || failed=1; \
 	for number in $$numbers; do $(MAKE) review-down NUMBER=$$number || failed=1; done; exit $$failed
 
 tunnel: setup
@@ -337,7 +337,7 @@ bench: setup
 # Advisories on the locked packages. It has to reach PyPI's advisories, which a mirror may not have:
 # --strict makes an unknown package an error, not a pass.
 audit: setup
-	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt policy/requirements.txt,-r $(lock))
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off $(foreach lock,requirements/dev.txt docker/mlflow/requirements.txt docker/jupyter/requirements.txt infra/policy/requirements.txt,-r $(lock))
 
 digests: setup
 	$(BIN)/python -m infra.images
@@ -356,5 +356,5 @@ lock: setup
 	$(COMPILE) -c requirements/base.txt requirements/host.in -o requirements/host.txt
 	mkdir -p build && grep -E '^[^ #]+==' requirements/base.txt | grep -Ev '^(torch==|torchvision==|triton|nvidia|cuda|setuptools)' | tr -d '\\' >build/constraints.txt
 	$(COMPILE) -c build/constraints.txt requirements/tpu.in -o requirements/tpu.txt
-	$(COMPILE) policy/requirements.in -o policy/requirements.txt
+	$(COMPILE) infra/policy/requirements.in -o infra/policy/requirements.txt
 	for name in ray jupyter mlflow; do cp requirements/setup.txt docker/$$name/; done

@@ -23,7 +23,7 @@ def main() -> None:
     from ray.train import ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    from training import ray_train
+    from trainyard import ray_train
 
     ray_train.connect()
     epochs, images, way = sys.argv[1:]
@@ -50,8 +50,8 @@ def measure(config: dict[str, Any]) -> None:
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader
 
-    from training import checkpoints, data
-    from training.models.alexnet import IMAGE_SIZE, AlexNet
+    from trainyard import checkpoints, data
+    from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
 
     torch.set_num_threads(1)
     torch.manual_seed(1)

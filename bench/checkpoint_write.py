@@ -1,4 +1,4 @@
-"""The job of P8: writes checkpoints to the store by training/checkpoints.py and by boto3, in turn.
+"""The job of P8: writes checkpoints to the store by trainyard/checkpoints.py and by boto3, in turn.
 
 Prints the seconds of each way as JSON. Run as a file: it imports nothing of bench.
 """
@@ -30,7 +30,7 @@ def main() -> None:
     from ray.train import ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    from training import ray_train
+    from trainyard import ray_train
 
     ray_train.connect()
     storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
@@ -80,7 +80,7 @@ def _report(folder: Path) -> float:
     """Measure from the report until the checkpoint can be restored; then check that it can."""
     from ray import train
 
-    from training import checkpoints
+    from trainyard import checkpoints
 
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = threading.Event()

@@ -71,7 +71,7 @@ def under_ray_train(images: int) -> None:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_model
 
-    from training import ray_train
+    from trainyard import ray_train
 
     def worker() -> None:
         measure(images, prepare_model)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data import streaming, synthetic_images
+from trainyard.data import streaming, synthetic_images
 
 SIDE = streaming.SIDE
 SHARD_IMAGES = 128  # of 4.4 MB together
@@ -84,8 +84,8 @@ def stream(storage: str, count: int) -> dict[str, Any]:
     """
     import ray
 
-    from training import ray_train
-    from training.memory import PeakMemory
+    from trainyard import ray_train
+    from trainyard.memory import PeakMemory
 
     class Reader:
         def __init__(self, url: str, shards: list[str]) -> None:

@@ -29,9 +29,9 @@ def train(
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader
 
-    from training.data import characters
-    from training.epochs import seed_epoch
-    from training.models import char_gpt
+    from trainyard.data import characters
+    from trainyard.epochs import seed_epoch
+    from trainyard.models import char_gpt
 
     torch.set_num_threads(1)
     size = char_gpt.SIZES["small"]

@@ -22,7 +22,7 @@ from bench.form import Form
 from bench.measure import ROOT, Ratio, in_turn
 from bench.resume_loop import FILE, INTERVAL
 from bench.scratch import ScratchStack
-from training.ray_train import SETTINGS
+from trainyard.ray_train import SETTINGS
 
 ROUNDS = 5
 LOOP = ROOT / "bench" / "resume_loop.py"

@@ -16,7 +16,7 @@ from typing import Any
 from bench.feed_loop import PROCESSES, SHARD_IMAGES, SIDE
 from bench.form import Form
 from bench.measure import ROOT, FailedError, Ratio, in_turn, python
-from training.data import streaming, synthetic_images
+from trainyard.data import streaming, synthetic_images
 
 ROUNDS = 4
 LOOP = ROOT / "bench" / "feed_loop.py"

@@ -1,7 +1,7 @@
 """P18: commands of `train`, whose time is mostly that of Python and of what they import.
 
-A test says what each command may import (tests/unit/client/test_imports.py). Here its time is only
-reported, next to a Python that imports the heaviest package that the command needs.
+A test says what each command may import (tests/unit/trainyard/client/test_imports.py). Here its
+time is only reported, next to a Python that imports the heaviest package that the command needs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench import measure
 from bench.form import Form
 from bench.measure import FailedError, Ratio, in_turn
 from bench.scratch import ScratchStack
-from client import outputs
-from client.store import Store, open_store
-from training import run_folder
+from trainyard import run_folder
+from trainyard.client import outputs
+from trainyard.client.store import Store, open_store
 
 ROUNDS = 5
 RUNS = 5000

@@ -16,12 +16,12 @@ from bench import measure
 from bench.form import Form
 from bench.measure import Ratio, in_turn
 from bench.scratch import TRAIN
-from client import outputs
-from client.pull.transfer import Transfer
-from client.store import open_store
-from training import checkpoint_files
-from training.objects import open_url
-from training.runs import Run
+from trainyard import checkpoint_files
+from trainyard.client import outputs
+from trainyard.client.pull.transfer import Transfer
+from trainyard.client.store import open_store
+from trainyard.objects import open_url
+from trainyard.runs import Run
 
 ROUNDS = 5
 MB = 1_000_000

@@ -55,7 +55,7 @@ def worker(_: dict[str, Any]) -> None:
     """Train until a kill, or a step after it."""
     import torch
 
-    from training import checkpoints
+    from trainyard import checkpoints
 
     torch.set_num_threads(1)
     model = network()
@@ -83,7 +83,7 @@ def worker(_: dict[str, Any]) -> None:
 
 def under_ray_train() -> None:
     """Train in a worker of Ray Train."""
-    from training import ray_train
+    from trainyard import ray_train
 
     ray_train.connect()
     from ray.train import ScalingConfig

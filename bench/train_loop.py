@@ -32,9 +32,9 @@ def throughput(
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader
 
-    from training import data
-    from training.epochs import Totals
-    from training.models.alexnet import IMAGE_SIZE, AlexNet
+    from trainyard import data
+    from trainyard.epochs import Totals
+    from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -64,7 +64,7 @@ def under_ray_train(images: int) -> None:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
-    from training import ray_train
+    from trainyard import ray_train
 
     def worker() -> None:
         show(throughput(images, prepare_model, prepare_data_loader))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pulumi
 
-from access.variables import FOOD11_FOLDER
 from cluster.descriptor import Descriptor, Limit, Source
 from cluster.ray_node import NodeAddition
 from cluster.service import Runtime, Service, Volume
 from cluster.stack import Stack
+from trainyard.access.variables import FOOD11_FOLDER
 
 SERVICE = "dataset"
 MOUNT = "/mnt"  # where course material expects it

@@ -9,7 +9,6 @@ from typing import Any
 
 import pulumi
 
-from access import outputs
 from cluster import idle_watch, ray_head, replicate
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Text
 from cluster.inputs import join
@@ -17,6 +16,7 @@ from cluster.replica import source_of
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
 from cluster.stack import Stack
 from cluster.storage import Storage
+from trainyard.access import outputs
 
 SERVICE = "idle-end"
 PORT = "idleEndPort"

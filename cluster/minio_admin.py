@@ -10,9 +10,9 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access import terminal
 from cluster import late
 from cluster.provider import Provider
+from trainyard.access import terminal
 
 
 class BucketProvider(Provider):

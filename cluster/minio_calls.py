@@ -11,8 +11,8 @@ from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from access.ssh import SshError
 from cluster.s3_calls import asked, patiently, pool, reached
+from trainyard.access.ssh import SshError
 
 NO_SUCH = "NoSuch"  # begins the code of each answer about a missing thing
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pulumi
 
-from access import outputs
 from cluster import minio_store, versitygw_store
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import join
@@ -15,6 +14,7 @@ from cluster.service import Runtime
 from cluster.stack import Stack
 from cluster.storage import Storage
 from cluster.store_kind import Keys, StoreKind
+from trainyard.access import outputs
 
 STORES = {kind.name: kind for kind in (versitygw_store.KIND, minio_store.KIND)}
 KEY_BYTES, SECRET_BYTES = 10, 20  # MinIO takes at most 20 and 40 characters

@@ -14,7 +14,7 @@ from types import FunctionType, SimpleNamespace
 import pulumi
 from pulumi import dynamic
 
-from access import typed
+from trainyard.access import typed
 
 
 class Provider(dynamic.ResourceProvider):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pulumi
 
-from access import outputs
 from cluster import autoscaling, ray_head, ray_worker
 from cluster.autoscaling import NodeProvider
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
@@ -18,6 +17,7 @@ from cluster.ray_worker import RayWorker, RayWorkerArgs
 from cluster.service import Runtime
 from cluster.stack import Stack
 from cluster.storage import Storage
+from trainyard.access import outputs
 
 TOKEN_BYTES = 32
 NODE_SWITCH_PORT = "nodeSwitchPort"

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pulumi
 
-from access.variables import SERVE_HOST, SERVE_PORT, STORAGE_URL
-from access.variables import SERVE_TOKEN_FILE as SERVE_TOKEN_VARIABLE
 from cluster import storage as stored
 from cluster.inputs import join, lift
 from cluster.service import Runtime, Volume
 from cluster.storage import Storage
+from trainyard.access.variables import SERVE_HOST, SERVE_PORT, STORAGE_URL
+from trainyard.access.variables import SERVE_TOKEN_FILE as SERVE_TOKEN_VARIABLE
 
 MIB = 1024 * 1024  # bytes
 OBJECT_STORE_MIN_MIB = 80  # Ray refuses less than 75 MiB

@@ -46,12 +46,12 @@ STARTS, METRICS, MANIFEST, CHECKPOINT = (
     "checkpoint_",
 )
 CHECKPOINT_NAME = re.compile(CHECKPOINT + r"([0-9]{1,200})(?:-[0-9a-z]{1,32})?")
-MARK = "replicated.json"  # a run's copied results; `make down` looks at it (client/pull/marks.py)
-PART = re.compile(r"\..*\.part")  # a file while it is written, here and by training/objects.py
+MARK = "replicated.json"  # a run's copied results; `make down` reads it (client/pull/marks.py)
+PART = re.compile(r"\..*\.part")  # a file while it is written, here and by trainyard/objects.py
 OWN = ".trainyard"  # folder of files that are not results
 LEFT_OUT = (MARK, "pulled.json")
 MANIFEST_BYTES = 16 * 1024 * 1024  # at most
-LONGEST_NAME, LONGEST_PART = 768, 255  # bytes, as of training/archive.py
+LONGEST_NAME, LONGEST_PART = 768, 255  # bytes, as of trainyard/archive.py
 FAULTS = (OSError, BotoCoreError, ClientError, Boto3Error)
 
 
@@ -429,7 +429,7 @@ def _order(name: str) -> tuple[int, str, bool, str]:
 
 
 def records(content: bytes) -> int:
-    """Count the lines that are JSON objects, up to the first other (training/run_folder.py)."""
+    """Count the lines that are JSON objects, up to the first other (trainyard/run_folder.py)."""
     return sum(1 for _ in itertools.takewhile(_is_record, content.splitlines()))
 
 

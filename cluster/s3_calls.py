@@ -1,8 +1,8 @@
 """Calls that every object store answers, from the properties that its resources hold.
 
 Properties: endpoint (host:port), rootUser, rootPassword; bucket; via (of another machine that
-reaches the endpoint, as `access.ssh.Connection.of` takes it; or of a cluster that it is in, as
-`access.kubectl.Cluster.of` does).
+reaches the endpoint, as `trainyard.access.ssh.Connection.of` takes it; or of a cluster that it is
+in, as `trainyard.access.kubectl.Cluster.of` does).
 """
 
 import time
@@ -14,11 +14,11 @@ import urllib3
 from minio import Minio
 from minio.error import MinioAdminException, S3Error
 
-from access import kubectl
-from access.kubectl import KubectlError
-from access.ssh import Connection, HostKeyError, UnreachableError
 from cluster import store_proof
-from cluster.ssh import forwarded
+from trainyard.access import kubectl
+from trainyard.access.kubectl import KubectlError
+from trainyard.access.ssh import Connection, HostKeyError, UnreachableError
+from trainyard.access.ssh_run import forwarded
 
 STARTING_SECONDS = 30.0  # MinIO answers its health check some time before its user store is ready
 RETRY_SECONDS = 0.2

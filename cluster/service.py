@@ -157,8 +157,8 @@ class Runtime(Protocol):
     def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
         """How this Pulumi program reaches published ports; None means directly.
 
-        Otherwise it is through a machine, as `access.ssh.Connection.of` takes it, or in a cluster,
-        as `access.kubectl.Cluster.of` takes it.
+        Otherwise it is through a machine, as `trainyard.access.ssh.Connection.of` takes it, or in a
+        cluster, as `trainyard.access.kubectl.Cluster.of` takes it.
         """
         ...
 

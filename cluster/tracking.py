@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pulumi
 
-from access.variables import TRACKING_CREDENTIALS_FILE
 from cluster import storage as stored
 from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
 from cluster.inputs import join, lift
@@ -17,6 +16,7 @@ from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
 from cluster.stack import Stack
 from cluster.storage import Storage
+from trainyard.access.variables import TRACKING_CREDENTIALS_FILE
 
 SERVICE = "mlflow"
 USER = "admin"

@@ -16,8 +16,8 @@ from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from minio.signer import sign_v4_s3
 
-from access.ssh import SshError
 from cluster.s3_calls import asked, client, pool, reached
+from trainyard.access.ssh import SshError
 
 REGION = "us-east-1"
 ROLE = "user"  # the least: owns no bucket and makes none

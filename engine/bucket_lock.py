@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from access.state_bucket import BucketPath
 from engine import lock
 from engine.errors import EngineError
 from engine.lock import Hold, Verdict
+from trainyard.access.state_bucket import BucketPath
 
 NAME = "engine.json"
 NO_TAG = f'"{"0" * 32}"'  # of no object

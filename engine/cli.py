@@ -16,8 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from access import terminal
-from access.state_bucket import BucketError
 from engine import config, files, history, rotate, users
 from engine.crypto import Crypter
 from engine.durations import SECOND, parse_duration
@@ -26,6 +24,8 @@ from engine.passphrase import is_set, make, passphrase, read
 from engine.project import Project, Settings, check_stack_name, read_settings
 from engine.state import Backend, Entry, salt_of
 from engine.values import is_secret, mask, reveal
+from trainyard.access import terminal
+from trainyard.access.state_bucket import BucketError
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 HIDDEN = "[secret]"

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
-from access import terminal, typed
 from engine.differences import differences, excerpts
 from engine.values import Properties, mask
+from trainyard.access import terminal, typed
 
 SYMBOLS = {
     "same": " ",

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from access import repository, user
-from access.state_folder import Place
 from engine import lock
+from trainyard.access import repository, user
+from trainyard.access.state_folder import Place
 
 KINDS = {"up": "update", "refresh": "refresh", "destroy": "destroy"}
 KEPT = 200  # of a stack

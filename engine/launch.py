@@ -16,13 +16,13 @@ from pathlib import Path
 
 import yaml
 
-from access import state_folder, terminal
-from access.state_bucket import BucketError
 from engine import policy, users
 from engine.errors import EngineError
 from engine.passphrase import FILE, PHRASE, default_file, make, read
 from engine.project import Project
 from engine.state import Backend
+from trainyard.access import state_folder, terminal
+from trainyard.access.state_bucket import BucketError
 
 # If the settings have lost the salt of their secrets, the CLI takes the state's.
 SALT_OF_STATE = {"PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true"}
@@ -60,8 +60,7 @@ def main() -> None:
             arguments += [f"--{name.replace('_', '-')}", value]
     if not cli:
         terminal.say("pulumi is not on PATH: running the embedded engine")
-        # The engine of this environment, and not a folder of that name in the project's (-P).
-        command = [sys.executable, "-P", "-m", "engine", *arguments]
+        command = [sys.executable, "-m", "engine", *arguments]
     else:
         terminal.say("running the pulumi CLI")
         if options.command in ("up", "preview"):
@@ -139,8 +138,8 @@ def _check_pack(folder: Path, config: str) -> None:
         python = folder / named / "bin" / "python"
         if not python.exists():
             raise EngineError(
-                f"the policy pack {folder} has no {python}: make its environment, for policy/ by "
-                "`make policy`"
+                f"the policy pack {folder} has no {python}: make its environment, for infra/policy "
+                "by `make policy`"
             )
     if config and (folder / "rules.py").exists():
         policy.levels(Path(config), {rule.name for rule in policy.rules(folder)})

@@ -22,9 +22,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from access import user
 from engine import files
 from engine.errors import EngineError, LockedError
+from trainyard.access import user
 
 BOOT = "bootId"
 NAMESPACE = "pidNamespace"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from access import terminal
 from engine import history, plan
 from engine.command.schema import hidden
 from engine.context import Context
@@ -24,6 +23,7 @@ from engine.policy import Policies
 from engine.program import program_folder, run_program
 from engine.project import Project, Settings, read_settings
 from engine.state import Backend, State
+from trainyard.access import terminal
 
 UNSEALED = (
     "the state has no seal of this engine. If the pulumi CLI wrote it last, all is well; otherwise "

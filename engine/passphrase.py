@@ -7,9 +7,9 @@ import secrets
 import stat
 from pathlib import Path
 
-from access import terminal
 from engine import files
 from engine.errors import EngineError
+from trainyard.access import terminal
 
 PHRASE = "PULUMI_CONFIG_PASSPHRASE"
 FILE = "PULUMI_CONFIG_PASSPHRASE_FILE"

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from access.repository import environment
 from engine import files
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, Settings
 from engine.state import Backend
 from engine.values import UNKNOWN, Properties, decrypt, encrypt, reveal, secret
+from trainyard.access.repository import environment
 
 Step = tuple[str, str, Properties]  # operation, URN and inputs
 Place = dict[str, Any]  # what a plan is bound to

@@ -16,10 +16,10 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from access import settings_file
 from engine.crypto import Crypter
 from engine.errors import EngineError, UnsupportedError
 from engine.passphrase import passphrase
+from trainyard.access import settings_file
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 NAME_RULE = "use 1 to 100 letters, digits, '-', '_' and '.', but not '.' or '..'"

@@ -6,7 +6,6 @@ from typing import Any
 
 from pulumi.runtime.proto import resource_pb2
 
-from access.state_folder import ORGANIZATION
 from engine.context import Context
 from engine.errors import EngineError, UnsupportedError
 from engine.goal import STACK_TYPE, urn_of
@@ -14,6 +13,7 @@ from engine.passphrase import passphrase
 from engine.state import REFERENCE_TYPE, Backend, Entry, now
 from engine.structs import from_struct, to_struct
 from engine.values import Properties, holds_secret
+from trainyard.access.state_folder import ORGANIZATION
 
 
 def read(

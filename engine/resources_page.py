@@ -12,10 +12,10 @@ import re
 import sys
 from pathlib import Path
 
-from access import terminal
 from engine.command import schema as command
 from engine.docker import schema as docker
 from engine.schema import Property, Table
+from trainyard.access import terminal
 
 PAGE = Path(__file__).parents[1] / "docs" / "engine.md"
 BEGIN = "<!-- Written by `make docs` from the schema modules of engine/. -->\n"

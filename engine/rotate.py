@@ -14,13 +14,13 @@ from typing import Any
 
 import yaml
 
-from access import settings_file
 from engine import files
 from engine.config import replace
 from engine.crypto import Crypter
 from engine.errors import EngineError
 from engine.project import Project, read_settings
 from engine.state import Backend, salt_of
+from trainyard.access import settings_file
 
 # As Pulumi writes them into the settings file; a ciphertext is base64, so nothing is quoted.
 SALT = re.compile(r"^(encryptionsalt:\s*)(v1:[\w+/=:]+)\s*$", re.MULTILINE)

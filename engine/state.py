@@ -1,7 +1,7 @@
 """Pulumi's backends of files: states, their backups and locks, written so that nothing is lost.
 
-They are the pulumi CLI's own (`access/state_folder.py`), so either tool can take over the other's
-stack.
+They are the pulumi CLI's own (`trainyard/access/state_folder.py`), so either tool can take over the
+other's stack.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from access import state_folder
-from access.state_bucket import BucketError, BucketPath, BucketUrlError
-from access.state_folder import ORGANIZATION, Checkpoint, Place
 from engine import bucket_lock, files, history, lock
 from engine.crypto import Crypter
 from engine.errors import EngineError, SupersededError, UnsupportedError
 from engine.project import Project
 from engine.recorded import is_believable
 from engine.values import decrypt, encrypt, holds_secret
+from trainyard.access import state_folder
+from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
+from trainyard.access.state_folder import ORGANIZATION, Checkpoint, Place
 
 VERSION = 3  # of the checkpoint format
 FEATURES_VERSION = 4  # of a state with features of the CLI that it names, such as taints

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from access.state_bucket import BucketError
-from access.state_folder import ORGANIZATION
 from engine.errors import EngineError
 from engine.state import REFERENCE_TYPE, Backend
+from trainyard.access.state_bucket import BucketError
+from trainyard.access.state_folder import ORGANIZATION
 
 
 def refuse_used(backend: Backend, project: str, stack: str) -> None:

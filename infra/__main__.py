@@ -2,7 +2,6 @@
 
 import pulumi
 
-from access import outputs
 from cluster import secret, services
 from cluster.ray_cluster import TOKEN_BYTES
 from cluster.secret import Secret
@@ -10,6 +9,7 @@ from cluster.stack import Stack
 from cluster.storage import Storage
 from infra import checkout, config, shared_store, target, versions
 from infra.hosts import local
+from trainyard.access import outputs
 
 name = pulumi.get_stack()
 checkout.forget_salt(name)

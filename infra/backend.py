@@ -20,9 +20,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pulumi
 import yaml
 
-from access import state_folder
-from access.state_bucket import BucketError, BucketPath, BucketUrlError
-from access.state_folder import ORGANIZATION, Place
+from trainyard.access import state_folder
+from trainyard.access.state_bucket import BucketError, BucketPath, BucketUrlError
+from trainyard.access.state_folder import ORGANIZATION, Place
 
 ID_BYTES = 4
 ID_FILE = "trainyard.json"  # next to meta.yaml

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cluster import shipped
-from infra.hosts import local
+from infra.checkout import ROOT
 
 NOTEBOOK = "jupyter"
-TRAIN, TRAINING = "train", "training"  # its users begin with the jobs of train/, which need these
+TRAIN = "train"  # its users begin there
 NAME_LENGTH = 12  # hexadecimal digits of the digest: enough to tell the states of one folder apart
 CACHES = "__pycache__"
 
@@ -35,10 +34,7 @@ def folder(program: str, contexts: Path) -> Path:
         copy = Path(draft, program)
         ignore = shutil.ignore_patterns(CACHES)
         shutil.copytree(own, copy, ignore=ignore)
-        # In a checkout train/training is a link; an installed package has none.
-        jobs = shutil.ignore_patterns(CACHES, TRAINING)
-        shutil.copytree(shipped.FOLDER / TRAIN, copy / TRAIN, ignore=jobs)
-        shutil.copytree(shipped.CHECKOUT / TRAINING, copy / TRAIN / TRAINING, ignore=ignore)
+        shutil.copytree(ROOT / TRAIN, copy / TRAIN, ignore=ignore)  # its links are followed
         target = staged / f"{program}-{digest(copy, {})[:NAME_LENGTH]}"
         with suppress(OSError):  # it exists
             copy.rename(target)
@@ -46,10 +42,8 @@ def folder(program: str, contexts: Path) -> Path:
 
 
 def staging_folder() -> Path:
-    """Return the folder of the copies: in the checkout, else in this user's cache."""
-    if shipped.IN_CHECKOUT:
-        return shipped.FOLDER / "build" / "images"
-    return local.cache_folder() / "images"
+    """Return the folder of the copies."""
+    return ROOT / "build" / "images"
 
 
 def digest(context: Path, build_args: Mapping[str, str]) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from access import terminal
 from infra import build_context, images, versions
 from infra.container_settings import IMAGE
+from trainyard.access import terminal
 
 ARGUMENTS = ("BASE_IMAGE", "GO_IMAGE", "TORCH_BACKEND")
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from access.repository import environment
+from trainyard.access.repository import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -15,7 +15,6 @@ from typing import Any
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
-from access import typed
 from cluster import grafana, idle_end, object_store, replica, secret, services
 from cluster.descriptor import Descriptor, Text
 from cluster.ray_node import NodeResources
@@ -38,6 +37,7 @@ from infra.kubernetes_settings import Kubernetes
 from infra.node_settings import NodeGroup
 from infra.reader import Reader
 from infra.runtimes import folders
+from trainyard.access import typed
 
 FIRST_PORT, LAST_PORT = 1024, 65535  # Ray refuses ports below
 MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 5, 3600

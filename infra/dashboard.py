@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from access import bounded, kubectl, outputs
-from access.ssh import Connection, SshError
-from cluster.ssh import forwarded
+from trainyard.access import bounded, kubectl, outputs
+from trainyard.access.ssh import Connection, SshError
+from trainyard.access.ssh_run import forwarded
 
 SECONDS = 10.0
 HTTP = 80  # its default port

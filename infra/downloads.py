@@ -11,7 +11,7 @@ import re
 import select
 import time
 
-from access import terminal
+from trainyard.access import terminal
 
 PERIOD_SECONDS = 10.0
 DOWNLOAD = re.compile(r"\s*(Downloading|Downloaded) (\S+)(?: \((\d[\d.]*)\s*([KMG])iB\))?")

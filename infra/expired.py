@@ -8,10 +8,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from access import terminal
 from infra import backend, states
 from infra.backend import BackendError
 from infra.states import StateError
+from trainyard.access import terminal
 
 
 def main() -> int:

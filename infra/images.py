@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pulumi
 
-from access import terminal
-from cluster import services, shipped
+from cluster import services
 from cluster.descriptor import Source
+from infra.checkout import ROOT
+from trainyard.access import terminal
 
-ROOT = shipped.FOLDER
 CONTEXTS = ROOT / "docker"
 LOCK = CONTEXTS / "digests.json"
 PROJECT = "trainyard"
@@ -137,7 +137,7 @@ def _settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """
     import yaml  # noqa: PLC0415
 
-    from access import settings_file  # noqa: PLC0415
+    from trainyard.access import settings_file  # noqa: PLC0415
 
     try:
         config = (settings_file.load(path.read_text()) or {}).get("config") or {}

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from access.kubectl import KUBECONFIG
 from cluster import ray_cluster, services
 from cluster.kuberay_pods import AGENT_PORT, GPU_RESOURCES, METRICS_PORT
 from cluster.kuberay_spec import POD_SECONDS
@@ -17,6 +16,7 @@ from infra.hosts.local import LocalHost
 from infra.images import BUILT
 from infra.node_settings import POD_FIELDS, NodeGroup
 from infra.reader import Reader
+from trainyard.access.kubectl import KUBECONFIG
 
 KEY = "kubernetes"
 SHARED = ("claim", "hostPath")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from access import terminal
+from trainyard.access import terminal
 
 ENVIRONMENT = Path(".venv")
 UV = Path("requirements/setup.txt")
@@ -100,10 +100,12 @@ def works(programs: Path) -> bool:
 
 
 def make() -> None:
-    """Make the environment."""
+    """Make the environment, which also finds the checkout's packages that no wheel has."""
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=False)
     if made.returncode:
         sys.exit(made.returncode)  # it has said why
+    for packages in ENVIRONMENT.glob("lib/python3*/site-packages"):
+        (packages / "trainyard_checkout.pth").write_text(f"{Path.cwd()}\n")
 
 
 def install() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pulumi import dynamic
 
-from access import terminal
+from trainyard.access import terminal
 
 # A variable of the user of `up`: Ray is restarted although its jobs are lost.
 FORCE = "TRAINYARD_FORCE"

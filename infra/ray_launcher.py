@@ -12,7 +12,6 @@ from typing import Any
 import pulumi
 import yaml
 
-from access import outputs
 from cluster import ray_cluster, ray_head, ray_node, ray_worker
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
@@ -21,6 +20,7 @@ from cluster.storage import Storage
 from infra.hosts.machine import Machine
 from infra.runtimes import owned_processes
 from infra.runtimes.hosts import HostsRuntime
+from trainyard.access import outputs
 
 # The launcher's processes and copies go by the user's SSH: it knows no host keys.
 PROVIDER = "local"

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pulumi
 
-from access import terminal
 from infra import backend, states
 from infra.backend import Backend, BackendError
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE, Account, Holding
 from infra.states import Stack, StateError
+from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[1]
 IN_STATE = "in state"

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from access import settings_file, terminal
 from cluster import ray_head, secret
 from infra import backend, states
+from trainyard.access import settings_file, terminal
 
 ROOT = Path(__file__).parents[1]
 SECRET_TYPE = "cluster:Secret"  # noqa: S105 (a resource's type)
@@ -67,7 +67,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
         folder: the project's folder.
         stack: its name.
         name: of the secret.
-        force: options for `client.forced` where jobs would be lost.
+        force: options for `trainyard.client.forced` where jobs would be lost.
 
     Raises:
         RotateError: the secret does not exist, jobs run, or the settings cannot be written.
@@ -82,7 +82,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
             else f"stack {stack!r} is not up: run `make up STACK={stack}` first"
         )
     if known[name].by_head:
-        asked = [sys.executable, "-P", "-m", "client.forced", "-s", stack, *force]
+        asked = [sys.executable, "-P", "-m", "trainyard.client.forced", "-s", stack, *force]
         if subprocess.run(asked, cwd=folder, check=False).returncode:
             raise RotateError(f"{name} restarts Ray's head. Nothing was changed")
     # A rotation that was counted and not yet applied is not counted twice.

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from access import outputs, terminal
-from access.ssh import Connection, SshError
-from cluster.ssh import CommandError, run
 from infra.wishes import AS_IT_IS, VARIABLE
+from trainyard.access import outputs, terminal
+from trainyard.access.ssh import Connection, SshError
+from trainyard.access.ssh_run import CommandError, run
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS = 5.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from access import terminal
+from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pulumi
 
-from access import outputs
 from cluster.storage import Storage
+from trainyard.access import outputs
 
 
 def of(name: str, bucket: str) -> Storage:

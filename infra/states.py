@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from access import state_folder
-from access.state_bucket import BucketError
-from access.state_folder import ORGANIZATION, DamagedStateError, Place
 from infra import backend
 from infra.backend import Backend
 from infra.hosts.sources import CLOUDS
+from trainyard.access import state_folder
+from trainyard.access.state_bucket import BucketError
+from trainyard.access.state_folder import ORGANIZATION, DamagedStateError, Place
 
 
 def _types(*names: str) -> set[str]:

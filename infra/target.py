@@ -340,12 +340,12 @@ def kubernetes(settings: Settings, where: Kubernetes, stack: str) -> Target:
         pulumi.RunError: the cluster does not answer, or a stack cannot be in it.
     """
     # Not at the top: lightkube costs other stacks a third of a second.
-    from access.kubectl import Cluster  # noqa: PLC0415
     from infra.runtimes.kubernetes import kuberay_cluster, manifests, preflight  # noqa: PLC0415
     from infra.runtimes.kubernetes.runtime import (  # noqa: PLC0415
         KubernetesRuntime,
         KubernetesRuntimeArgs,
     )
+    from trainyard.access.kubectl import Cluster  # noqa: PLC0415
 
     cluster = Cluster(kubeconfig=where.kubeconfig, context=where.context, namespace=where.namespace)
     shared: dict[str, Any] = {}

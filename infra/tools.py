@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pulumi
 
-from cluster import object_store, shipped
+from cluster import object_store
 from cluster.descriptor import Descriptor, Source
 from cluster.store_kind import StoreKind
 from infra import versions
+from infra.checkout import ROOT
 from infra.hosts import go_tool, local
 from infra.hosts.go_programs import DEFAULT, MONITORING, STORES
 from infra.hosts.go_tool import GoTool
 
-DOCKER = shipped.FOLDER / "docker"
+DOCKER = ROOT / "docker"
 AUTO, DIRECTORY = "auto", "directory"
 GO = ".".join(str(part) for part in versions.GO_FOR_STORES)
 HAVE_STORE = f"install Go {GO} or later (go.dev/dl) to have it built"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from access import outputs
 from cluster import services
+from trainyard.access import outputs
 
 
 def names_of_outputs() -> set[str]:

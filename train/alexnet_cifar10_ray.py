@@ -4,13 +4,13 @@
     ray job submit --working-dir . -- python alexnet_cifar10_ray.py
     ray job submit --working-dir . -- python alexnet_cifar10_ray.py --epochs 20 --use-gpu
 
-It is training/jobs/alexnet.py, with its options, on CIFAR-10 and for one epoch. Everything that a
-job of this folder needs is uploaded with it: `training` is a link to the package.
+It is training/alexnet.py, with its options, on CIFAR-10 and for one epoch. Everything that a
+job of this folder needs is uploaded with it: `trainyard` and `training` are links.
 """
 
 import sys
 
-from training.jobs import alexnet
+from trainyard.jobs import alexnet
 
 if __name__ == "__main__":
     alexnet.main(["--data", "cifar10", "--epochs", "1", *sys.argv[1:]])

@@ -1,17 +1,5 @@
-"""Jobs and everything they need on the nodes; `client` uploads this package with each job."""
+"""One flat script per job; its top docstring gives its command.
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import nn
-
-
-def load(run: str, folder: str | Path = "results") -> nn.Module:
-    """Return a run's trained model; see `training.results.load`."""
-    from training import results  # noqa: PLC0415 - slow: every import of this package would wait
-
-    return results.load(run, folder)
+ARGUMENTS and RESOURCES at the top of a script are literals, which the client reads without running
+it (trainyard/options.py). `train new NAME` writes a script from _template.py.
+"""

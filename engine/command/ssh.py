@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager, suppress
 
 import asyncssh
 
-from access import ssh_client
-from access.ssh import Connection, SshError, UnreachableError
 from engine.command.output import Output
 from engine.command.schema import PRIVATE, host_key_fault
 from engine.errors import EngineError
 from engine.providers import Say
 from engine.values import Properties
+from trainyard.access import ssh_client
+from trainyard.access.ssh import Connection, SshError, UnreachableError
 
 # As the plugin waits between dials.
 FIRST_DELAY_SECONDS = 0.1

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from docker.errors import APIError, DockerException, NotFound
 from requests import RequestException
 
-from access import docker_client
 from engine.errors import EngineError
 from engine.providers import Say
 from engine.values import Properties
+from trainyard.access import docker_client
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from hydra.errors import CompactHydraException
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from client import runtimes
-from client.errors import ClientError
-from client.sweep import records
-from client.sweep.point import Outcome, Point
 from hydra_plugins.ray_launcher._once import Once
+from trainyard.client import runtimes
+from trainyard.client.errors import ClientError
+from trainyard.client.sweep import records
+from trainyard.client.sweep.point import Outcome, Point
 
 IDENTITY_LENGTH = 16  # hexadecimal digits
 _NO_FOLDERS = {(), *((name,) for name in records.OWN)}

@@ -19,23 +19,23 @@ from hydra.errors import CompactHydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from access.terminal import clean_lines
-from client import outputs as contract
-from client import scripts, submission, unreachable, way
-from client.command import INTERRUPTED
-from client.console import say, warn
-from client.errors import ClientError
-from client.outputs import StackOutputs
-from client.sweep import report, upload
-from client.sweep.queueing import LetGoError
-from client.sweep.records import Records
-from client.sweep.run import Sweep
-from client.sweep.upload import Code, Upload
 from hydra_plugins.ray_launcher import _composed as composed
 from hydra_plugins.ray_launcher._composed import Composed
 from hydra_plugins.ray_launcher._config import Direction, RayLauncherConf, Unit
 from hydra_plugins.ray_launcher._once import Once
-from training.sweep import points as sent_points
+from trainyard.access.terminal import clean_lines
+from trainyard.client import outputs as contract
+from trainyard.client import scripts, submission, unreachable, way
+from trainyard.client.command import INTERRUPTED
+from trainyard.client.console import say, warn
+from trainyard.client.errors import ClientError
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.sweep import report, upload
+from trainyard.client.sweep.queueing import LetGoError
+from trainyard.client.sweep.records import Records
+from trainyard.client.sweep.run import Sweep
+from trainyard.client.sweep.upload import Code, Upload
+from trainyard.sweep import points as sent_points
 
 
 @dataclass(frozen=True)

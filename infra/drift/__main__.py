@@ -12,13 +12,13 @@ from typing import NoReturn
 
 import pulumi
 
-from access import terminal
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift import expected, machines, ray_nodes, rented, resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, Finding, Report
 from infra.drift.look import Looked, LookError, look
 from infra.states import StateError
+from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[2]
 MACHINES = (INSTANCES, HOSTS)

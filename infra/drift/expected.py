@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from access import outputs
 from cluster import services
 from infra.drift.findings import OUTPUTS, TIMERS, Finding
+from trainyard.access import outputs
 
 # Outputs of every stack; services add their own.
 NAMES = {

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from access.terminal import clean, clean_lines
+from trainyard.access.terminal import clean, clean_lines
 
 STATE = "state"
 INSTANCES = "instances"

@@ -15,7 +15,6 @@ from typing import Any
 
 import pulumi
 
-from access.state_bucket import BucketError
 from engine.context import PARALLEL, Context, is_managed
 from engine.differences import differences, excerpts
 from engine.display import Display
@@ -29,6 +28,7 @@ from engine.program import program_folder
 from engine.project import Project, check_stack_name, read_settings
 from engine.state import Backend, Entry
 from engine.values import mask, reveal
+from trainyard.access.state_bucket import BucketError
 
 # Properties that tell how a resource is made, not its state.
 HIDDEN = "__"

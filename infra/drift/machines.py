@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from access.ssh import Connection, SshError
 from infra.drift.findings import HOSTS, Finding
 from infra.drift.look import Seen
 from infra.hosts import probe
+from trainyard.access.ssh import Connection, SshError
 
 MIB = 2**20
 FOLDERS = ("process:Data", "process:Supervisor")  # resources that are a folder

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from access import outputs
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.drift.findings import RAY, Finding, listed, mend
+from trainyard.access import outputs
 
 PATH = "/nodes?view=summary"
 ALIVE = "ALIVE"

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from access import typed
 from infra import backend, reap, states
 from infra.drift import resources
 from infra.drift.findings import INSTANCES, Finding
 from infra.drift.look import Seen
 from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
+from trainyard.access import typed
 
 ACCOUNT = "lambda:Account"
 TAG = "trainyard:owner"

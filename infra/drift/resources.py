@@ -3,11 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from access.ssh import Connection, HostKeyError, LoginRefusedError, SshError, UnreachableError
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, STATE, STORE, TIMERS, Finding, mend
 from infra.drift.look import Looked, Seen
 from infra.runtimes import on_host
 from infra.runtimes.programs import ProgramError
+from trainyard.access.ssh import (
+    Connection,
+    HostKeyError,
+    LoginRefusedError,
+    SshError,
+    UnreachableError,
+)
 
 PROGRAM = "process:Program"
 INSTANCE = "lambda:Instance"

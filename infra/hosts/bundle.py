@@ -7,7 +7,6 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from cluster import shipped
 from infra.hosts.local import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +26,7 @@ MODE = 0o644
 
 def bundle(root: Path = ROOT) -> Path:
     """Return an archive of it, named by its content; an intact one is kept."""
-    content = {name: _place(root, path).read_bytes() for name, path in sorted(FILES.items())}
+    content = {name: (root / path).read_bytes() for name, path in sorted(FILES.items())}
     archive = _archive(content)
     path = cache_folder() / "bundles" / f"agent-{sha256(archive).hexdigest()[:16]}.tar.gz"
     if not path.exists() or path.read_bytes() != archive:
@@ -37,11 +36,6 @@ def bundle(root: Path = ROOT) -> Path:
             draft.write(archive)
         Path(draft.name).replace(path)
     return path
-
-
-def _place(root: Path, path: str) -> Path:
-    """Return the path of a file: an installed package keeps all but modules elsewhere."""
-    return root / path if path.endswith(".py") or shipped.IN_CHECKOUT else shipped.FOLDER / path
 
 
 def _archive(content: dict[str, bytes]) -> bytes:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 
-from access import docker_client
 from infra.provided import say
+from trainyard.access import docker_client
 
 if TYPE_CHECKING:
     import docker

@@ -9,10 +9,10 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access.ssh import Connection, SshError
-from cluster.ssh import copy, run
 from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
+from trainyard.access.ssh import Connection, SshError
+from trainyard.access.ssh_run import copy, run
 
 CALL_SECONDS = 60.0
 MODE = 0o755

@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from access import terminal
 from infra.hosts import local
 from infra.hosts.go_programs import DEFAULT, MONITORING, NOTE, STORES, TOOLS, GoProgram
+from trainyard.access import terminal
 
 HEARTBEAT_SECONDS = 10.0
 LAST_LINES = 20

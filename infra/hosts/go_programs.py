@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from cluster import dashboard, shipped
+from cluster import dashboard
 from infra import versions
+from infra.checkout import ROOT
 from infra.hosts import local
 
-DOCKER = shipped.FOLDER / "docker"
+DOCKER = ROOT / "docker"
 PAGES = Path(__file__).parent / "pages"
 DIGEST_LENGTH = 8  # hexadecimal digits: enough to tell the states of one file apart
 NOTE = ".sha256"  # suffix of the file with a program's digest

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from access import user
-from cluster import shipped
+from infra.checkout import ROOT
+from trainyard.access import user
 
 MIB = 1024 * 1024  # bytes
 GO_SECONDS = 10  # for `go version`
@@ -101,16 +101,9 @@ def runtime_folder(stack: str) -> Path:
 
     It is in /var/tmp: /tmp and XDG_RUNTIME_DIR are often file systems in memory, where Ray would
     spill objects, and are emptied early. Its name is short: Ray's sockets leave 25 bytes. The name
-    depends on the project's folder, so two checkouts have two folders, and so do two projects that
-    use one installed package.
+    depends on the checkout's folder, so two checkouts have two folders.
     """
-    if shipped.IN_CHECKOUT:
-        project = shipped.CHECKOUT
-    else:
-        from infra import backend
-
-        project = backend.project_folder()
-    return _short_folder(f"{os.getuid()}\0{project}\0{stack}")
+    return _short_folder(f"{os.getuid()}\0{ROOT}\0{stack}")
 
 
 def is_runtime_folder(folder: Path) -> bool:

@@ -41,8 +41,8 @@ class Machine:
         group: its group.
         identity: unique to the machine, whatever its address: user@address, or the id of an
             instance.
-        connection: argument of `access.ssh.Connection.of`, with the login key as a secret; of
-            a rented one also its id, under the name that its cloud gives it (`fleet.Cloud`).
+        connection: argument of `trainyard.access.ssh.Connection.of`, with the login key as a
+            secret; of a rented one also its id, under its cloud's name for it (`fleet.Cloud`).
         address: for the other machines of the stack.
         interface: network interface that the address is on, "" if unknown.
         home: absolute home folder of its user.

@@ -6,9 +6,9 @@ from typing import Any
 
 from pulumi import dynamic
 
-from access.ssh import SshError
 from cluster.provider import Provider
 from infra.hosts import sources
+from trainyard.access.ssh import SshError
 
 
 def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:

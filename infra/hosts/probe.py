@@ -5,10 +5,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from access.ssh import Connection, SshError
 from cluster import services
 from cluster.descriptor import Source
-from cluster.ssh import run
+from trainyard.access.ssh import Connection, SshError
+from trainyard.access.ssh_run import run
 
 PROBE_SECONDS = 60.0
 # PyTorch with its CUDA libraries is 5.7 GB, twice while it is unpacked.

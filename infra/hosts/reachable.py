@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import pulumi
 from pulumi import dynamic
 
-from access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
-from cluster.ssh import CommandError, run
 from infra.cancellation import Cancellation
 from infra.hosts import cloud_init, presence, probe
 from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
+from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
+from trainyard.access.ssh_run import CommandError, run
 
 POLL_SECONDS = 1.0
 SAY_SECONDS = 30.0

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pulumi
 
-from access import terminal
 from infra.manifests import files, program
+from trainyard.access import terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:

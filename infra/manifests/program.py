@@ -16,11 +16,11 @@ from typing import Any
 import pulumi
 import yaml
 
-from access import settings_file
 from cluster import services
 from cluster.descriptor import Text
 from infra import kubernetes_settings
 from infra.runtimes.kubernetes import preflight
+from trainyard.access import settings_file
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "infra" / "__main__.py"

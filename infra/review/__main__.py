@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from access import terminal
 from infra.review import page
 from infra.review.planned import ReviewError, read
+from trainyard.access import terminal
 
 ROOT = Path(__file__).parents[2]
 

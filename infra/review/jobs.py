@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from access import outputs
 from infra import dashboard
 from infra.dashboard import AskError
 from infra.review.planned import Change, Planned, Resource
 from infra.runtimes.programs import RESTARTING
+from trainyard.access import outputs
 
 PATH = "/api/jobs/"
 HEAD, WORKER = "ray-head", "ray-worker-"

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-from access.markdown import code, text
 from infra.review.facts import Cost, cost, listening
 from infra.review.jobs import ALL_PODS, HEAD, AtRisk, at_risk
 from infra.review.planned import Change, Planned
+from trainyard.access.markdown import code, text
 
 VERBS = ("create", "update", "replace", "delete")
 COMMIT_LENGTH = 12

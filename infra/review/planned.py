@@ -12,7 +12,6 @@ from typing import Any
 
 import pulumi
 
-from access.state_bucket import BucketError
 from engine import plan
 from engine.command.schema import hidden
 from engine.context import is_managed
@@ -26,6 +25,7 @@ from engine.policy import Policies
 from engine.project import Project, check_stack_name, read_settings
 from engine.state import Backend
 from engine.values import mask, reveal
+from trainyard.access.state_bucket import BucketError
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 DELETED = ("delete", "delete-replaced")

@@ -10,11 +10,11 @@ from typing import Any
 
 from pulumi import dynamic
 
-from access.ssh import Connection
-from cluster.ssh import run
 from infra.hosts.presence import HostProvider
 from infra.provided import difference, say
 from infra.runtimes.programs import KINDS, ProgramError
+from trainyard.access.ssh import Connection
+from trainyard.access.ssh_run import run
 
 MARGIN_SECONDS = 60.0  # for the connection and all but the service's own start
 OURS = ("host", "machine", "__provider")  # properties that the other machine does not need

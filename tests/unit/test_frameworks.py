@@ -54,7 +54,7 @@ def test_ray_has_what_the_table_names() -> None:  # E1
 def test_our_jobs_are_those_that_the_table_names() -> None:  # E1
     jobs = [job for row in ROWS for job in re.findall(r"`([\w/]+)`", row[3])]
     assert jobs
-    missing = [job for job in jobs if not (ROOT / f"training/jobs/{job}.py").is_file()]
+    missing = [job for job in jobs if not (ROOT / f"training/{job}.py").is_file()]
     assert missing == []
 
 

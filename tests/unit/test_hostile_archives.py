@@ -16,19 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from client import store
-from client.errors import ClientError
-from client.job_server import Job, Status
-from client.pull.transfer import Transfer
-from client.store import FolderStore
-from client.sweep import collect
-from client.sweep.point import Point
-from client.sweep.records import Record, Records
 from cluster.replicate import Folder, Replica
-from training import checkpoint_files, objects
-from training.runs import Run
-from training.serving import deploy
-from training.sweep import result
+from trainyard import checkpoint_files, objects
+from trainyard.client import store
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import Job, Status
+from trainyard.client.pull.transfer import Transfer
+from trainyard.client.store import FolderStore
+from trainyard.client.sweep import collect
+from trainyard.client.sweep.point import Point
+from trainyard.client.sweep.records import Record, Records
+from trainyard.runs import Run
+from trainyard.serving import deploy
+from trainyard.sweep import result
 
 PROGRAM = Path(__file__).resolve().parents[2] / "docker" / "dataset" / "dataset.py"
 NAME = "checkpoint_000001-abcd"

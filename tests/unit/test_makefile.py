@@ -155,8 +155,8 @@ def test_a_plan_and_a_policy_are_passed_on(run) -> None:
 
     assert launched("preview", "PLAN=a b.json") == "preview -s dev --plan 'a b.json'"
     assert launched("up", "STACK=lab") == "up -s lab"
-    rules = launched("up", "POLICY=policy", "LEVELS=levels.json")
-    assert rules == "up -s dev  --policy-pack 'policy' --policy-pack-config 'levels.json'"
+    rules = launched("up", "POLICY=infra/policy", "LEVELS=levels.json")
+    assert rules == "up -s dev  --policy-pack 'infra/policy' --policy-pack-config 'levels.json'"
 
 
 def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
         (tmp_path / "log").unlink()
         _, _, calls = run("down", *given)
         asked, destroyed = (
-            f"-m client.pull.unpulled -s dev{options}",
+            f"-m trainyard.client.pull.unpulled -s dev{options}",
             "-m engine.launch destroy -s dev",
         )
         assert calls.index(asked) < calls.index(destroyed)
@@ -217,7 +217,7 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "log").unlink(missing_ok=True)
         code, _, calls = run(*arguments)
         # Except the checks of Python's version, and of the name of a pull request's stack.
-        calls = [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
+        calls = [call for call in calls if not call.startswith(("-c ", "-m infra.gitops stack"))]
         found = tmp_path / "checkout" / "out" / "page.md"
         return code, calls, found.read_text() if found.exists() else ""
 
@@ -226,8 +226,8 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
     look = "-m engine preview -s prod --save-plan out/plan.json"
-    tell = "-m infra.review -s prod out/plan.json --policy-pack policy"
-    asked = ("plan", "STACK=prod", "POLICY=policy")
+    tell = "-m infra.review -s prod out/plan.json --policy-pack infra/policy"
+    asked = ("plan", "STACK=prod", "POLICY=infra/policy")
     assert on_runner(*asked, PAGE="a page") == (0, [look, tell], "a page")
     # A rule refuses the plan: its page says so.
     assert on_runner(*asked, PAGE="refused", REVIEW="1") == (2, [look, tell], "refused")
@@ -250,19 +250,19 @@ def test_a_runner_settles_what_a_killed_one_left(on_runner) -> None:
 
 
 def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
-    assert on_runner("apply", "STACK=prod", "POLICY=policy")[1] == [
-        "-m engine up -s prod --yes --wait 10m --plan out/plan.json --policy-pack policy",
+    assert on_runner("apply", "STACK=prod", "POLICY=infra/policy")[1] == [
+        "-m engine up -s prod --yes --wait 10m --plan out/plan.json --policy-pack infra/policy",
         "submit -s prod cpu_example -- 2",
     ]
 
 
 def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) -> None:
-    looks = ["-m engine stack ls", "-m gitops apart"]
+    looks = ["-m engine stack ls", "-m infra.gitops apart"]
     # Not in the backend of other stacks: code of the pull request may write there.
     assert on_runner("review-up", "NUMBER=8", APART="1") == (2, looks, "")
-    assert on_runner("review-up", "NUMBER=8", "POLICY=policy")[1] == [
+    assert on_runner("review-up", "NUMBER=8", "POLICY=infra/policy")[1] == [
         *looks,
-        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack policy",
+        "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack infra/policy",
     ]
     settings = (ROOT / "Pulumi.review.yaml").read_text()
     assert (tmp_path / "checkout" / "Pulumi.pr-8.yaml").read_text() == settings
@@ -272,7 +272,7 @@ def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) 
     assert on_runner("review-down", "NUMBER=7")[1] == [listed, *ended]
     code, calls, _ = on_runner("review-sweep")
     assert code == 0
-    assert calls[:3] == [listed, "-m infra.expired", "-m gitops closed --expired pr-9"]
+    assert calls[:3] == [listed, "-m infra.expired", "-m infra.gitops closed --expired pr-9"]
     assert calls[3:] == [listed, *ended]
     assert on_runner("review-down") == (2, [], "")  # no NUMBER
 
@@ -311,7 +311,7 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
     for target in ("plan", "apply", "drift-issue", "reap-issue", "review-up", "review-down"):
         code, said, calls = run(target, "NUMBER=1")
         assert code == 2
-        assert not [call for call in calls if not call.startswith(("-c ", "-m gitops stack"))]
+        assert not [call for call in calls if not call.startswith(("-c ", "-m infra.gitops stack"))]
         whose = "REVIEW" if target.startswith("review") else "PULUMI"
         told = f"set the variable {whose}_BACKEND_URL and the secret {whose}_CONFIG_PASSPHRASE"
         assert f"error: PULUMI_BACKEND_URL is empty: {told}" in said

@@ -14,8 +14,8 @@ import engine.cli
 import infra.drift.__main__
 import infra.reap
 import infra.review.__main__
-from client.cli import app
 from tests import fresh, pages
+from trainyard.client.cli import app
 
 BLOCKS = pages.blocks()
 SHELL = [block for block in BLOCKS if block.language == "sh"]
@@ -125,7 +125,7 @@ def _check(words: list[str]) -> None:
     elif words[:2] == ["python", "-m"]:
         _check_module(words[2], words[3:])
     elif words[0] == "python" and words[1].endswith(".py") and "/" in words[1]:
-        places = (pages.ROOT, pages.ROOT / "train", pages.ROOT / "quickstart/project")
+        places = (pages.ROOT, pages.ROOT / "train", pages.ROOT / "trainyard/quickstart/project")
         assert any((place / words[1]).is_file() for place in places), words
 
 

@@ -13,38 +13,36 @@ from pathlib import Path
 
 import pytest
 
-from access import terminal
-from access.terminal import CONTROL
 from engine.display import Display
 from engine.values import Properties
 from infra import provided
 from infra.drift.findings import SERVICES, Finding, Report
 from tests.hostile import HARM
+from trainyard.access import terminal
+from trainyard.access.terminal import CONTROL
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    *("access", "client", "cluster", "engine", "gitops", "hydra_plugins", "infra", "policy"),
-    "quickstart",
-)
+PACKAGES = ("trainyard/access", "trainyard/client", "trainyard/quickstart")
+PACKAGES += ("cluster", "engine", "hydra_plugins", "infra")
 PRINTERS = {"print", "input", "getpass", "Console", "StreamHandler", "echo", "secho"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 ASKED = {"isatty", "flush", "encoding"}  # of a stream, which writes nothing
 # The helper, and modules that only write text that it has cleaned.
 CLEANS = {
-    "access/terminal.py",
-    "client/console.py",  # LogWriter
-    "client/pull/meter.py",  # a bar in place, of a cleaned name
-    "client/dev/log.py",  # through a LogWriter
-    "client/drill/command.py",  # what the client says, to standard error
-    "client/sweep/log.py",  # LogWriter writes to it
+    "trainyard/access/terminal.py",
+    "trainyard/client/console.py",  # LogWriter
+    "trainyard/client/pull/meter.py",  # a bar in place, of a cleaned name
+    "trainyard/client/dev/log.py",  # through a LogWriter
+    "trainyard/client/drill/command.py",  # what the client says, to standard error
+    "trainyard/client/sweep/log.py",  # LogWriter writes to it
     "engine/display.py",
     "infra/build_images.py",  # what Docker says
     "infra/drift/__main__.py",  # argparse's usage
 }
 # Programs on a cluster's nodes: a log that `train logs` cleans, or an answer that a program reads.
 ON_NODES = {
-    "client/drill/agent.py",
-    "client/drill/store.py",
+    "trainyard/client/drill/agent.py",
+    "trainyard/client/drill/store.py",
     "cluster/idle_watch.py",
     "cluster/ray_leave.py",
     "cluster/ray_start.py",
@@ -53,7 +51,7 @@ ON_NODES = {
     "infra/runtimes/agent.py",
     "infra/runtimes/locked_supervisord.py",
 }
-FOR_USERS = ("quickstart/project/",)  # files of a project that users begin with
+FOR_USERS = ("trainyard/quickstart/project/",)  # files of a project that users begin with
 ASKS = r"engine/cli\.py:\d+: (input|getpass\.getpass)\(question\)"  # by a name that the user typed
 SECRET = "engine/cli.py"  # asks for a secret by the name that the user typed
 
@@ -166,7 +164,7 @@ def test_neither_an_encoding_nor_an_interrupt_shows_a_traceback(
     code: str, said: tuple[str, str], status: int
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"from access import terminal; {code}"],
+        [sys.executable, "-c", f"from trainyard.access import terminal; {code}"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         cwd=ROOT,
         capture_output=True,

@@ -31,7 +31,7 @@ def test_an_environment_of_conda_installs_a_lock(accelerator: str) -> None:  # B
     assert option == "-r"
     assert "--hash=sha256:" in (path.parent / lock).read_text(encoding="utf-8")
     # As in the runtime environment of that name.
-    runtime = FOLDER.parent / "training/jobs/config/runtime" / f"{accelerator}.yaml"
+    runtime = FOLDER.parent / "training/config/runtime" / f"{accelerator}.yaml"
     assert found["variables"] == yaml.safe_load(runtime.read_text(encoding="utf-8"))["env_vars"]
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access.ssh import Connection
-from cluster.ssh import run
 from infra.hosts.lambda_cloud.account import credentials
 from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.hosts.presence import HostProvider
 from infra.provided import difference
+from trainyard.access.ssh import Connection
+from trainyard.access.ssh_run import run
 
 CALL_SECONDS = 60.0
 FILE = "/etc/trainyard/ttl.json"

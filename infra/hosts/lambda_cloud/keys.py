@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from access import key_file
-from access.key_file import KeyFileError, MissingKeyFileError
 from infra.hosts.key_pair import KeyPair
+from trainyard.access import key_file
+from trainyard.access.key_file import KeyFileError, MissingKeyFileError
 
 
 def expand(path: str) -> Path:

@@ -16,9 +16,7 @@ from pulumi import dynamic
 from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
-from access.key_file import KeyFileError
 from cluster.provider import Provider
-from cluster.ssh import agent_holds
 from infra import backend
 from infra.cancellation import Cancellation
 from infra.hosts import key_pair
@@ -39,6 +37,8 @@ from infra.hosts.lambda_cloud.errors import (
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
 from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.provided import say
+from trainyard.access.key_file import KeyFileError
+from trainyard.access.ssh_run import agent_holds
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")

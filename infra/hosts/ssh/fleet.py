@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pulumi
 
-from access.ssh import Connection, SshError
-from cluster.ssh import read_key
 from infra.hosts import probe
 from infra.hosts.fleet import Declared, FleetArgs, Login
 from infra.hosts.machine import Group, Machine
 from infra.hosts.probe import Facts
 from infra.hosts.ssh.settings import Host
+from trainyard.access.ssh import Connection, SshError
+from trainyard.access.ssh_run import read_key
 
 PARALLEL = 16
 

@@ -21,7 +21,7 @@ from lightkube.generic_resource import (
 )
 from lightkube.types import CascadeType, PatchType
 
-from access.kubectl import Cluster
+from trainyard.access.kubectl import Cluster
 
 Manifest = dict[str, Any]
 T = TypeVar("T")

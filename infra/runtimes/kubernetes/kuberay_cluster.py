@@ -11,7 +11,6 @@ from typing import Any
 
 import pulumi
 
-from access import outputs
 from cluster import kuberay, ray_cluster, ray_head, ray_node, ray_start, ray_worker
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import NodeAddition, NodeResources, RayPorts
@@ -19,6 +18,7 @@ from cluster.stack import Stack
 from infra import versions
 from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.runtime import CLUSTER, KubernetesRuntime
+from trainyard.access import outputs
 
 # The operator sets these, so that nodes find the token.
 GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")

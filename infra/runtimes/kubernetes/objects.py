@@ -16,11 +16,11 @@ import pulumi
 from pulumi import dynamic
 from pulumi.runtime.rpc import UNKNOWN
 
-from access.kubectl import Cluster
 from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.provided import say
 from infra.runtimes.kubernetes import pods
+from trainyard.access.kubectl import Cluster
 
 Manifest = dict[str, Any]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from lightkube.core.exceptions import ApiError
 
-from access.kubectl import Cluster
 from cluster import kuberay
 from infra.runtimes.kubernetes.api import (
     CRD,
@@ -22,6 +21,7 @@ from infra.runtimes.kubernetes.api import (
     explained,
     open_api,
 )
+from trainyard.access.kubectl import Cluster
 
 CRD_NAME = "rayclusters.ray.io"
 # The Deployment of its operator: by its Helm chart, and by its kustomization.

@@ -13,7 +13,6 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access.kubectl import Cluster
 from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.cancellation import Cancellation
@@ -21,6 +20,7 @@ from infra.provided import difference, say
 from infra.runtimes.kubernetes import pods
 from infra.runtimes.kubernetes.objects import plain
 from infra.runtimes.kubernetes.pods import Pod, Trouble
+from trainyard.access.kubectl import Cluster
 
 POLL_SECONDS = 0.5
 LOG_LINES = 20

@@ -14,8 +14,6 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from access import outputs
-from access.kubectl import Cluster
 from cluster import kuberay, late
 from cluster.provider import Provider
 from infra.provided import FORCE, say
@@ -28,6 +26,8 @@ from infra.runtimes.kubernetes.objects import (
     opened,
     plain,
 )
+from trainyard.access import outputs
+from trainyard.access.kubectl import Cluster
 
 
 class RecreateGuardProvider(Provider):

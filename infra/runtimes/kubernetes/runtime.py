@@ -10,7 +10,6 @@ from typing import Any
 
 import pulumi
 
-from access.kubectl import Cluster
 from cluster import kuberay, ray_node
 from cluster.inputs import lift
 from cluster.secret import Secret
@@ -21,6 +20,7 @@ from infra.runtimes.kubernetes.manifests import Manifest, Place
 from infra.runtimes.kubernetes.objects import Object
 from infra.runtimes.kubernetes.ready import Ready
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuard
+from trainyard.access.kubectl import Cluster
 
 LOOPBACK = "127.0.0.1"
 OWNER_BYTES = 8

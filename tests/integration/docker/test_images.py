@@ -246,7 +246,7 @@ def test_the_courses_scripts_from_the_notebooks_terminal(  # D27, D28, D29
     small = "--weights none --image-side 32 --loader-processes 0 --total-epochs 1"
     command = (
         f"ray job submit --runtime-env runtime.json {entrypoint} --verbose --working-dir . -- "
-        f"python training/jobs/food11/{script}.py {small} {options}"
+        f"python training/food11/{script}.py {small} {options}"
     )
     terminal = ("exec", "--workdir", f"{VOLUMES}/{WORKSPACE.name}/train", notebook)
     done = shared_containers.docker(*terminal, *command.split())

@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 from botocore.exceptions import ClientError
 
-from access import state_bucket
 from cluster import versitygw_calls, versitygw_store
 from engine.state import Backend
 from infra import backend, states
 from tests import pages, stores
 from tests.waiting import wait_for
+from trainyard.access import state_bucket
 
 pytestmark = pytest.mark.integration
 

@@ -10,14 +10,14 @@ import grpc
 import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
+from tests.unit.infra.policy.test_rules import CASES
 
 from engine.structs import to_struct
-from policy.rules import ADVISORY, MANDATORY, RULES
-from tests.unit.policy.test_rules import CASES
+from infra.policy.rules import ADVISORY, MANDATORY, RULES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-PACK = Path(__file__).resolve().parents[3] / "policy"
+PACK = Path(__file__).resolve().parents[3] / "infra/policy"
 UV = Path(sys.executable).with_name("uv")
 LEVELS = {analyzer_pb2.ADVISORY: ADVISORY, analyzer_pb2.MANDATORY: MANDATORY}
 

@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-from client.outputs import StackOutputs
 from cluster import object_store, services
 from engine import crypto
 from engine.state import Backend, State
@@ -27,6 +26,7 @@ from tests import checkout, pages, quick, stores, waiting, webhook
 from tests.cli import Cli
 from tests.fakes.machines import Machines, NoMachinesError
 from tests.ports import free_ports
+from trainyard.client.outputs import StackOutputs
 
 ROOT = Path(__file__).resolve().parents[3]
 PORTS = [key for key, port in services.PORTS.items() if not port.each_node]
@@ -383,7 +383,7 @@ def train(outputs_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "client", *arguments],
+            [sys.executable, "-m", "trainyard.client", *arguments],
             cwd=ROOT,
             env={**kept, "TRAINYARD_OUTPUTS": str(outputs_file)},
             stdout=subprocess.PIPE,

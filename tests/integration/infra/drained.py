@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from training import job
-from training.epochs import Totals
+from trainyard import job
+from trainyard.epochs import Totals
 
 STEPS = 40  # an epoch
 STEP_S = 0.25

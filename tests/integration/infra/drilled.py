@@ -20,10 +20,10 @@ from typing import Any
 
 from ray.util import get_node_ip_address
 
-from training import checkpoints, progress, ray_train
-from training.notices import Notices
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
+from trainyard import checkpoints, progress, ray_train
+from trainyard.notices import Notices
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
 
 STEPS = 10  # an epoch
 STEP_S = 0.02

@@ -1,6 +1,6 @@
 """A job that starts Ray Serve as `train serve` does, without a model."""
 
-from training.serving import deploy
+from trainyard.serving import deploy
 
 if __name__ == "__main__":
     deploy._connect()

@@ -18,9 +18,9 @@ import pytest
 from ray.job_submission import JobSubmissionClient
 from supervisor.xmlrpc import SupervisorTransport
 
-from client import feasibility, outputs
 from tests.killing import kill
 from tests.waiting import wait_for
+from trainyard.client import feasibility, outputs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from client import outputs as contract
-from client import store
-from client.job_server import JobServer
 from tests.integration.infra import drained
+from trainyard.client import outputs as contract
+from trainyard.client import store
+from trainyard.client.job_server import JobServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -68,7 +68,7 @@ def test_what_was_changed_by_hand_is_found_and_mended(
     assert secrets["secretKey"] not in shown
     # The reviewed steps are the executed ones, on real services too.
     plan = str(tmp_path / "plan.json")
-    rules = str(ROOT / "policy")
+    rules = str(ROOT / "infra/policy")
     text = stack.engine("preview", "--refresh", "--save-plan", plan, "--policy-pack", rules).stdout
     assert "(advisory)" not in text
     stack.engine("up", "--yes", "--refresh", "--plan", plan, "--policy-pack", rules)

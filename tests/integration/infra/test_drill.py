@@ -11,11 +11,11 @@ import psutil
 import pytest
 import requests
 
-from client import outputs as contract
-from client import store
 from tests import pages, waiting
 from tests.integration.infra import drilled
 from tests.webhook import Webhook
+from trainyard.client import outputs as contract
+from trainyard.client import store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

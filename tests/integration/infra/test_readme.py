@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from client import outputs as contract
-from client.store import open_store
 from tests import quick
 from tests.integration.infra import drilled
+from trainyard.client import outputs as contract
+from trainyard.client.store import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

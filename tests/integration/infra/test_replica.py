@@ -11,12 +11,12 @@ import psutil
 import pytest
 from pyarrow.fs import FileSystem
 
-from client import outputs as contract
-from client.pull.unpulled import unpulled
-from client.store import open_store
 from cluster import replica
 from tests.stores import BUCKET, BareStore
-from training import checkpoint_files, objects
+from trainyard import checkpoint_files, objects
+from trainyard.client import outputs as contract
+from trainyard.client.pull.unpulled import unpulled
+from trainyard.client.store import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from access import settings_file
-from client import outputs as contract
-from client.job_server import JobServer
 from cluster.object_store import STORES
 from cluster.store_kind import Keys
 from tests import pages, status, stores
 from tests.integration.infra import drained, served
+from trainyard.access import settings_file
+from trainyard.client import outputs as contract
+from trainyard.client.job_server import JobServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

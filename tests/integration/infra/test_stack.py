@@ -26,8 +26,6 @@ from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 from ray.job_submission import JobSubmissionClient
 
-from client import outputs as contract
-from client.store import open_store
 from cluster import object_store, replicate
 from cluster.storage import REGION
 from engine.state import Backend
@@ -36,8 +34,10 @@ from tests import pages, status, stores
 from tests.integration.infra import drilled, hostile_job, scan
 from tests.outputs import names_of_outputs
 from tests.ports import free_ports
-from training import checkpoint_files, objects
-from training.runs import Run
+from trainyard import checkpoint_files, objects
+from trainyard.client import outputs as contract
+from trainyard.client.store import open_store
+from trainyard.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -273,7 +273,7 @@ def test_a_run_goes_on_in_another_stack_when_the_machine_of_its_store_is_gone(  
         _log_in(monkeypatch, copy)
         restore = ("restore", "saved", "--from", f"s3://{stores.BUCKET}/results")
         done = subprocess.run(
-            [sys.executable, "-m", "client", *restore, "--outputs", str(outputs_file)],
+            [sys.executable, "-m", "trainyard.client", *restore, "--outputs", str(outputs_file)],
             capture_output=True,
             text=True,
             timeout=60,

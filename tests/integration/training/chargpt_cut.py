@@ -7,13 +7,13 @@ import os
 import signal
 from pathlib import Path
 
-from training.jobs import chargpt
+from trainyard.jobs import chargpt
 
 learn = chargpt.train_worker
 
 
 def train_worker(session):
-    from training import checkpoints
+    from trainyard import checkpoints
 
     report, fault = checkpoints.report, Path(os.environ["FAULT"])
 

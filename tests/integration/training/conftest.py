@@ -32,7 +32,7 @@ from tests.integration.training.services import service
 from tests.outputs import of_services
 from tests.ports import free_ports
 from tests.waiting import wait_for
-from training import objects
+from trainyard import objects
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NODE_STARTS = 3
@@ -151,7 +151,7 @@ class Cluster:
         """Starts `train ARGUMENTS` in the repository, stdout and stderr as pipes."""
         options: dict[str, Any] = {"env": self.env, "cwd": REPOSITORY} | changes
         return subprocess.Popen(
-            [sys.executable, "-m", "client", *arguments],
+            [sys.executable, "-m", "trainyard.client", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ DIGITS says how many are learned from: an epoch of all 1,500 takes 25 processor 
 
 import os
 
-from training.jobs import pytorch_distributed_training as job
+from trainyard.jobs import pytorch_distributed_training as job
 
 HELD_OUT = 64
 
@@ -13,7 +13,7 @@ learn = job.train_worker
 
 
 def train_worker(session):
-    from training.data import digits, fashion_mnist
+    from trainyard.data import digits, fashion_mnist
 
     learned = int(os.environ["DIGITS"])
     read, count = digits.read, learned + HELD_OUT

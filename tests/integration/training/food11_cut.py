@@ -12,13 +12,13 @@ import signal
 import time
 from pathlib import Path
 
-from training.jobs.food11 import train_fault_tolerant
+from trainyard.jobs.food11 import train_fault_tolerant
 
 learn = train_fault_tolerant.train_func
 
 
 def train_func(session):
-    from training import checkpoints
+    from trainyard import checkpoints
 
     report = checkpoints.report
 

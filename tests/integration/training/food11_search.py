@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from training.jobs.food11 import train_tune
+from trainyard.jobs.food11 import train_tune
 
 ACCURACIES = {"00002": 1.0, "00003": 0.0}
 
@@ -22,7 +22,7 @@ ACCURACIES = {"00002": 1.0, "00003": 0.0}
 def trial(config):
     from ray import tune
 
-    from training.checkpoint_files import write_manifest
+    from trainyard.checkpoint_files import write_manifest
 
     name = tune.get_context().get_trial_name().rpartition("_")[2]
     folder = Path(os.environ["FOLDER"])

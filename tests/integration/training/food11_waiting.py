@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from training.jobs.food11 import train_ray
+from trainyard.jobs.food11 import train_ray
 
 
 def train_func(session):

@@ -16,15 +16,15 @@ import sys
 import aiohttp
 import ray.job_submission
 
-import client.bucket
-import client.drill.procedure
-import client.results
-import client.scripts
-import client.serve
-import client.tunnel
-import client.unreachable
-import client.waiting
-from client import cli
+import trainyard.client.bucket
+import trainyard.client.drill.procedure
+import trainyard.client.results
+import trainyard.client.scripts
+import trainyard.client.serve
+import trainyard.client.tunnel
+import trainyard.client.unreachable
+import trainyard.client.waiting
+from trainyard.client import cli
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import distributed
 
-import training
+import trainyard
 from tests.integration.training.mlflow_server import Server
-from tests.unit.training import cifar10_files
-from training import checkpoints, job, options
-from training.data.node_folder import FOLDER_VARIABLE
-from training.jobs import alexnet
+from tests.unit.trainyard import cifar10_files
+from trainyard import checkpoints, job, options
+from trainyard.data.node_folder import FOLDER_VARIABLE
+from trainyard.jobs import alexnet
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -203,7 +203,7 @@ def test_a_run_that_was_pulled_goes_on_in_another_store_and_two_workers_count_ev
     assert pulled.returncode == 0, pulled.stdout + pulled.stderr
     home = tmp_path / "store" / "cut"
     done = len((home / "metrics.jsonl").read_text().splitlines())
-    assert not training.load("cut", tmp_path / "store").training
+    assert not trainyard.load("cut", tmp_path / "store").training
     storage = (tmp_path / "store").as_uri()
     env = tmp_path / "env.yaml"  # what the nodes of such a stack have
     env.write_text(f"env_vars: {{TRAINYARD_STORAGE_URL: '{storage}'}}")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from training.data.node_folder import FOLDER_VARIABLE
+from trainyard.data.node_folder import FOLDER_VARIABLE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -20,7 +20,7 @@ from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.stores import BareStore
 from tests.waiting import wait_for
-from training import checkpoint_files, objects
+from trainyard import checkpoint_files, objects
 
 pytestmark = pytest.mark.integration
 

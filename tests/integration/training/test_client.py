@@ -124,14 +124,15 @@ def test_a_runtime_environment_that_cannot_be_made(
 
 
 def test_the_edit_in_the_checkout_is_what_runs(cluster: Any, tmp_path: Path) -> None:
-    shutil.copytree(REPOSITORY / "training", tmp_path / "training")
-    job = tmp_path / "training" / "jobs" / "fresh.py"
+    for name in ("training", "trainyard"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name, symlinks=True)
+    job = tmp_path / "training" / "fresh.py"
     for word in ("first", "second"):
         job.write_text(
-            "from training import run_folder, fresh_helper\n"
+            "from trainyard import run_folder, fresh_helper\n"
             "if __name__ == '__main__': print(fresh_helper.WORD, run_folder.CONFIG)\n"
         )
-        (tmp_path / "training" / "fresh_helper.py").write_text(f"WORD = {word!r}\n")
+        (tmp_path / "trainyard" / "fresh_helper.py").write_text(f"WORD = {word!r}\n")
         result = cluster.train("submit", "fresh", cwd=tmp_path)
         assert f"{word} config.json" in result.stdout.splitlines(), result.stderr
 
@@ -339,13 +340,13 @@ def test_jobs_are_listed(cluster: Any) -> None:
 
 def test_a_terminal_shows_a_bar_that_moves(cluster: Any, script: Callable[[str], str]) -> None:
     path = script(
-        "import os\nfrom training.progress import Batches, tell\n"
+        "import os\nfrom trainyard.progress import Batches, tell\n"
         "print('asked', os.environ['TRAINYARD_PROGRESS'])\n"
         "for i in (1, 2): tell(Batches('epoch 1/1', i, 2, 1.0))\n"
         "print('done')\n"
     )
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "client", "submit", path]
+    command = [sys.executable, "-m", "trainyard.client", "submit", path]
     process = subprocess.Popen(
         command, env=cluster.env, cwd=REPOSITORY, stdout=follower, stderr=subprocess.STDOUT
     )

@@ -42,7 +42,7 @@ if helper.WORD == "workers":
 
 CELL = """\
 import sys
-from client.dev.session import open_session
+from trainyard.client.dev.session import open_session
 session = open_session(sys.argv[1])
 try:
     print("returned", session.run("--epochs", "1"), flush=True)
@@ -53,7 +53,7 @@ WITH_PACKAGE = """\
 import os, sys
 import pyarrow.fs
 import ray
-from training import run_folder
+from trainyard import run_folder
 print("arguments", sys.argv[1:])
 files, path = pyarrow.fs.FileSystem.from_uri(os.environ[run_folder.STORAGE_VARIABLE])
 files.create_dir(path + "/run")
@@ -61,7 +61,7 @@ files.open_output_stream(path + "/run/result").close()
 
 @ray.remote
 def where():
-    from training import run_folder
+    from trainyard import run_folder
     return run_folder.__file__
 
 ray.init(log_to_driver=False)
@@ -187,6 +187,6 @@ def test_a_notebook_runs_with_our_package_and_leaves_no_results(
     said = result.stdout
     assert said.count("arguments") == 1  # nothing ran before the command
     assert "arguments ['--epochs', '1']" in said
-    assert f"worker has {REPOSITORY}/training/run_folder.py" in said
+    assert f"worker has {REPOSITORY}/trainyard/run_folder.py" in said
     assert "returned 0" in said
     assert not [key for key in cluster.keys(".dev/") if key != ".dev/"]

@@ -49,9 +49,9 @@ import json, sys
 
 import ray
 
-from training.data import streaming
-from training.data.synthetic_images import Recipe, ensure
-from training.memory import PeakMemory
+from trainyard.data import streaming
+from trainyard.data.synthetic_images import Recipe, ensure
+from trainyard.memory import PeakMemory
 
 ray.init()
 

@@ -21,7 +21,7 @@ from torchvision.models import mobilenet_v2
 
 from tests import pages
 from tests.waiting import wait_for
-from training import search_state
+from trainyard import search_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

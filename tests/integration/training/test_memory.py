@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from training.ray_train import SETTINGS
+from trainyard.ray_train import SETTINGS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -21,7 +21,7 @@ LOOP = f"""
 import json, psutil, torch
 from torch.nn.functional import cross_entropy
 
-from training.models.resnet import resnet18
+from trainyard.models.resnet import resnet18
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

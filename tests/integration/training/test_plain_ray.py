@@ -41,7 +41,7 @@ def test_chips_are_counted(cluster: Any, tmp_path: Path) -> None:
         ]
         few = ["data.limit=32", "train.epochs=1", "accelerator=tpu"]
         for job, devices in (("train_model", 1), ("train_lightning", 2)):  # B20 B21
-            command = [sys.executable, "-m", f"training.jobs.{job}", "-m", "hydra/launcher=ray"]
+            command = [sys.executable, "-m", f"trainyard.jobs.{job}", "-m", "hydra/launcher=ray"]
             done = subprocess.run(
                 [*command, *few, f"devices={devices}"],
                 cwd=tmp_path,

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from client import store
-from client.errors import ClientError
-from client.pull.transfer import Pulled, Transfer
 from cluster.object_store import STORES
 from infra import tools
 from tests import stores
 from tests.fakes.chaos_proxy import ChaosProxy
 from tests.stores import BareStore
-from training import checkpoint_files, objects
-from training.runs import Run
+from trainyard import checkpoint_files, objects
+from trainyard.client import store
+from trainyard.client.errors import ClientError
+from trainyard.client.pull.transfer import Pulled, Transfer
+from trainyard.runs import Run
 
 pytestmark = pytest.mark.integration
 

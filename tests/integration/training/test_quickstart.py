@@ -12,12 +12,12 @@ import pytest
 import torch
 import yaml
 
-from quickstart import init
 from tests import pages
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.integration.training.conftest import FOREIGN, Cluster
 from tests.waiting import wait_for
+from trainyard.quickstart import init
 
 pytestmark = [
     pytest.mark.integration,
@@ -90,7 +90,7 @@ from pathlib import Path
 
 import config
 import ray.tune
-from quickstart import Tuner, initialize_ray_with_syncer, one_message
+from trainyard.quickstart import Tuner, initialize_ray_with_syncer, one_message
 from ray.tune import Checkpoint, RunConfig
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from torchvision.datasets import CIFAR10
 
-from tests.unit.training import cifar10_files
-from training.data import node_folder
+from tests.unit.trainyard import cifar10_files
+from trainyard.data import node_folder
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 
 from tests.waiting import wait_for
-from training import checkpoints, models, objects
-from training.data.transforms import to_tensor
-from training.jobs import alexnet
-from training.run_folder import CHECKPOINT_FILE
+from trainyard import checkpoints, models, objects
+from trainyard.data.transforms import to_tensor
+from trainyard.jobs import alexnet
+from trainyard.run_folder import CHECKPOINT_FILE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -190,8 +190,8 @@ def test_what_is_wrong_with_a_request_is_said(
     good = picture(1, "JPEG")
     for images, status, said in (
         ([good, b"hello"], 400, "image 1 ('1.jpg') is not a readable image"),
-        ([good[: len(good) // 2]], 400, "image 0 ('0.jpg') is no JPEG"),
-        ([picture(1, "GIF", "L")], 400, "image 0 ('0.jpg') is no JPEG"),
+        ([good[: len(good) // 2]], 400, "image 0 ('0.jpg') is not a readable image"),
+        ([picture(1, "GIF", "L")], 400, "image 0 ('0.jpg') is not a readable image"),
         ([good] * 65, 413, "more than 64 images"),
         ([b"\0" * (33 * 2**20)], 413, "larger than 32 MiB"),
     ):

@@ -19,8 +19,8 @@ import pytest
 
 from tests.integration.training.mlflow_server import PASSWORD, Server
 from tests.ports import free_ports
-from training import checkpoints, objects, tracking
-from training.runs import Run
+from trainyard import checkpoints, objects, tracking
+from trainyard.runs import Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -122,7 +122,7 @@ def test_a_driver_that_does_not_get_to_its_end_has_failed(
     open_run: Callable[[str], Run], mlflow: Server
 ) -> None:
     code = (
-        "import sys; from training.runs import Run; Run('s3://ray', 'fails').start({'job': 'f'});"
+        "import sys; from trainyard.runs import Run; Run('s3://ray', 'fails').start({'job': 'f'});"
         "sys.exit('error: no')"
     )
     subprocess.run([sys.executable, "-c", code], check=False, timeout=110)

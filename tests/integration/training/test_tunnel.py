@@ -21,14 +21,14 @@ from typing import Any
 
 import pytest
 
-from access import ssh_client
-from client import outputs, tunnel
-from client.errors import ClientError
 from tests.editor import attach
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
 from tests.outputs import of_services
 from tests.waiting import wait_for
+from trainyard.access import ssh_client
+from trainyard.client import outputs, tunnel
+from trainyard.client.errors import ClientError
 
 pytestmark = [
     pytest.mark.integration,
@@ -469,7 +469,7 @@ def command(tmp_path: Path, found: dict[str, Any]) -> Iterator[subprocess.Popen[
     path.touch(mode=0o600)
     path.write_text(json.dumps(found))
     process = subprocess.Popen(
-        [sys.executable, "-m", "client", "tunnel", "--outputs", path],
+        [sys.executable, "-m", "trainyard.client", "tunnel", "--outputs", path],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -565,8 +565,8 @@ def forwarded(host: Sshd, url: str) -> int:
 # The work of a training that a tunnel could notice: records in the store.
 RECORDING = """
 import os
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
 
 run = Run(os.environ[STORAGE_VARIABLE], os.environ[RUN_VARIABLE])
 run.start({"job": "far", "epochs": 1})

@@ -23,9 +23,9 @@ from torch import multiprocessing
 from torchvision.models import mobilenet_v2
 
 from tests.ports import free_ports
-from training.callbacks import Finetuning
-from training.data import food11
-from training.models.mobilenet import Classifier
+from trainyard.callbacks import Finetuning
+from trainyard.data import food11
+from trainyard.models.mobilenet import Classifier
 
 EPOCHS = 3
 THAW = 1  # the epoch that the base learns from; test_thaw.py has both again, to do without torch

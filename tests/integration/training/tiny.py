@@ -25,8 +25,8 @@ import torch
 from ray.train.torch import prepare_model
 from torch import distributed
 
-from training import job
-from training.epochs import seed_epoch
+from trainyard import job
+from trainyard.epochs import seed_epoch
 
 STEPS = 4  # an epoch
 WORKERS = 2

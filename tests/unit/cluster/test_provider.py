@@ -8,14 +8,14 @@ from pulumi import RunError, dynamic
 
 import cluster
 import infra
-from access.ssh import SshError
 from cluster import provider
+from trainyard.access.ssh import SshError
 
 
 def _providers():
     for package in (cluster, infra):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if found.name != "infra.__main__":
+            if found.name not in ("infra.__main__", "infra.policy.__main__"):
                 importlib.import_module(found.name)
     todo, found = [dynamic.ResourceProvider], set()
     while todo:

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from client.pull import marks
-from client.store import FolderStore
 from cluster import replicate
 from cluster.replicate import Folder, Replica
 from tests.ports import free_ports
 from tests.waiting import wait_for
-from training import checkpoint_files, objects
-from training.runs import Run
+from trainyard import checkpoint_files, objects
+from trainyard.client.pull import marks
+from trainyard.client.store import FolderStore
+from trainyard.runs import Run
 
 WEIGHTS = b"w" * 1000
 

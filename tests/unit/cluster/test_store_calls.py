@@ -11,8 +11,14 @@ import pytest
 from minio.error import MinioAdminException, S3Error
 from urllib3.exceptions import ProtocolError
 
-from access.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
 from cluster import minio_calls, s3_calls, versitygw_calls
+from trainyard.access.ssh import (
+    HostKeyError,
+    LoginRefusedError,
+    NoKeyError,
+    SshError,
+    UnreachableError,
+)
 
 PROPS = {
     "endpoint": "127.0.0.1:9",

@@ -119,7 +119,7 @@ def test_cancel_removes_the_lock_that_it_names_and_no_other(monkeypatch):  # F51
         return found
 
     monkeypatch.setattr(bucket_lock, "_judge", judged)
-    with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 0\) since 2001 is not there"):
+    with pytest.raises(EngineError, match=r"lock of ada@runner \(pid 0\) since 2001 is gone"):
         bucket_lock.cancel(place)
     assert store.objects == {mine.path: other}
     monkeypatch.undo()

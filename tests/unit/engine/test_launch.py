@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from access import state_folder
 from engine import launch
 from engine.errors import EngineError
 from engine.state import REFERENCE_TYPE
+from trainyard.access import state_folder
 
 RULES = """
 from types import SimpleNamespace

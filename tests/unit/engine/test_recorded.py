@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from access import state_folder
 from engine.values import SECRET, SIGNATURE
 from infra.drift.look import LookError, look
 from infra.review import planned
+from trainyard.access import state_folder
 
 COMMANDS = [
     ("refresh",),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from access.state_bucket import BucketPath
 from engine import crypto
 from engine.crypto import Crypter
 from engine.errors import SupersededError
 from engine.state import Backend, State
+from trainyard.access.state_bucket import BucketPath
 
 PHRASE = "correct horse"
 

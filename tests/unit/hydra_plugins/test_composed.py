@@ -6,9 +6,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from client import scripts
 from hydra_plugins.ray_launcher import _composed as composed
 from hydra_plugins.ray_launcher._once import Once
+from trainyard.client import scripts
 
 CONFIG = str(scripts.JOBS / "config")
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from access import state_bucket
-from access.state_bucket import BucketPath
 from infra import backend
 from infra.backend import Backend, BackendError
+from trainyard.access import state_bucket
+from trainyard.access.state_bucket import BucketPath
 
 
 @pytest.fixture

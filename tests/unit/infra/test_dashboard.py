@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from access import kubectl, outputs
 from infra import dashboard
+from trainyard.access import kubectl, outputs
 
 KNOWN = {
     outputs.DASHBOARD_URL: "http://127.0.0.1:8265",

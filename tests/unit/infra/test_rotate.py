@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from access import settings_file
 from infra import rotate
 from tests import quick
+from trainyard.access import settings_file
 
 SECRET = "pulumi-python:dynamic/cluster:Secret"
 PROGRAM = """
@@ -71,14 +71,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The calls of `client.forced`, which permits everything without `--refuse`."""
+    """The calls of `trainyard.client.forced`, which permits everything without `--refuse`."""
     found: list[list[str]] = []
     run = subprocess.run
 
     def stand_in(command: list[str], **more: Any) -> Any:
-        if "client.forced" not in command:
+        if "trainyard.client.forced" not in command:
             return run(command, **more)
-        found.append(command[command.index("client.forced") + 1 :])
+        found.append(command[command.index("trainyard.client.forced") + 1 :])
         return subprocess.CompletedProcess(command, int("--refuse" in command))
 
     monkeypatch.setattr(subprocess, "run", stand_in)

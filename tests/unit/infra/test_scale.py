@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from access.ssh import UnreachableError
-from cluster.ssh import CommandError
 from infra import scale
 from infra.scale import Scaler, steps
 from infra.wishes import AS_IT_IS, VARIABLE
 from tests.waiting import wait_for
+from trainyard.access.ssh import UnreachableError
+from trainyard.access.ssh_run import CommandError
 
 SSH = {"host": "192.0.2.7", "port": 22, "user": "trainyard", "hostKey": "k", "privateKey": "p"}
 A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"

@@ -1,12 +1,5 @@
-"""No job reads the settings of the user who runs the tests."""
+"""As for the library: no job reads the settings of anyone who runs the tests."""
 
-import os
+from tests.unit.trainyard.conftest import _no_settings_of_the_caller
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith(("TRAINYARD_", "RAY_", "AWS_")):
-            monkeypatch.delenv(name)
+__all__ = ["_no_settings_of_the_caller"]

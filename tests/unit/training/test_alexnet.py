@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from training.jobs import alexnet
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
+from trainyard.jobs import alexnet
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
 
 DONE = [{"epoch": 0, "loss": 1.8459, "train_acc": 0.3, "valid_acc": 0.30717, "minutes": 0.58}]
 MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}
@@ -18,7 +18,7 @@ MEASURED = {"final_train_acc": 0.30934, "test_acc": 0.30658}
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")
-    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "first")
     run.start({"job": "alexnet", "data": "digits", "seed": 1, "max_images": None, "epochs": 1})
     run.write_metrics([DONE[0] | MEASURED])

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-import training
-from client import scripts
-from training import best_trial, options, search
-from training.checkpoint_files import CheckpointError
-from training.data import characters
-from training.data.node_folder import FOLDER_VARIABLE
-from training.data.splits import DataError
-from training.epochs import Totals
-from training.jobs import chargpt, chargpt_tune
-from training.models import char_gpt
-from training.models.char_gpt import CharGpt, Size
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
+import trainyard
+from trainyard import best_trial, options, search
+from trainyard.checkpoint_files import CheckpointError
+from trainyard.client import scripts
+from trainyard.data import characters
+from trainyard.data.node_folder import FOLDER_VARIABLE
+from trainyard.data.splits import DataError
+from trainyard.epochs import Totals
+from trainyard.jobs import chargpt, chargpt_tune
+from trainyard.models import char_gpt
+from trainyard.models.char_gpt import CharGpt, Size
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
 
 TINY = Size(1, 2, 8, block=8, batch_size=4, dropout=0.0, steps=20)
 
@@ -108,7 +108,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run that is done."""
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "plays")
-    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "plays")
     run.start(config("--epochs", "1") | {"job": chargpt.JOB})
     run.write_metrics([{"epoch": 0, "loss": 1.5, "valid_loss": 1.25, "minutes": 1.0}])
@@ -205,7 +205,7 @@ def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
     best_trial.keep(run, trial)
     best_trial.keep(run, trial)  # of a search that was cut off at its end
     assert len(list(search_folder.glob("checkpoint_*"))) == 1
-    model = training.load("search", tmp_path / "results")
+    model = trainyard.load("search", tmp_path / "results")
     assert all(torch.equal(each, states[1][name]) for name, each in model.state_dict().items())
     # A damaged one gives way to the one before.
     for folder in search_folder.glob("checkpoint_*"):
@@ -213,7 +213,7 @@ def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
     file = search_folder / trial / "checkpoint_000001" / "checkpoint.pt"
     file.write_bytes(b"x" * file.stat().st_size)
     best_trial.keep(run, trial)
-    model = training.load("search", tmp_path / "results")
+    model = trainyard.load("search", tmp_path / "results")
     assert all(torch.equal(each, states[0][name]) for name, each in model.state_dict().items())
     with pytest.raises(CheckpointError, match="train_func_1 has no checkpoint that says"):
         best_trial.keep(run, "train_func_1")

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from client import scripts
-from training import options
-from training.data import fashion_mnist, streaming, synthetic_images
-from training.data.node_folder import FOLDER_VARIABLE
-from training.data.splits import DataError
-from training.data.synthetic_images import Recipe
-from training.jobs import pytorch_distributed_training, pytorch_training_e2e
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
+from trainyard import options
+from trainyard.client import scripts
+from trainyard.data import fashion_mnist, streaming, synthetic_images
+from trainyard.data.node_folder import FOLDER_VARIABLE
+from trainyard.data.splits import DataError
+from trainyard.data.synthetic_images import Recipe
+from trainyard.jobs import pytorch_distributed_training, pytorch_training_e2e
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
 
 JOBS = [pytorch_distributed_training, pytorch_training_e2e]
 
@@ -46,7 +46,7 @@ def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
 def run(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "first")
-    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "first")
     run.start(
         {"job": request.param, "data": "digits", "data_size_gb": 0.5, "epochs": 2, "num_epochs": 2}

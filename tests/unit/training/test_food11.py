@@ -19,16 +19,16 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
-from training import options, progress
-from training.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
-from training.data import food11
-from training.data.splits import DataError
-from training.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
-from training.models.mobilenet import PREFIX, Classifier, WeightsError
-from training.objects import StorageError
-from training.progress import Epoch
-from training.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
-from training.runs import Run
+from trainyard import options, progress
+from trainyard.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
+from trainyard.data import food11
+from trainyard.data.splits import DataError
+from trainyard.jobs.food11 import train_fault_tolerant, train_lightning, train_ray, train_tune
+from trainyard.models.mobilenet import PREFIX, Classifier, WeightsError
+from trainyard.objects import StorageError
+from trainyard.progress import Epoch
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
 
 GENERATOR = Path(__file__).resolve().parents[3] / "docker/dataset/generated.py"
 VARIANTS = (train_lightning, train_ray, train_fault_tolerant, train_tune)
@@ -310,7 +310,7 @@ def test_batches_of_an_epoch_are_counted_by_the_first_worker(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("progress", "callbacks"):
-        monkeypatch.setattr(f"training.{module}.LINE_INTERVAL_S", 0.0)
+        monkeypatch.setattr(f"trainyard.{module}.LINE_INTERVAL_S", 0.0)
     records = EpochRecords(3, generated=False)
     for first in (True, False):
         trainer: Any = SimpleNamespace(
@@ -394,7 +394,7 @@ def test_a_run_that_has_finished_says_so_and_ends(
 ) -> None:
     monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "done")
-    monkeypatch.setattr("training.ray_train.connect", lambda: pytest.fail("was trained"))
+    monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "done")
     figures = options.defaults(train_fault_tolerant.ARGUMENTS) | {"total_epochs": 2}
     run.start(figures | {"job": "food11/train_fault_tolerant", "epochs": 2})

@@ -272,7 +272,13 @@ def test_the_client_works_with_the_outputs(
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     for command, said in (("list", "job\t"), ("runs", "run\t")):
         done = subprocess.run(
-            [*(outside.inside if from_outside else []), sys.executable, "-m", "client", command],
+            [
+                *(outside.inside if from_outside else []),
+                sys.executable,
+                "-m",
+                "trainyard.client",
+                command,
+            ],
             cwd=ROOT,
             env={**kept, "TRAINYARD_OUTPUTS": str(outputs_file)},
             capture_output=True,

@@ -15,14 +15,14 @@ import psutil
 import pytest
 from docker.errors import APIError
 
-from client import outputs as contract
-from client import store
-from client.job_server import JobServer
 from infra import container_limits
 from tests.integration.infra import drained, drilled, hostile_job
 from tests.integration.infra.docker import hunt
 from tests.killing import kill
 from tests.listening import kernel_chooses, listeners
+from trainyard.client import outputs as contract
+from trainyard.client import store
+from trainyard.client.job_server import JobServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -80,7 +80,7 @@ def _train(lab: Any, outputs: dict[str, Any], tmp_path: Path, *arguments: str) -
     file.write_text(json.dumps(outputs))
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "client", *arguments],
+        [sys.executable, "-m", "trainyard.client", *arguments],
         cwd=ROOT,
         env={**kept, "TRAINYARD_OUTPUTS": str(file), "COLUMNS": "200"},
         stdout=subprocess.PIPE,

@@ -19,7 +19,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from access.ssh import (
+from cluster import minio_calls, s3_calls, versitygw_calls
+from infra.hosts import presence, probe
+from infra.hosts.executable import ExecutableProvider
+from infra.runtimes.process import DaemonProvider, DataProvider, FilesProvider, ProgramProvider
+from infra.runtimes.programs import ProgramError
+from tests.fakes.sshd import Sshd
+from trainyard.access import ssh_run as ssh
+from trainyard.access.ssh import (
     Connection,
     HostKeyError,
     LoginRefusedError,
@@ -27,13 +34,7 @@ from access.ssh import (
     SshError,
     UnreachableError,
 )
-from cluster import minio_calls, s3_calls, ssh, versitygw_calls
-from cluster.ssh import CommandError
-from infra.hosts import presence, probe
-from infra.hosts.executable import ExecutableProvider
-from infra.runtimes.process import DaemonProvider, DataProvider, FilesProvider, ProgramProvider
-from infra.runtimes.programs import ProgramError
-from tests.fakes.sshd import Sshd
+from trainyard.access.ssh_run import CommandError
 
 pytestmark = pytest.mark.integration
 

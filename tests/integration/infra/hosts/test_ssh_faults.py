@@ -8,15 +8,15 @@ from pathlib import Path
 import pulumi
 import pytest
 
-from access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
-from cluster import ssh
-from cluster.ssh import CommandError
 from infra import host_settings
 from infra.hosts.fleet import FleetArgs
 from infra.hosts.ssh import settings
 from infra.hosts.ssh.fleet import SshFleet
 from infra.hosts.ssh.settings import Host
 from tests.fakes.machines import Machines, NoMachinesError, root
+from trainyard.access import ssh_run as ssh
+from trainyard.access.ssh import Connection, LoginRefusedError, SshError, UnreachableError
+from trainyard.access.ssh_run import CommandError
 
 pytestmark = pytest.mark.integration
 SECONDS = 30

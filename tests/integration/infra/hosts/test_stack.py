@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from ray.job_submission import JobSubmissionClient
 
-from client import outputs as contract
-from client.job_server import JobServer
-from client.tunnel import Tunnel
 from tests import pages
 from tests.cli import Cli
 from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
 from tests.integration.training import tiny
 from tests.pages import Block, blocks_of
+from trainyard.client import outputs as contract
+from trainyard.client.job_server import JobServer
+from trainyard.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 (ENDED,) = pages.read_by(__file__)

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from access.kubectl import Cluster, forwarded
-from access.outputs import SERVE_URL
 from cluster import kuberay
 from tests.cli import Cli
 from tests.fakes.kubernetes import Node
@@ -22,6 +20,8 @@ from tests.fakes.kubernetes.gpu_node import NAME
 from tests.integration.infra import hostile_job
 from tests.integration.infra.kubernetes.conftest import GPU_GROUP, GROUP, Lab, made
 from tests.pages import blocks_of
+from trainyard.access.kubectl import Cluster, forwarded
+from trainyard.access.outputs import SERVE_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -91,7 +91,7 @@ def _train(lab: Lab, outputs: Path, *arguments: str) -> subprocess.Popen[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "AWS_", "TRAIN"))}
     path = f"{lab.node.programs}:{os.environ['PATH']}"
     return subprocess.Popen(
-        [sys.executable, "-m", "client", *arguments],
+        [sys.executable, "-m", "trainyard.client", *arguments],
         cwd=ROOT,
         env={**kept, "PATH": path, "TRAINYARD_OUTPUTS": str(outputs), "COLUMNS": "200"},
         stdout=subprocess.PIPE,

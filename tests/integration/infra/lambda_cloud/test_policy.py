@@ -8,7 +8,7 @@ from infra.review import __main__ as review
 
 pytestmark = pytest.mark.integration
 
-PACK = str(Path(__file__).resolve().parents[4] / "policy")
+PACK = str(Path(__file__).resolve().parents[4] / "infra/policy")
 
 
 def test_nothing_is_rented_that_a_rule_refuses(rented, cloud):

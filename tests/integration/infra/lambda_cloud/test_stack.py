@@ -21,9 +21,7 @@ import pytest
 import yaml
 from ray.job_submission import JobSubmissionClient
 
-import client.idle
-from client import outputs as contract
-from client.tunnel import Tunnel
+import trainyard.client.idle
 from cluster import idle_watch
 from tests import pages
 from tests.cli import Cli
@@ -33,6 +31,8 @@ from tests.integration.infra import hostile_job
 from tests.integration.infra.hostile_job import METADATA
 from tests.pages import Block, blocks_of
 from tests.waiting import wait_for
+from trainyard.client import outputs as contract
+from trainyard.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 IDLE, LOGIN = pages.read_by(__file__)
@@ -309,7 +309,7 @@ def test_an_idle_cluster_is_known_and_its_end_is_put_off(
     with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
 
         def idle() -> str:
-            return client.idle.summary(tunnel.outputs)
+            return trainyard.client.idle.summary(tunnel.outputs)
 
         headers = {"Authorization": f"Bearer {outputs.ray_token}"}
         jobs = JobSubmissionClient(tunnel.outputs.dashboard_url, headers=headers)

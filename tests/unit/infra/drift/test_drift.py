@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from access import outputs
-from access.ssh import SshError
 from engine.providers import DynamicProvider
 from infra.drift import __main__ as drift
 from infra.drift import expected, machines
@@ -16,6 +14,8 @@ from infra.drift.findings import LAYERS, RAY, SERVICES, Finding, Report
 from infra.hosts import probe
 from tests.outputs import names_of_outputs
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
+from trainyard.access import outputs
+from trainyard.access.ssh import SshError
 
 FINDING = Finding(layer=SERVICES, name="web", expected="running", found="stopped", action="make up")
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

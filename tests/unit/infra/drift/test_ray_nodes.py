@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from access import outputs
 from infra.dashboard import AskError
 from infra.drift import ray_nodes
+from trainyard.access import outputs
 
 HEAD = {"name": "ray-head", "cpus": 0, "gpus": 0, "resources": {}}
 WORKER = {"name": "ray-worker-0", "cpus": 4, "gpus": 1, "resources": {"TPU": 2}}

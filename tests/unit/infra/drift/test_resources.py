@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from access.ssh import HostKeyError, NoKeyError, UnreachableError
 from infra.drift import resources
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, STORE, TIMERS
 from infra.runtimes import on_host
+from trainyard.access.ssh import HostKeyError, NoKeyError, UnreachableError
 
 CONTAINER = "container:Container"
 HOST = {"host": "10.0.0.7", "port": 2222, "user": "ada", "hostKey": "k", "privateKey": "canary"}

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import docker
 import pytest
 
-from access import docker_client
 from infra.hosts import docker_engine
 from infra.hosts.docker_engine import EngineUnavailableError
+from trainyard.access import docker_client
 
 
 def _said() -> str:

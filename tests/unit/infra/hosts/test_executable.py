@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from access.ssh import SshError
 from infra.hosts import executable, presence
 from infra.hosts.executable import ExecutableProvider
+from trainyard.access.ssh import SshError
 
 
 class Machine:

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from access.ssh import SshError
 from infra.hosts import probe
 from infra.hosts.probe import Facts
+from trainyard.access.ssh import SshError
 
 PRINTED = """\
 some banner of the login shell

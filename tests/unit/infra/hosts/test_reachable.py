@@ -7,13 +7,19 @@ from types import SimpleNamespace
 import pulumi
 import pytest
 
-from access.ssh import HostKeyError, LoginRefusedError, NoKeyError, SshError, UnreachableError
-from cluster.ssh import CommandError
 from infra.cancellation import CanceledError
 from infra.hosts import cloud_init, probe, reachable, sources
 from infra.hosts.probe import Facts
 from infra.hosts.reachable import ReachableProvider
 from tests import host_facts
+from trainyard.access.ssh import (
+    HostKeyError,
+    LoginRefusedError,
+    NoKeyError,
+    SshError,
+    UnreachableError,
+)
+from trainyard.access.ssh_run import CommandError
 
 PROPS = {
     "host": {"host": "192.0.2.4", "user": "trainyard", "hostKey": "ssh-ed25519 A", "port": 22},

@@ -123,7 +123,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:  # E3
     folder, texts = _folder(tmp_path / "stack"), []
     for seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "client", "manifests", "-s", "lab", "--to", "files"],
+            [sys.executable, "-m", "trainyard.client", "manifests", "-s", "lab", "--to", "files"],
             cwd=folder,
             env=os.environ | {"PYTHONHASHSEED": seed},
             capture_output=True,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from access.terminal import CONTROL
 from infra.dashboard import AskError
 from infra.review import __main__ as review
 from infra.review import jobs, page
@@ -15,6 +14,7 @@ from infra.review.facts import Cost, cost, listening
 from infra.review.planned import Change, Planned, Resource, Verdict
 from tests.hostile import HARM, MARKDOWN
 from tests.unit.engine.conftest import stack  # noqa: F401 - a fixture: a stack of files
+from trainyard.access.terminal import CONTROL
 
 PACK = """
 from types import SimpleNamespace

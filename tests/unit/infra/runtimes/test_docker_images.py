@@ -10,7 +10,6 @@ from typing import Any
 import pulumi
 import pytest
 
-from cluster import shipped
 from infra import build_context
 from infra import images as names
 from infra.build_context import digest
@@ -150,38 +149,19 @@ def test_the_notebooks_image_holds_the_jobs(  # D28
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = tmp_path / "checkout"
-    shutil.copytree(names.ROOT / "train", checkout / "train", symlinks=True)
-    shutil.copytree(names.ROOT / "training", checkout / "training")
-    for name in ("FOLDER", "CHECKOUT"):
-        monkeypatch.setattr(shipped, name, checkout)
+    for name in ("train", "training", "trainyard"):
+        shutil.copytree(names.ROOT / name, checkout / name, symlinks=True)
+    monkeypatch.setattr(build_context, "ROOT", checkout)
     context = build_context.folder("jupyter", names.CONTEXTS)
     assert build_context.folder("jupyter", names.CONTEXTS) == context
     runtime = json.loads((context / "train/runtime.json").read_text())
     assert (context / "train" / runtime["pip"]).is_file()
-    assert (context / "train/training/jobs/food11/train_tune.py").is_file()
+    assert (context / "train/training/food11/train_tune.py").is_file()
+    assert (context / "train/trainyard/job.py").is_file()
     assert not [path for path in context.rglob("*") if path.is_symlink()]
-    (checkout / "training/jobs/alexnet.py").write_text("")
+    (checkout / "training/alexnet.py").write_text("")
     other = build_context.folder("jupyter", names.CONTEXTS)
     assert {context, other} == {*(checkout / "build" / "images").iterdir()}
-
-
-def test_an_installed_package_builds_the_notebooks_image_in_the_cache(  # C2
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    share, packages = tmp_path / "share", tmp_path / "site-packages"
-    shutil.copytree(names.ROOT / "training", packages / "training")
-    (share / "train").mkdir(parents=True)
-    for path in (names.ROOT / "train").iterdir():
-        if path.is_file():  # pip installs no links
-            shutil.copy(path, share / "train")
-    monkeypatch.setattr(shipped, "FOLDER", share)
-    monkeypatch.setattr(shipped, "CHECKOUT", packages)
-    monkeypatch.setattr(shipped, "IN_CHECKOUT", False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    context = build_context.folder("jupyter", names.CONTEXTS)
-    assert context.is_relative_to(tmp_path / "cache" / "trainyard")
-    assert (context / "train/training/jobs/alexnet.py").is_file()
-    assert (context / "train/runtime.json").is_file()
 
 
 def test_an_image_of_its_own_folder_is_built_there() -> None:

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from access.ssh import SshError
-from cluster.ssh import CommandError
 from infra.hosts import presence
 from infra.runtimes import on_host
 from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 from infra.runtimes.programs import KINDS, ProgramError
+from trainyard.access.ssh import SshError
+from trainyard.access.ssh_run import CommandError
 
 HOST = {
     "host": "192.0.2.4",

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from client.outputs import STACK_VARIABLE
 from infra.runtimes import owned_processes
 from infra.runtimes.folders import Mark
 from infra.runtimes.owned_processes import NAME, STACK, URL, ProcessesError
+from trainyard.client.outputs import STACK_VARIABLE
 
 OURS = Mark(id="0123abcd", project="trainyard", stack="dev", by="ada@here")
 THEIRS = Mark(id="4567abcd", project="trainyard", stack="dev", by="bob@there")
@@ -48,7 +48,7 @@ def _pids(found: list[psutil.Process]) -> set[int]:
 
 
 def test_jobs_inherit_nothing_that_train_reads_as_the_users_choice(url: str) -> None:
-    client = Path(__file__).parents[4] / "client"
+    client = Path(__file__).parents[4] / "trainyard/client"
     read = "".join(path.read_text() for path in client.rglob("*.py"))
     assert STACK_VARIABLE in read
     assert not [name for name in owned_processes.environment(url, OURS) if f'"{name}"' in read]

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from access.ssh import SshError
 from infra.hosts import presence
 from infra.hosts.lambda_cloud import deadline
 from infra.hosts.lambda_cloud.deadline import DeadlineProvider, after
 from infra.hosts.lambda_cloud.errors import InvalidApiKeyError
+from trainyard.access.ssh import SshError
 
 PROPS = {
     "host": {"host": "192.0.2.4", "user": "ubuntu", "hostKey": "ssh-ed25519 A", "port": 22},

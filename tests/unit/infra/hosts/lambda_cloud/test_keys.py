@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from access.key_file import KeyFileError
 from infra.hosts import key_pair
 from infra.hosts.key_pair import KeyPair
 from infra.hosts.lambda_cloud import keys
 from tests.ssh_keys import keygen, new_key
+from trainyard.access.key_file import KeyFileError
 
 
 @pytest.fixture

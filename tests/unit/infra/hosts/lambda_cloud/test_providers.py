@@ -7,11 +7,11 @@ import pytest
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc
 
-from access.key_file import KeyFileError
 from infra.cancellation import CanceledError
 from infra.hosts.lambda_cloud import providers
 from infra.hosts.lambda_cloud.model import SshKey
 from tests.ssh_keys import new_key
+from trainyard.access.key_file import KeyFileError
 
 CHOICE = {"instanceType": "gpu_1x_a10", "region": "us-east-1"}
 INPUTS = {

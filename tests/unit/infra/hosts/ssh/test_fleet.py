@@ -6,7 +6,6 @@ import threading
 import pulumi
 import pytest
 
-from access.ssh import SshError
 from infra.hosts import probe
 from infra.hosts.fleet import FleetArgs
 from infra.hosts.host_key import HostKeyProvider
@@ -14,6 +13,7 @@ from infra.hosts.probe import Facts
 from infra.hosts.ssh.fleet import SshFleet
 from infra.hosts.ssh.settings import Host
 from tests.host_facts import FACTS
+from trainyard.access.ssh import SshError
 
 
 @pytest.fixture(autouse=True)

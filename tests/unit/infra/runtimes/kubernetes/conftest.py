@@ -10,8 +10,8 @@ import lightkube
 import pytest
 import yaml
 
-from access.kubectl import Cluster
 from infra.runtimes.kubernetes import api
+from trainyard.access.kubectl import Cluster
 
 PATH = re.compile(r"/namespaces/(?P<namespace>[^/]+)(/(?P<plural>[^/]+)(/(?P<name>[^/]+))?)?$")
 MERGE = "application/merge-patch+json"

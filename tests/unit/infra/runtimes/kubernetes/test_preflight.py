@@ -6,9 +6,9 @@ import httpx2
 import pytest
 import yaml
 
-from access.kubectl import Cluster
 from infra.runtimes.kubernetes import api, preflight
 from infra.runtimes.kubernetes.api import KubernetesError
+from trainyard.access.kubectl import Cluster
 
 CRD = ("customresourcedefinitions", "rayclusters.ray.io")
 

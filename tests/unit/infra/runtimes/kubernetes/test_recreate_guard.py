@@ -5,13 +5,13 @@ import copy
 
 import pytest
 
-from access import outputs
 from cluster import kuberay
 from infra import dashboard
 from infra.provided import FORCE
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import STACK_LABEL, ObjectProvider
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider
+from trainyard.access import outputs
 
 TOKEN = "token-of-the-pods"
 JOBS = [

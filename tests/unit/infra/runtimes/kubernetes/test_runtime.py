@@ -5,10 +5,10 @@ import json
 import pulumi
 import pytest
 
-from access import outputs
 from engine.goal import goal_of
 from engine.values import holds_secret, reveal
 from infra.runtimes.kubernetes import preflight
+from trainyard.access import outputs
 
 IMAGES = {
     program: f"registry.example/{program}:1"

@@ -1,5 +1,0 @@
-"""`python -m client` is the same as `train`."""
-
-from client.cli import main
-
-main()

@@ -1,0 +1,67 @@
+"""The choice of a Docker Engine, and the message on a refused one; no Engine is needed."""
+
+from types import SimpleNamespace
+
+import docker
+import pytest
+import requests
+from docker.errors import APIError
+
+from trainyard.access import docker_client
+from trainyard.access.docker_client import EngineUnavailableError
+
+OPEN = ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7", "https://192.0.2.7:2376"]
+
+
+@pytest.mark.parametrize("host", OPEN)
+def test_an_engine_on_a_network_without_tls_is_refused_unasked(  # F40
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
+    monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")  # encrypted, but the server is not checked
+    monkeypatch.setattr(docker, "from_env", None)
+    with pytest.raises(EngineUnavailableError) as raised:
+        docker_client.connect()
+    said = str(raised.value)
+    assert said.startswith(f"DOCKER_HOST = '{host}' without TLS: ")
+    assert "DOCKER_HOST=ssh://user@host, or set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH" in said
+
+
+@pytest.mark.parametrize("host", ["ssh://a@b", "unix:///x", "tcp://192.0.2.7:2376"])
+def test_an_engine_that_says_who_it_is_is_asked(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1" if host.startswith("tcp") else "")
+    docker_client.refuse_open_host()
+
+
+class Api:
+    """Pulls as it is told."""
+
+    def __init__(self, *lines: dict[str, str] | Exception) -> None:
+        self.lines = lines
+
+    def pull(self, repository: str, tag: str, **_: bool) -> object:
+        assert (repository, tag) == ("registry:5000/a/b", "1")
+        for line in self.lines:
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+
+REFUSED = APIError("404", response=SimpleNamespace(status_code=404), explanation="no such image")
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        (({"status": "Pulling"},), ""),
+        (({"status": "Pulling"}, {"error": "no such host"}), "no such host"),
+        ((REFUSED,), "no such image"),
+        (({"status": "Pulling"}, requests.ConnectionError("x")), "the Engine broke off: x"),
+    ],
+)
+def test_what_is_wrong_with_a_pull_is_told(
+    lines: tuple[dict[str, str] | Exception, ...], wrong: str
+) -> None:
+    assert docker_client.pull(Api(*lines), "registry:5000/a/b:1") == wrong

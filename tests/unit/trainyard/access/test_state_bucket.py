@@ -1,0 +1,42 @@
+"""A bucket of states whose store refuses for a moment."""
+
+import errno
+from typing import Any
+
+import pytest
+
+from trainyard.access import state_bucket
+from trainyard.access.state_bucket import PASSING, PASSING_TRIES, BucketError, BucketPath
+
+
+@pytest.fixture
+def path(monkeypatch: pytest.MonkeyPatch) -> BucketPath:
+    monkeypatch.setattr(state_bucket, "PASSING_PAUSE_SECONDS", 0)
+    found = state_bucket.find("s3://states/team")
+    assert found is not None
+    return found / "locks" / "a.json"
+
+
+@pytest.mark.parametrize(
+    ("said", "refusals", "fails"),
+    [(PASSING, 2, False), (PASSING, PASSING_TRIES, True), ("AccessDenied", 1, True)],
+)
+def test_a_lock_is_written_while_the_one_beside_it_goes(
+    path: BucketPath, monkeypatch: pytest.MonkeyPatch, said: str, refusals: int, *, fails: bool
+) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def call(self: BucketPath, name: str, **more: Any) -> dict[str, str]:
+        calls.append(more)
+        if len(calls) <= refusals:
+            raise BucketError(errno.EIO, f"the store answers {said}: …", str(self))
+        return {"ETag": '"1"'}
+
+    monkeypatch.setattr(BucketPath, "_call", call)
+    if fails:
+        with pytest.raises(BucketError, match=said):
+            path.create(b"lock")
+        assert len(calls) == min(refusals, PASSING_TRIES)
+    else:
+        path.create(b"lock")
+    assert all(each == {"Body": b"lock", "IfNoneMatch": "*"} for each in calls)

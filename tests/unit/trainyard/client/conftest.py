@@ -1,0 +1,63 @@
+"""Outputs of a stack that does not exist, for tests that only read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.outputs import of_services
+from trainyard.client import outputs
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> dict[str, Any]:
+    """The JSON object of a stack with a head without CPUs and two workers, one with a GPU."""
+    node = {"gpus": 0, "memoryMib": 1024, "objectStoreMib": 256, "resources": {}}
+    return {
+        **of_services(),
+        "project": "trainyard",
+        "stack": "dev",
+        "dashboardUrl": "http://127.0.0.1:1/",
+        "rayToken": "canary-token-0123456789",
+        "storageUrl": (tmp_path / "storage").as_uri(),
+        "objectStoreEndpoint": "",
+        "bucket": "",
+        "accessKey": "canary-access-0123456789",
+        "secretKey": "canary-secret-0123456789",
+        "serveUrl": "",
+        "serveToken": "canary-serve-token",
+        "rayVersion": "2.60.0",
+        "pythonVersion": "3.11",
+        "nodes": [
+            {"name": "head", "cpus": 0} | node,
+            {"name": "worker-0", "cpus": 2} | node,
+            {"name": "worker-1", "cpus": 4} | node | {"gpus": 1, "resources": {"TPU": 4}},
+        ],
+        "ssh": {},
+        "kubernetes": {},
+        "expiresAt": "",
+        "rayClusterFile": "",
+    }
+
+
+@pytest.fixture
+def stack(values: dict[str, Any]) -> outputs.StackOutputs:
+    """The same, as the client holds it."""
+    return outputs.parse(json.dumps(values), None, "test")
+
+
+@pytest.fixture
+def outputs_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes text or an object into a private file."""
+
+    def write(content: Any, mode: int = 0o600) -> Path:
+        path = tmp_path / "outputs.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        path.chmod(mode)
+        return path
+
+    return write

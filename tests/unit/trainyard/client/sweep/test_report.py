@@ -1,0 +1,69 @@
+import csv
+
+import pytest
+
+from trainyard.client.errors import ClientError
+from trainyard.client.sweep import report
+from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.records import Record
+
+
+def ended(number, value=None, error=""):
+    name = str(number)
+    point = Point(number=number, overrides=(f"+x={name}",), identity=name, folder=name, bundle={})
+    return point, Outcome(value=value, error=error)
+
+
+def rows(folder):
+    with (folder / report.TABLE).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("values", "metric", "maximize", "order"),
+    [
+        ([0.3, 0.1, 0.2], None, False, "120"),
+        ([0.3, 0.1, float("nan")], None, True, "012"),
+        ([{"a": 1, "loss": 2}, {"a": 2, "loss": 1}, None], "loss", False, "102"),
+        ([{"a": "text", "b": 1}, {"b": 2}, "no number"], None, True, "102"),
+    ],
+)
+def test_the_best_comes_first(tmp_path, values, metric, maximize, order):
+    outcomes = [ended(i, value) for i, value in enumerate(values)]
+    report.tell(outcomes, tmp_path, metric, maximize=maximize)
+    assert "".join(row["x"] for row in rows(tmp_path)) == order
+    assert (tmp_path / report.PICTURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_failures_come_last_with_their_overrides(tmp_path, capsys):
+    report.tell([ended(0, error="lost"), ended(1, 5)], tmp_path, None, maximize=False)
+    assert [(row["x"], row["error"]) for row in rows(tmp_path)] == [("1", ""), ("0", "lost")]
+    assert "lost" in capsys.readouterr().out
+
+
+def test_without_a_number_there_is_no_picture(tmp_path):
+    report.tell([ended(0, "text")], tmp_path, None, maximize=False)
+    assert not (tmp_path / report.PICTURE).exists()
+
+
+def test_a_folder_that_is_gone(tmp_path):
+    with pytest.raises(ClientError, match=r"cannot write the table to .*gone"):
+        report.tell([ended(0, 1)], tmp_path / "gone", None, maximize=False)
+
+
+def test_the_table_has_the_points_of_all_batches(tmp_path):  # F54
+    def record(number, **changes):
+        known = {"sweep": "first", "job": "job", "folder": str(number)}
+        return Record(number=number, overrides=(f"x={number}",), **known | changes)
+
+    records = {
+        "0": record(0, done=True, value=3),
+        "1": record(1, error="lost"),
+        "2": record(2),
+        "3": record(3),
+    }
+    told = report.with_others([ended(3, 1)], records)
+    report.tell(told, tmp_path, None, maximize=False)
+    assert [(row["x"], row["value"], row["error"]) for row in rows(tmp_path)] == [
+        *(("3", "1", ""), ("0", "3", ""), ("1", "", "lost"), ("2", "", report.NOT_ENDED))
+    ]

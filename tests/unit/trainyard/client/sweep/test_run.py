@@ -1,0 +1,123 @@
+"""A sweep that goes on: a lost job server loses no point."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from trainyard.client import jobs, preflight
+from trainyard.client.errors import ClientError, UnreachedError
+from trainyard.client.job_server import Job, Status
+from trainyard.client.sweep import run
+from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.records import Records
+from trainyard.client.sweep.run import Sweep
+
+
+def point(number, override):
+    return Point(
+        number=number, overrides=(override,), identity=override, folder=str(number), bundle={}
+    )
+
+
+class Sender:
+    """Sends points, or raises what is next."""
+
+    def __init__(self, *errors):
+        self.errors, self.sent = list(errors), []
+
+    def environment(self, *_):
+        return {}
+
+    def send_point(self, point, job_id):
+        if self.errors and (error := self.errors.pop(0)):
+            raise error
+        self.sent.append((point.number, job_id))
+
+
+@pytest.fixture
+def records(tmp_path):
+    with Records(tmp_path, "first") as found:
+        yield found
+
+
+@pytest.fixture
+def make(records, monkeypatch):
+    """A sweep of points; the job server knows the jobs of `known`."""
+    monkeypatch.setattr(run, "RESEND_S", 0)
+    known = []
+    server = SimpleNamespace(jobs=lambda: [SimpleNamespace(submission_id=each) for each in known])
+    monkeypatch.setattr(jobs, "connect", lambda _: server)
+
+    def made(*points, sender=None, as_tasks=False):
+        outputs = SimpleNamespace(away=False, nodes=[])
+        found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=as_tasks)
+        found.known = known
+        return found
+
+    return made
+
+
+def test_a_job_server_that_is_lost_for_a_moment_loses_no_point(make, records):
+    sender = Sender(UnreachedError("lost"), UnreachedError("lost"), None)
+    job_id = make(sender=sender)._send(point(0, "x=1"))
+    assert sender.sent == [(0, job_id)]
+    assert records.get("x=1").job == job_id
+
+
+def test_a_point_whose_answer_was_lost_is_not_sent_twice(make, monkeypatch):
+    monkeypatch.setattr(run.upload, "new_job_id", lambda: "raysubmit_7")
+    sender = Sender(UnreachedError("lost"))
+    sweep = make(sender=sender)
+    sweep.known.append("raysubmit_7")
+    assert sweep._send(point(0, "x=1")) == "raysubmit_7"
+    assert sender.sent == []
+
+
+def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeypatch):  # F54
+    job = Job(status=Status.RUNNING, submission_id="raysubmit_1", metadata={"run": records.name})
+    ran = []
+
+    def run_tasks(sweep, _server, todo, flying):
+        ran.append(([each.number for each in todo], [each.number for each, _ in flying]))
+        sweep.outcomes |= {each.number: Outcome(job="") for each in sweep.points}
+
+    for check in ("check_versions", "check_bucket", "check_runtime_env"):
+        monkeypatch.setattr(preflight, check, lambda *_: None)
+    monkeypatch.setattr(run.conda, "check", lambda *_: None)
+    monkeypatch.setattr(Sweep, "_run_tasks", run_tasks)
+    sweep = make(point(0, "x=1"), point(1, "x=2"), as_tasks=True)
+    monkeypatch.setattr(jobs, "connect", lambda _: SimpleNamespace(jobs=lambda: [job]))
+    monkeypatch.setattr(jobs, "submissions", lambda server: server.jobs())
+    sweep._note(sweep.points[0], job.submission_id)
+    sweep.run()
+    assert ran == [([1], [0])]
+
+
+def test_a_point_is_not_sent_again_before_the_jobs_are_known(make, monkeypatch):
+    monkeypatch.setattr(run.upload, "new_job_id", lambda: "raysubmit_7")
+    sender = Sender(UnreachedError("lost"), ClientError("there is a job of that id"))
+    sweep = make(sender=sender)
+    sweep.known.append("raysubmit_7")
+    server, lost = jobs.connect(None), [ClientError("lost")] * 2
+
+    def connect(_):
+        if lost:
+            raise lost.pop()
+        return server
+
+    monkeypatch.setattr(jobs, "connect", connect)
+    assert sweep._send(point(0, "x=1")) == "raysubmit_7"
+    assert lost == []
+
+
+def test_a_job_server_that_stays_lost_ends_the_start(make, records, monkeypatch):
+    monkeypatch.setattr(jobs, "LOST_AFTER_S", 0)
+    with pytest.raises(UnreachedError):
+        make(sender=Sender(*[UnreachedError("lost")] * 99))._send(point(0, "x=1"))
+    assert not records.get("x=1").done  # the job may be there: the next start looks
+
+
+def test_a_point_that_is_refused_is_sent_by_the_next_start(make, records):
+    with pytest.raises(ClientError, match="no"):
+        make(sender=Sender(ClientError("no")))._send(point(0, "x=1"))
+    assert records.get("x=1") is None

@@ -1,0 +1,386 @@
+"""The command line's own faults; the rest is in tests/integration/training."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import shellingham
+
+from trainyard import runs
+from trainyard.access.terminal import COLOUR, CONTROL, clean
+from trainyard.client import cli, results, submission
+from trainyard.client.drill import command, procedure
+from trainyard.client.outputs import StackOutputs
+
+EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    code = caught.value.code
+    assert isinstance(code, int)
+    return code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["alexnet", "--name", "A B"], "run name 'A B' is not"),
+        (["nope"], "no job is called 'nope'"),
+        (["alexnet", "--entrypoint-resources", "4"], "is not a JSON object of amounts"),
+        (["alexnet", "--runtime-env", "/nowhere"], "cannot read runtime environment /nowhere"),
+        (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
+    ],
+)
+def test_a_fault_of_the_user_is_one_message(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, "submit", *arguments) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {message}") or message in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_options_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, "submit", "alexnet", "--what") == 2
+    assert call(monkeypatch, "drill", "disk-loss", "first") == 2
+    assert call(monkeypatch, "drill", "store-loss", "first", "--seconds", "0") == 2
+
+
+def test_versions_are_printed_of_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = {"trainyard": "0.1.0", "ray": "2.60.0"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == "trainyard 0.1.0\nray 2.60.0\n"
+
+
+def test_versions_need_no_import_of_what_they_are_of() -> None:
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sorted({'ray', 'torch'} & set(sys.modules))))\n"
+        "sys.argv = ['train', '--version']\n"
+        "from trainyard.client import cli\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    names = ("trainyard", "ray", "torch")
+    versions = [f"{name} {metadata.version(name)}" for name in names]
+    assert done.stdout.splitlines() == [*versions, ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("train st", ["status", "stop"]),
+        ("train --version st", ["status", "stop"]),  # and no versions
+        ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
+        ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_choices(
+    words: str,
+    suggested: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert call(monkeypatch) == 0
+    assert capsys.readouterr().out.split() == suggested
+
+
+@pytest.mark.parametrize("program", ["train", "training/__main__.py"])  # as with `python -m`
+def test_the_completion_is_of_train_however_it_was_started(
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    # For any shell that started the tests.
+    monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
+    monkeypatch.setattr(sys, "argv", [program, "--show-completion", "bash"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    assert "_TRAIN_COMPLETE=complete_bash" in (script := capsys.readouterr().out)
+    monkeypatch.setattr(sys, "argv", [program, "--install-completion", "bash"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    assert (tmp_path / ".bash_completions" / "train.sh").read_text() == script.rstrip("\n")
+    assert ".bash_completions/train.sh" in (tmp_path / ".bashrc").read_text()
+
+
+def test_a_drill_asks_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stack: StackOutputs
+) -> None:
+    monkeypatch.setattr(command, "reach_jobs", lambda *_: (None, stack))
+    monkeypatch.setattr(procedure, "check", lambda *_: None)
+    monkeypatch.setattr(procedure, "carry_out", lambda *_: pytest.fail("was not asked"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert call(monkeypatch, "drill", "head-loss", "first") == 1
+    assert "provokes a head-loss in stack 'dev', for all that runs there" in capsys.readouterr().err
+
+
+def test_runs_of_a_store_without_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    run = runs.Run(values["storageUrl"], "first")
+    run.start({"epochs": 2})
+    run.write_metrics([EPOCH])
+    path = str(outputs_file(values))
+    call(monkeypatch, "runs", "--outputs", path)
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split("\t")[:4] == ["run", "epochs", "loss", "valid_acc"]
+    assert line.split("\t")[:4] == ["first", "1/2", "1.25", "0.5"]
+
+    call(monkeypatch, "show", "first", "--outputs", path)
+    assert 'config      {"epochs": 2}' in capsys.readouterr().out
+    target = str(tmp_path / "c.png")
+    assert call(monkeypatch, "show", "first", "--curves", target, "--outputs", path) == 1
+    assert "has no curves yet" in capsys.readouterr().err
+    assert call(monkeypatch, "show", "second", "--outputs", path) == 1
+    assert "no run is called 'second'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])
+def test_a_job_that_was_followed_to_its_end_tells_its_results(
+    option: tuple[str, ...],
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: (None, "job-1"))
+    monkeypatch.setattr(cli, "follow_job", lambda *_: None)
+    monkeypatch.setattr(results, "tell", lambda _, name: names.append(name))
+    path = str(outputs_file(values))
+    assert (
+        call(monkeypatch, "submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0
+    )
+    assert names == told
+
+
+@pytest.mark.parametrize(("option", "opened"), [((), True), (("--print",), False)])
+def test_the_dashboard_opens_with_its_token_beside_it(
+    option: tuple[str, ...],
+    opened: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    pages: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: not pages.append(url))
+    call(monkeypatch, "dashboard", *option, "--outputs", str(outputs_file(values)))
+    out = capsys.readouterr().out
+    assert values["rayToken"] in out
+    assert values["dashboardUrl"].rstrip("/") in out
+    assert bool(pages) == opened
+    assert "canary" not in str(pages)  # a browser's arguments and its history show addresses
+
+
+def test_without_a_browser_the_address_is_there_to_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert call(monkeypatch, "dashboard", "--outputs", str(outputs_file(values))) == 0
+    assert capsys.readouterr().err == "found no browser: open the address yourself\n"
+
+
+HOSTILE = "\x1b]0;pwned\x07[/red]"
+DAMAGE = {  # of a run named as the key: its files and their faults
+    "config-empty": ({"config.json": ""}, "config.json is not a JSON object"),
+    "config-list": ({"config.json": "[1]"}, "config.json is not a JSON object"),
+    "config-deep": ({"config.json": "[" * 100_000}, "config.json is not a JSON object"),
+    "metrics-torn": (
+        {"metrics.jsonl": '{"loss": 1}\n{"lo'},
+        "metrics.jsonl is damaged after line 1",
+    ),
+    "metrics-list": ({"metrics.jsonl": "[]\n"}, "metrics.jsonl is damaged after line 0"),
+    "starts-number": ({"starts.jsonl": "7\n"}, "starts.jsonl is damaged after line 0"),
+    "starts-odd": ({"starts.jsonl": '{"time": [1], "packages": 7}\n'}, ""),
+    "metrics-odd": ({"metrics.jsonl": '{"loss": {"a": [1]}, "valid_acc": "x"}\n'}, ""),
+    "terminal": ({"config.json": json.dumps({"epochs": HOSTILE, HOSTILE: HOSTILE})}, ""),
+    f"name{HOSTILE.replace('/', '')}": ({"config.json": "{}"}, ""),
+}
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
+    terminal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    run = runs.Run(values["storageUrl"], "first")
+    run.start({"epochs": 2})
+    run.write_metrics([EPOCH])
+    root = Path(values["storageUrl"].removeprefix("file://"))
+    for name, (files, _) in DAMAGE.items():
+        (root / name).mkdir()
+        for file, content in ({"config.json": '{"epochs": 1}'} | files).items():
+            (root / name / file).write_text(content)
+    path = str(outputs_file(values))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    call(monkeypatch, "runs", "--outputs", path)
+    out = COLOUR.sub("", capsys.readouterr().out)
+    assert not CONTROL.search(out), repr(out)
+    [first] = [line for line in out.splitlines() if "first" in line]
+    assert "1/2" in first
+    assert "JSON object" not in first
+    for name, (_, said) in DAMAGE.items():
+        [line] = [line for line in out.splitlines() if clean(name) in line]
+        assert said in line
+    for name, (_, said) in DAMAGE.items():
+        code = call(monkeypatch, "show", "--outputs", path, "--", name)
+        shown = COLOUR.sub("", "".join(capsys.readouterr()))
+        assert code == (1 if "[" in name else 0), shown  # a name that no run can have
+        assert not CONTROL.search(shown), repr(shown)
+        assert said in shown
+
+
+class Head(http.server.BaseHTTPRequestHandler):
+    """A head that has just been asked for its version, and then restarts."""
+
+    status = 0  # 0: the connection is cut
+    body = b""
+
+    def do_GET(self) -> None:
+        version = self.path == "/api/version"
+        reply = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
+        status, body = (200, json.dumps(reply).encode()) if version else (self.status, self.body)
+        if status:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def head(
+    outputs_file: Callable[..., Path], values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Head)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    Path(values["storageUrl"].removeprefix("file://")).mkdir()
+    yield str(outputs_file(values | {"dashboardUrl": url}))
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (0, b"", "does not answer (ProtocolError)"),
+        (500, b"Traceback (most recent call last):\n  GcsRpcError", "does not answer (status 500)"),
+        (503, b"<html>starting \x1b]0;x\x07</html>", "does not answer (status 503)"),
+        (404, b"Job s1 does not exist", "has no job s1 any more: its head was restarted"),
+        (200, b"<html>", "does not answer (JSONDecodeError)"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [["list"], ["status", "s1"], ["logs", "s1"], ["logs", "-f", "s1"], ["stop", "s1"]]
+)
+def test_a_head_that_restarts_is_one_message(  # F27
+    command: list[str],
+    status: int,
+    body: bytes,
+    said: str,
+    head: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Head, "status", status)
+    monkeypatch.setattr(Head, "body", body)
+    assert call(monkeypatch, *command, "--outputs", head) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: the cluster")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not CONTROL.search(err)
+    assert call(monkeypatch, "runs", "--outputs", head) == 0  # which needs the store alone
+    capsys.readouterr()
+
+
+FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"
+
+
+@pytest.mark.parametrize("old_mode", [None, 0o644])
+def test_the_cluster_file_is_written_for_its_user_alone(  # A22 A23 A24 F38
+    old_mode: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "ray_cluster_config.yaml"
+    if old_mode is not None:
+        file.write_text("a longer file of another stack, which is replaced as a whole " * 9)
+        file.chmod(old_mode)
+    outputs = str(outputs_file(values | {"rayClusterFile": FILE}))
+    assert call(monkeypatch, "cluster-file", "--outputs", outputs) == 0
+    assert capsys.readouterr().out == (
+        "Generating ray config file ray_cluster_config.yaml using IP from head instance\n"
+    )
+    assert file.read_text() == FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    other = tmp_path / "none" / "other.yaml"
+    assert call(monkeypatch, "cluster-file", "-o", str(other), "--outputs", outputs) == 1
+    assert f"cannot write {other} (No such file" in capsys.readouterr().err
+
+
+def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_file: Callable[..., Path],
+    values: dict[str, Any],
+) -> None:
+    path = str(outputs_file(values))
+    assert call(monkeypatch, "cluster-file", "--outputs", path) == 1
+    assert "stack 'dev' has no cluster file" in capsys.readouterr().err
+    assert call(monkeypatch, "tunnel", "--outputs", path) == 0
+    assert "stack 'dev' runs on this machine" in capsys.readouterr().out

@@ -1,0 +1,61 @@
+"""Groups of runs side by side, from the records of the head and the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard.client import compare
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import Job, Status
+
+NODES = {"01": ["10.0.0.4"], "02": ["10.0.0.5"], "03": ["10.0.0.4"]}
+
+
+def job(run: str, number: int, start_s: float, end_s: float, **changes: object) -> Job:
+    fields: dict[str, object] = {
+        "status": Status.SUCCEEDED,
+        "job_id": f"{number:02d}",
+        "start_time": int(start_s * 1000),
+        "end_time": int(end_s * 1000),
+        "metadata": {"run": run},
+    }
+    return Job(**(fields | changes))  # type: ignore[arg-type]
+
+
+# Newest first, as the job server lists them.
+HALF = [job("half-2", 3, 2, 122), job("half-1", 2, 1, 100), job("half-0", 1, 0, 110)]
+WHOLE = [job("whole-2", 6, 202, 380), job("whole-1", 5, 201, 290), job("whole-0", 4, 200, 280)]
+
+
+def test_halves_are_compared_with_wholes() -> None:  # D44
+    half, whole = compare.rows(["half-", "whole-"], [*WHOLE, *HALF], NODES, lambda _: 20)
+    assert half == {
+        "runs": "half-*",
+        "jobs": 3,
+        "placement": "10.0.0.4: half-0, half-2; 10.0.0.5: half-1",
+        "seconds": 122.0,
+        "epochs": 60,
+        "epochs/min": 29.51,
+    }
+    assert (whole["seconds"], whole["epochs/min"]) == (180.0, 20.0)
+    assert whole["placement"] == "unknown: whole-0, whole-1, whole-2"  # the head was restarted
+    assert half.keys() == {*compare.COLUMNS}
+
+
+def test_of_a_run_that_went_on_the_last_job_counts() -> None:
+    again = job("half-0", 7, 300, 310)
+    [row] = compare.rows(["half-0"], [again, *HALF], NODES | {"07": ["10.0.0.5"]}, lambda _: 1)
+    assert (row["jobs"], row["seconds"], row["placement"]) == (1, 10.0, "10.0.0.5: half-0")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (WHOLE, "no job's run has a name that begins with 'half-'"),
+        ([job("half-0", 1, 0, 0, status=Status.RUNNING)], "is RUNNING: wait until"),
+        ([job("half-0", 1, 0, 9, status=Status.FAILED), *HALF], "is FAILED"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_message(jobs: list[Job], message: str) -> None:
+    with pytest.raises(ClientError, match=message):
+        compare.rows(["half-"], jobs, NODES, lambda _: 1)

@@ -1,0 +1,143 @@
+"""Progress lines become a bar on a terminal and stay lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tests.growth import growth
+from tests.hostile import HARM, LINK, TITLE
+from trainyard import progress
+from trainyard.access.terminal import COLOUR, CONTROL, clean
+from trainyard.client.console import CLEAR_LINE, LogWriter, bar, print_json, print_table, say, warn
+
+PREFIX = "(RayTrainWorker pid=7) "
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def record(done: int, text: str = "epoch 1/2", total: int | None = 4) -> str:
+    return PREFIX + progress.Batches(text, done, total, float(done)).told
+
+
+def test_elsewhere_the_log_is_passed_on_in_plain_lines() -> None:
+    out = io.StringIO()
+    writer = LogWriter(out)
+    writer.write(f"one\n{record(3)}\n{PREFIX}progress: as it was\n")
+    restored = progress.Restored("s3://ray/first/c-3", None, "10.0.0.5").told
+    writer.write(f"{PREFIX}{progress.Epoch(1).told}\n{PREFIX}{restored}\nhal")  # D48
+    writer.close()
+    assert out.getvalue() == (
+        f"one\n{PREFIX}epoch 1/2: batch 3 of 4, 3.0 batches/s\n{PREFIX}progress: as it was\n"
+        f"{PREFIX}{restored}\nhal"
+    )
+
+
+def test_a_terminal_gets_one_bar_that_moves() -> None:
+    out = Terminal()
+    writer = LogWriter(out)
+    writer.write(f"one\n{record(1)[:50]}")
+    writer.write(f"{record(1)[50:]}\n{record(4)}\n{record(5, total=None)}\ntwo\nrest")
+    writer.close()
+    assert out.getvalue() == (
+        f"{CLEAR_LINE}one\n"
+        f"{CLEAR_LINE}[######------------------] epoch 1/2 batch 1/4 1.0 batches/s"
+        f"{CLEAR_LINE}[########################] epoch 1/2 batch 4/4 4.0 batches/s"
+        f"{CLEAR_LINE}{PREFIX}epoch 1/2: batch 5, 5.0 batches/s\n"
+        f"{CLEAR_LINE}two\n{CLEAR_LINE}rest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "cells"), [(0, 9, 0), (9, 9, 24), (12, 9, 24), (1, 2, 12), (0, 0, 0)]
+)
+def test_the_bar_shows_the_share_that_is_done(done: int, total: int, cells: int) -> None:
+    assert bar(done, total, "x") == f"[{'#' * cells}{'-' * (24 - cells)}] x"
+
+
+def test_batches_pass_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Terminal()
+    batches = progress.watched([1, 2, 3], "epoch 1/1", progress.BAR_INTERVAL_S)
+    assert list(batches) == [1, 2, 3]
+    LogWriter(out).write(capsys.readouterr().out)
+    assert "epoch 1/1 batch 3/3" in out.getvalue()
+
+
+def log_of(*pieces: str, out: io.StringIO | None = None) -> str:
+    out = io.StringIO() if out is None else out
+    writer = LogWriter(out)
+    for piece in pieces:
+        writer.write(piece)
+    writer.close()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_foreign_text_has_no_effect_on_a_terminal(  # F39
+    harm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        say(f"run {harm}\nnext")
+        warn(f"run {harm}")
+        print_table([{"run": f"a{harm}b", harm: 1}], ("run", harm), as_json=False)
+        print_table([{"run": harm}], ("run",), as_json=True)
+        said = COLOUR.sub("", "".join(capsys.readouterr()))  # the table's titles are bold
+        assert not CONTROL.search(said), repr(said)
+    for out in (io.StringIO(), Terminal()):  # JSON can hide it from the reader of the log
+        passed = log_of(f"{record(1, harm)}\n", out=out).replace(CLEAR_LINE, "")
+        assert not CONTROL.search(passed), repr(passed)
+    assert clean(f"{harm}\n\t").isprintable()
+    for cut in range(len(harm) + 1):  # a log comes in pieces
+        passed = log_of(f"one {harm[:cut]}", f"{harm[cut:]} two\n")
+        assert not CONTROL.search(passed), repr(passed)
+        assert passed.startswith("one ")
+        assert passed.endswith(" two\n")
+
+
+def test_a_log_keeps_its_colours_and_lines() -> None:
+    text = "\x1b[36m(pid=7)\x1b[0m \x1b[1;38:5:9mred\x1b[m\tx\r\n50%\r100%\n"
+    for cut in range(len(text)):
+        assert log_of(text[:cut], text[cut:]) == text
+    assert log_of(f"{TITLE}x{LINK}y") == "xclicky"
+    assert log_of("\x1b[31mred\n", out=Terminal()).endswith("\x1b[0m")
+
+
+def test_a_string_without_an_end_does_not_hold_a_log_up() -> None:
+    assert log_of("one \x1b]0;", "x" * 5000, " two\n").endswith(" two\n")
+
+
+def test_brackets_are_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that is called so broke the table of all."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table([{"run": "[/red] [link=x]a[/link]"}], ("run",), as_json=False)
+    assert "[/red] [link=x]a[/link]" in capsys.readouterr().out
+
+
+def test_a_line_without_an_end_takes_linear_time() -> None:  # F56
+    def write(pieces: int) -> None:
+        out = io.StringIO()
+        writer = LogWriter(out)
+        for _ in range(pieces):
+            writer.write("x" * 1000)
+        writer.close()
+        assert len(out.getvalue()) == pieces * 1000
+
+    assert growth(write, 1000, 8) < 32  # 8 where it is linear, 64 where each piece copies all
+
+
+def test_a_line_too_long_for_a_record_is_passed_on() -> None:  # F56
+    line = "progress: " * progress.LONGEST + record(1)
+    assert log_of(f"{line}\n") == f"{line}\n"
+    assert progress.parse(f"{'x' * 1000}{record(1)}")
+
+
+def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:  # F61
+    print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
+    assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n'

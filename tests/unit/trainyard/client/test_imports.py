@@ -1,0 +1,147 @@
+"""Packages that commands do not import: each takes tenths of a second of processor time."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from trainyard.runs import Run
+
+# Not among them: pydantic, which Typer takes for each command.
+SLOW = {
+    *("aiohttp", "asyncssh", "boto3", "botocore", "cryptography", "httpx", "matplotlib", "minio"),
+    *("numpy", "pandas", "psutil", "pyarrow", "ray", "requests", "rich", "torch"),
+    *("urllib3", "yaml"),
+}
+# Needed to reach the head, whose answers are JSON, or the bucket.
+HTTP = {"urllib3"}
+S3 = {"botocore", "urllib3"}
+JOB = {
+    "type": "SUBMISSION",
+    "submission_id": "s1",
+    "job_id": None,
+    "status": "PENDING",
+    "entrypoint": "python x.py",
+    "message": "",
+    "start_time": 1,
+    "end_time": None,
+    "metadata": {"run": "first", "demand": "[]"},
+    "runtime_env": {},
+}
+REPLIES: dict[str, Any] = {
+    "/api/version": {"ray_version": ray.__version__},
+    "/api/jobs/": [JOB],
+    "/api/jobs/s1": JOB,
+    "/api/jobs/s1/logs": {"logs": "a line\n"},
+    "/api/jobs/s1/stop": {"stopped": True},
+    "/api/serve/applications/": {"applications": {}},
+}
+PROGRAM = """
+import atexit, json, sys
+slow, *sys.argv[1:] = json.loads(sys.argv[1])
+atexit.register(lambda: print(json.dumps(sorted({*slow} & {*sys.modules}))))
+from trainyard.client import cli
+cli.main()
+"""
+
+
+class Stack(http.server.BaseHTTPRequestHandler):
+    """A head with one job, whose state API is empty, and an empty bucket."""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path.startswith("/api/v0/"):
+            body = json.dumps({"data": None})
+        elif path.startswith("/ray"):
+            body = "<ListBucketResult/>"
+        else:
+            body = json.dumps(REPLIES[path])
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stack)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def imported(*arguments: str) -> tuple[int, set[str]]:
+    """The exit status of a command, and the slow packages that it has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), *arguments])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        (["info"], set()),
+        (["dashboard", "--print"], set()),
+        (["tunnel"], set()),
+        (["list"], HTTP),
+        (["status", "s1"], HTTP),
+        (["logs", "s1"], HTTP),
+        (["stop", "s1"], HTTP),
+        (["services"], HTTP),
+        (["runs"], HTTP),
+        (["show", "first"], set()),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_imports_no_more_than_it_needs(  # P5
+    command: list[str],
+    needed: set[str],
+    address: str,
+    values: dict[str, Any],
+    outputs_file: Callable[..., Path],
+) -> None:
+    Run(values["storageUrl"], "first").start({"epochs": 1})
+    file = outputs_file(values | {"dashboardUrl": address})
+    assert imported(*command, "--outputs", str(file)) == (0, needed)
+
+
+def test_a_pull_from_a_folder_takes_nothing_of_a_bucket(  # P5
+    values: dict[str, Any], outputs_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    Run(values["storageUrl"], "first").start({"epochs": 1})
+    file = str(outputs_file(values))
+    home = str(tmp_path / "home")
+    assert imported("pull", "first", "--to", home, "--outputs", file) == (0, set())
+
+
+def test_runs_of_a_bucket_take_its_signatures_alone(  # P5
+    address: str, values: dict[str, Any], outputs_file: Callable[..., Path]
+) -> None:
+    store = {"storageUrl": "s3://ray", "objectStoreEndpoint": address, "bucket": "ray"}
+    file = outputs_file(values | store | {"dashboardUrl": address})
+    assert imported("runs", "--outputs", str(file)) == (0, S3)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["submit", "--help"], ["--version"], ["nothing"]])
+def test_help_imports_what_shows_it_alone(command: list[str]) -> None:  # P5
+    assert imported(*command)[1] <= {"rich"}

@@ -1,0 +1,269 @@
+"""Ray's job server over HTTP: jobs as Ray itself writes them, and answers of other kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from ray.dashboard.modules.job.pydantic_models import JobDetails, JobType
+from ray.job_submission import JobStatus
+
+from trainyard.access import bounded
+from trainyard.client import dashboard
+from trainyard.client.dashboard import (
+    DashboardError,
+    RefusedError,
+    TooLongError,
+    UnreachableError,
+    UnreadableError,
+)
+from trainyard.client.job_server import ACTIVE, Job, JobServer, Status
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.unreachable import explained
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+FULL = JobDetails(
+    type=JobType.SUBMISSION,
+    status=JobStatus.RUNNING,
+    entrypoint="python x.py",
+    submission_id="s/1",
+    job_id="01",
+    message="runs",
+    start_time=1,
+    end_time=2,
+    metadata={"run": "first"},
+    runtime_env={"env_vars": {"A": "b"}},
+)
+FULL_JSON = FULL.model_dump(mode="json")
+BARE = JobDetails(type=JobType.DRIVER, status=JobStatus.PENDING, entrypoint="")
+
+
+def ask(stack: StackOutputs, answer: Answer, question: Callable[[JobServer], Any]) -> Any:
+    """The answer to a question, by a server that has one answer to all."""
+
+    async def run() -> Any:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", answer)
+        async with TestServer(application) as server:
+            there = replace(stack, dashboard_url=str(server.make_url("")).rstrip("/"))
+            return await asyncio.to_thread(question, JobServer(there))
+
+    return asyncio.run(run())
+
+
+def saying(value: Any, asked: list[str] | None = None) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if asked is not None:
+            said = request.headers.get("Authorization", "")
+            asked.append(f"{request.method} {request.raw_path} {said}")
+        return web.json_response(value)
+
+    return answer
+
+
+def test_jobs_are_read_as_ray_writes_them(stack: StackOutputs) -> None:
+    asked: list[str] = []
+    answer = saying([FULL_JSON, BARE.model_dump(mode="json")], asked)
+    full = Job(
+        status=Status.RUNNING,
+        entrypoint="python x.py",
+        submission_id="s/1",
+        job_id="01",
+        message="runs",
+        start_time=1,
+        end_time=2,
+        metadata={"run": "first"},
+        runtime_env={"env_vars": {"A": "b"}},
+    )
+    assert ask(stack, answer, JobServer.jobs) == [full, Job(status=Status.PENDING, submitted=False)]
+    assert ask(stack, saying(FULL_JSON, asked), lambda server: server.job("s/1")) == full
+    assert ask(stack, saying({"stopped": True}, asked), lambda server: server.stop("s1")) is None
+    assert ask(stack, saying({"logs": "a\n"}, asked), lambda server: server.log("s1")) == "a\n"
+    bearer = f"Bearer {stack.ray_token}"
+    assert asked == [
+        f"GET /api/jobs/ {bearer}",
+        f"GET /api/jobs/s%2F1 {bearer}",
+        f"POST /api/jobs/s1/stop {bearer}",
+        f"GET /api/jobs/s1/logs {bearer}",
+    ]
+
+
+def test_every_state_that_ray_knows_is_known() -> None:
+    assert {str(status) for status in JobStatus} == {str(status) for status in Status}
+    for status in JobStatus:
+        assert Status(str(status)).ended == status.is_terminal()
+        assert (Status(str(status)) in ACTIVE) != status.is_terminal()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        ["x"],
+        [{}],
+        [FULL_JSON | {"status": "LOST"}],
+        [FULL_JSON | {"metadata": ["run"]}],
+        [FULL_JSON | {"start_time": "now"}],
+    ],
+)
+def test_what_is_no_list_of_jobs_is_said(value: Any, stack: StackOutputs) -> None:  # F39
+    with pytest.raises(UnreadableError):
+        ask(stack, saying(value), JobServer.jobs)
+
+
+def test_a_log_that_is_none_is_said(stack: StackOutputs) -> None:
+    with pytest.raises(UnreadableError, match="no log"):
+        ask(stack, saying({"logs": None}), lambda server: server.log("s1"))
+
+
+def test_a_refusal_keeps_what_the_server_says(stack: StackOutputs) -> None:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=404, text="Job s1 does not exist")
+
+    with pytest.raises(RefusedError, match="status 404") as caught:
+        ask(stack, refuse, lambda server: server.job("s1"))
+    assert caught.value.text == "Job s1 does not exist"
+
+
+def test_a_redirect_takes_the_token_nowhere(stack: StackOutputs) -> None:  # F35
+    async def elsewhere(request: web.Request) -> web.StreamResponse:
+        assert not request.path.startswith("/other")
+        return web.Response(status=302, headers={"Location": "/other"})
+
+    with pytest.raises(RefusedError, match="status 302"):
+        ask(stack, elsewhere, JobServer.jobs)
+
+
+def test_no_proxy_of_the_environment_sees_a_token(  # F35
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert ask(stack, saying([]), JobServer.jobs) == []
+
+
+def test_a_server_that_says_nothing_is_waited_for_a_while(stack: StackOutputs) -> None:
+    async def wait(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(UnreachableError, match="ReadTimeoutError"):
+        ask(stack, wait, lambda server: server.version(0.05))
+
+
+async def _pieces(server: JobServer) -> list[str]:
+    return [text async for text in server.tail("s1")]
+
+
+def test_a_log_comes_in_pieces(stack: StackOutputs) -> None:
+    async def tail(request: web.Request) -> web.StreamResponse:
+        assert request.path == "/api/jobs/s1/logs/tail"
+        assert request.headers["Authorization"] == f"Bearer {stack.ray_token}"
+        stream = web.WebSocketResponse()
+        await stream.prepare(request)
+        for text in ("first\n", "second\n"):
+            await stream.send_str(text)
+        await stream.close()
+        return stream
+
+    found = ask(stack, tail, lambda server: asyncio.run(_pieces(server)))
+    assert found == ["first\n", "second\n"]
+
+
+LOG = b"50%\r100%\r\ncaf\xe9\0\xff\n"
+SHOWN = "50%\n100%\ncaf\ufffd\0\ufffd\n"  # line ends as in Ray's own texts, whose offsets count
+
+
+async def undecodable(request: web.Request) -> web.StreamResponse:
+    """Ray's answer for a log with bytes that are not UTF-8."""
+    if request.path == "/api/jobs/s1":
+        return web.json_response(FULL_JSON | {"submission_id": "s1", "driver_node_id": "n1"})
+    if request.path == "/api/jobs/s1/logs":
+        return web.Response(status=500, text="UnicodeDecodeError: 'utf-8' codec ...")
+    assert request.query["node_id"] == "n1"
+    assert request.query["submission_id"] == "s1"
+    assert request.query["lines"] == "-1"
+    assert request.path == f"/api/v0/logs/{'stream' if 'interval' in request.query else 'file'}"
+    stream = web.StreamResponse()
+    await stream.prepare(request)
+    for i in range(len(LOG)):
+        await stream.write(LOG[i : i + 1])
+    return stream
+
+
+def test_a_log_of_any_bytes_is_read(stack: StackOutputs) -> None:  # F56
+    assert ask(stack, undecodable, lambda server: server.log("s1")) == SHOWN
+    assert ask(stack, undecodable, lambda server: server.raw_log("s1")) == LOG
+
+
+def test_a_log_of_any_bytes_comes_in_pieces(stack: StackOutputs) -> None:  # F56
+    async def pieces(server: JobServer) -> str:
+        return "".join([text async for text in server.raw_tail(server.job("s1"))])
+
+    assert ask(stack, undecodable, lambda server: asyncio.run(pieces(server))) == SHOWN
+    with pytest.raises(RefusedError, match="status 404"):
+        ask(stack, missing, lambda server: asyncio.run(pieces(server)))
+
+
+async def missing(request: web.Request) -> web.StreamResponse:
+    if request.path == "/api/jobs/s1":
+        return web.json_response(FULL_JSON)
+    return web.Response(status=404, text="no such job")
+
+
+def test_only_a_log_that_ray_cannot_decode_is_asked_for_again(stack: StackOutputs) -> None:
+    with pytest.raises(RefusedError, match="status 404"):
+        ask(stack, missing, lambda server: server.log("s1"))
+
+
+def test_a_log_that_is_refused_is_one_fault(stack: StackOutputs) -> None:
+    with pytest.raises(DashboardError, match="WSServerHandshakeError"):
+        ask(stack, saying({}), lambda server: asyncio.run(_pieces(server)))
+
+
+def test_an_answer_without_end_is_read_up_to_a_bound(stack: StackOutputs) -> None:  # F39
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(4 * bounded.MOST_MIB):
+            try:
+                await response.write(b" " * bounded.MIB)
+            except ConnectionError:
+                break
+            sent += 1
+        return response
+
+    with pytest.raises(TooLongError, match="/api/jobs/ with more than 64 MiB") as caught:
+        ask(stack, endless, JobServer.jobs)
+    assert sent < 2 * bounded.MOST_MIB
+    assert "train list" in str(explained(caught.value))
+
+
+def test_an_upload_may_take_longer_than_an_answer(  # F59
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 100 MiB through a tunnel do: each piece is taken in time."""
+    monkeypatch.setattr(dashboard, "TIMEOUT_S", 1.0)
+    content, arrived, sent = bytes(range(256)) * 2**16, bytearray(), []  # 16 MiB
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        assert request.content_length == len(content)
+        while piece := await request.content.read(2**18):
+            arrived.extend(piece)
+            await asyncio.sleep(0.02)  # more than a second of them
+        return web.Response()
+
+    def put(server: JobServer) -> None:
+        server._dashboard.put("/api/packages/gcs/a.zip", content, sent.append)
+
+    ask(stack, slow, put)
+    assert bytes(arrived) == content
+    assert sum(sent) == len(content)

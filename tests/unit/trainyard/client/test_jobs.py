@@ -1,0 +1,304 @@
+"""Finding a job, and following its log through cuts, without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import virtualenv
+from ray._private.runtime_env import pip
+from ray.exceptions import RuntimeEnvSetupError
+from ray.runtime_env import RuntimeEnv
+
+from trainyard.client import jobs
+from trainyard.client.dashboard import RefusedError, UnreachableError
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import Job, Status
+
+NO_ENVIRONMENT = "runtime_env setup failed: Failed to set up runtime environment"
+LOG = "first\nsecond\nthird\n"
+
+
+def details(job_id: str, status: str, run: str = "", started: int = 0) -> Job:
+    return Job(
+        submission_id=job_id,
+        status=Status(status),
+        entrypoint="python x.py",
+        start_time=started,
+        metadata={"run": run},
+    )
+
+
+class Server:
+    """A job server whose job runs through given states, and whose stream is cut at each piece."""
+
+    def __init__(self, states: list[str], pieces: list[str | Exception]) -> None:
+        self.states = iter(states)
+        self.pieces = pieces
+        self.written = ""
+
+    def jobs(self) -> list[Job]:
+        return [
+            details("a1", "SUCCEEDED", "alpha", 1),
+            details("a2", "RUNNING", "alpha", 2),
+            details("b1", "FAILED", "beta", 3),
+            details("b2", "STOPPED", "beta", 4),
+            details("c", "SUCCEEDED", "gamma", 5),
+        ]
+
+    def job(self, job_id: str) -> Job:
+        return details(job_id, next(self.states))
+
+    def log(self, _: str) -> str:
+        return self.written
+
+    async def tail(self, _: str) -> AsyncIterator[str]:
+        sent = 0
+        for piece in self.pieces:
+            await asyncio.sleep(0)
+            if isinstance(piece, Exception):
+                self.pieces.remove(piece)
+                raise piece
+            sent += len(piece)
+            self.written = max(self.written, LOG[:sent], key=len)
+            yield piece
+        await asyncio.sleep(60)
+
+    def raw_tail(self, job: Job) -> AsyncIterator[str]:
+        return self.tail(job.submission_id)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [("a1", "a1"), ("alpha", "a2"), ("gamma", "c"), ("b2", "b2")]
+)
+def test_a_job_is_found_by_id_or_run(wanted: str, found: str) -> None:
+    server: Any = Server([], [])
+    assert jobs.resolve(server, wanted).submission_id == found
+
+
+def test_an_ambiguous_run_names_its_jobs() -> None:
+    server: Any = Server([], [])
+    with pytest.raises(ClientError, match=r"several jobs: give one of b2 \(.*, b1 \("):
+        jobs.resolve(server, "beta")
+
+
+def test_an_unknown_job_says_how_to_list() -> None:
+    server: Any = Server([], [])
+    with pytest.raises(ClientError, match=r"called 'nope': `train list` shows"):
+        jobs.resolve(server, "nope")
+
+
+def test_the_log_of_an_ended_job_is_written_once() -> None:
+    server: Any = Server(["SUCCEEDED"], [])
+    server.written = LOG
+    written: list[str] = []
+    assert jobs.follow(server, "a", written.append).status == "SUCCEEDED"
+    assert "".join(written) == LOG
+
+
+def test_a_stream_that_is_cut_loses_and_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", 0)  # F28
+    monkeypatch.setattr(jobs, "RECONNECT_S", 0)
+    cut = UnreachableError("WSServerHandshakeError")
+    pieces: list[str | Exception] = ["first\nsec", cut, "ond\n", OSError("reset"), "third\n"]
+    server: Any = Server(["RUNNING"] * 200 + ["FAILED"], pieces)
+    written: list[str] = []
+    assert jobs.follow(server, "a", written.append).status == "FAILED"
+    assert "".join(written) == LOG
+
+
+def test_a_server_that_is_gone_is_one_message() -> None:  # F28
+    server: Any = Server([], [])
+
+    def refuse(_: str) -> Job:
+        raise UnreachableError("ReadTimeoutError")
+
+    server.job = refuse
+    said = r"lost the job server .*\(ReadTimeoutError\).*goes on.*train logs -f a"
+    with pytest.raises(ClientError, match=said):
+        jobs.follow(server, "a", print, lost_after_s=0)
+
+
+def test_a_log_that_is_gone_with_its_node() -> None:
+    server: Any = Server(["RUNNING", "FAILED"], [])
+
+    def refuse(_: str) -> str:
+        raise RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
+
+    server.log = refuse
+    assert jobs.follow(server, "a", print).status == "FAILED"
+    said = r"\(status 500: ClientConnectorError: no route\): .* the node that .*train status a"
+    with pytest.raises(ClientError, match=said):
+        jobs.read_log(server, "a")
+
+
+def test_the_follower_lives_on_where_rays_stream_ends(  # F56
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As at a byte that is not UTF-8: the stream of text ends there each time."""
+    monkeypatch.setattr(jobs, "POLL_S", 0)
+    monkeypatch.setattr(jobs, "RECONNECT_S", 0)
+    shown = threading.Event()
+
+    class Undecodable(Server):
+        def job(self, job_id: str) -> Job:
+            return details(job_id, "FAILED" if shown.is_set() else "RUNNING")
+
+        async def tail(self, _: str) -> AsyncIterator[str]:
+            yield "first\n"
+
+        async def raw_tail(self, job: Job) -> AsyncIterator[str]:
+            assert job.submission_id == "a"
+            yield "first\nsec\ufffdnd\n"
+            await asyncio.sleep(60)
+
+    server: Any = Undecodable([], [])
+    server.written = "first\n"
+    written: list[str] = []
+
+    def write(text: str) -> None:
+        written.append(text)
+        if "\ufffd" in text:
+            server.written = "first\nsec\ufffdnd\nthird\n"
+            shown.set()
+
+    assert jobs.follow(server, "a", write).status == "FAILED"
+    assert "".join(written) == "first\nsec\ufffdnd\nthird\n"
+
+
+def test_a_job_that_waits_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "WAITING_NOTICE_S", -1)
+    monkeypatch.setattr(jobs, "FIRST_LINE_POLL_S", 0)
+    server: Any = Server(["PENDING", "PENDING", "PENDING", "STOPPED"], [])
+    seen: list[Job] = []
+    assert jobs.follow(server, "a", print, seen.append).status == "STOPPED"
+    assert [job.status for job in seen] == ["PENDING"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with pip, where Ray looks for it; made without a network."""
+    folder = tmp_path_factory.mktemp("environment")
+    virtualenv.cli_run(["--no-download", "--no-setuptools", str(folder / "virtualenv")])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ("empty", "ERROR: No matching distribution found for no-such-package"),
+        ("nobody", "ERROR: No matching distribution found for no-such-package"),
+    ],
+)
+def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(  # F30
+    index: str, said: str, environment: Path
+) -> None:
+    """Ray's installer against a real index without the package, and one that is not there."""
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    async def install(port: int) -> None:
+        asked = {"packages": ["no-such-package"], "pip_check": False}
+        installer = pip.PipProcessor(str(environment), RuntimeEnv(pip=asked))
+        index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PIP_RETRIES": "0"}
+        await installer._install_pip_packages(
+            *(str(environment), asked["packages"], str(environment), os.environ | index),
+            logging.getLogger(__name__),
+        )
+
+    with HTTPServer(("127.0.0.1", 0), Empty) as server:
+        port = server.server_address[1]
+        if index == "nobody":
+            server.server_close()
+        else:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        begun = time.monotonic()
+        try:
+            asyncio.run(install(port))
+        except Exception:
+            # As the node's agent tells the head, and the head the client.
+            error = RuntimeEnvSetupError(traceback.format_exc())
+        else:
+            pytest.fail("it was installed")
+        finally:
+            if index != "nobody":
+                server.shutdown()
+    assert time.monotonic() - begun < 60
+    failed = Job(status=Status.FAILED, message=f"runtime_env setup failed: {error}")
+    assert jobs.failure(failed) == f"{NO_ENVIRONMENT}: {said}"
+
+
+NOT_INSTALLED = (
+    "no-such-package, humanize (pip) not installed. Check that the cluster reaches the package "
+    "index, or raise setup_timeout_seconds in config of the runtime environment"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("", "no reason is known"),
+        (
+            "Job entrypoint command failed with exit code 1, last available logs (x):\nERROR: a",
+            "Job entrypoint command failed with exit code 1",
+        ),
+        (
+            f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
+            f"{NO_ENVIRONMENT}: OSError: no such package",
+        ),
+        (  # F30
+            "Job supervisor actor failed to start within 900.0 seconds.\nThis timeout can be set",
+            f"Job supervisor actor failed to start within 900.0 seconds: {NOT_INSTALLED}",
+        ),
+    ],
+)
+def test_why_a_job_failed(message: str, reason: str) -> None:
+    asked = {"pip": {"packages": ["no-such-package", "humanize"]}, "env_vars": {}}
+    failed = Job(status=Status.FAILED, message=message, runtime_env=asked)
+    assert jobs.failure(failed) == reason
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("2.53.0", "Ray 2.53.0, which asks for no token (Ray does from 2.54 on)"),
+        ("1.99.1", "which asks for no token"),
+        ("0.8.", "which asks for no token"),
+        ("", "does not tell its version of Ray"),
+        (None, "does not tell its version of Ray"),
+        ("two", "does not tell its version of Ray"),
+        ("2.54.0", ""),
+        ("2.60.0.dev0", ""),
+        ("10.0.0", ""),
+    ],
+)
+def test_a_ray_that_asks_for_no_token_is_refused(  # F34
+    version: str | None, said: str
+) -> None:
+    reply = {"version": "4", "ray_version": version}
+    if said:
+        with pytest.raises(ClientError, match=re.escape(said)):
+            jobs._check_version(reply, "http://head")
+    else:
+        jobs._check_version(reply, "http://head")
+
+
+def test_the_ray_of_the_lock_asks_for_a_token() -> None:  # F34
+    major, minor = ray.__version__.split(".")[:2]
+    assert (int(major), int(minor)) >= jobs.FIRST_WITH_TOKENS

@@ -1,0 +1,259 @@
+"""Reading a stack's outputs, and each way in which they can be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainyard.access import outputs as names
+from trainyard.access import repository
+from trainyard.client import outputs
+from trainyard.client.errors import ClientError
+
+Writer = Callable[..., Path]
+
+
+def test_reads_a_file(values: dict[str, Any], outputs_file: Writer) -> None:
+    found = outputs.read(file=outputs_file(values))
+    assert found.dashboard_url == "http://127.0.0.1:1"
+    assert [node.name for node in found.nodes] == ["head", "worker-0", "worker-1"]
+    assert found.nodes[2].resources == {"TPU": 4.0}
+
+
+def test_reads_the_file_of_the_environment(
+    values: dict[str, Any], outputs_file: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(values)))
+    assert outputs.read().stack == "dev"
+
+
+def test_secrets_stay_out_of_repr(stack: outputs.StackOutputs) -> None:  # F35
+    assert "canary" not in repr(stack)
+    keys = {"canary-access-0123456789", "canary-secret-0123456789"}
+    tokens = {"canary-token-0123456789", "canary-serve-token"}
+    assert set(stack.secrets) == keys | tokens
+
+
+def test_a_stack_without_outputs_is_down() -> None:
+    with pytest.raises(ClientError, match=r"^stack 'dev' is down: run `make up`$"):
+        outputs.parse("{}", "dev", "stack 'dev'")
+
+
+@pytest.mark.parametrize("name", [*outputs.TEXTS, names.NODES, names.SSH])
+@pytest.mark.parametrize("renamed", [True, False])
+def test_each_output_that_is_missing_is_named_with_the_stack(  # F19
+    name: str, renamed: bool, values: dict[str, Any], outputs_file: Writer
+) -> None:
+    value = values.pop(name)
+    if renamed:
+        values[f"{name}Url"] = value
+    with pytest.raises(ClientError) as caught:
+        outputs.read("dev", outputs_file(values))
+    assert f"lacks the outputs {name} of stack 'dev': " in str(caught.value)
+    if name != names.STACK:
+        with pytest.raises(ClientError, match=f"lacks the outputs {name} of stack 'dev'"):
+            outputs.read(None, outputs_file(values))
+
+
+@pytest.mark.parametrize("given", ["--stack", "environment"])
+def test_outputs_of_another_stack_are_refused(
+    given: str, values: dict[str, Any], outputs_file: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given == "environment":
+        monkeypatch.setenv("TRAINYARD_STACK", "lab")
+    with pytest.raises(ClientError, match=r"of stack 'dev', not of 'lab'.*--stack dev"):
+        outputs.read("lab" if given == "--stack" else None, outputs_file(values))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"'])
+def test_what_is_no_json_object_is_refused(text: str, outputs_file: Writer) -> None:
+    with pytest.raises(ClientError, match=r"not (a )?JSON.*engine output --json --show-secrets"):
+        outputs.read(file=outputs_file(text))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_file_that_others_may_read_is_refused(  # F38
+    mode: int, values: dict[str, Any], outputs_file: Writer
+) -> None:
+    path = outputs_file(values, mode)
+    with pytest.raises(ClientError, match=rf"mode {mode:04o}, at most 0600\): chmod 600 {path}"):
+        outputs.read(file=path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"cannot read outputs file .*nowhere \(No such file"):
+        outputs.read(file=tmp_path / "nowhere")
+
+
+def test_hidden_secrets_are_noticed(values: dict[str, Any], outputs_file: Writer) -> None:
+    with pytest.raises(ClientError, match="without its secrets"):
+        outputs.read(file=outputs_file(values | {"rayToken": "[secret]"}))
+
+
+@pytest.mark.parametrize("nodes", [None, [{}], [{"name": "a", "cpus": "many"}], "nodes"])
+def test_malformed_nodes_are_one_message(
+    nodes: Any, values: dict[str, Any], outputs_file: Writer
+) -> None:
+    with pytest.raises(ClientError, match="output 'nodes' is malformed"):
+        outputs.read(file=outputs_file(values | {"nodes": nodes}))
+
+
+def test_texts_of_another_type_are_named(values: dict[str, Any], outputs_file: Writer) -> None:
+    with pytest.raises(ClientError, match="the outputs bucket, rayVersion are not text"):
+        outputs.read(file=outputs_file(values | {"bucket": None, "rayVersion": 2.6}))
+
+
+ACCESS = {
+    "host": "203.0.113.7",
+    "port": 22,
+    "user": "trainyard",
+    "hostKey": "ssh-ed25519 AAAA",
+    "keyFile": "",
+    "privateKey": "canary-private-key\n",
+}
+
+
+def test_a_stack_of_this_machine_has_no_host(stack: outputs.StackOutputs) -> None:
+    assert stack.ssh is None
+    assert stack.expires_at is None
+
+
+def test_a_stack_elsewhere_says_how_it_is_reached(values: dict[str, Any]) -> None:
+    text = json.dumps(values | {"ssh": ACCESS, "expiresAt": "2026-01-31T18:00:00Z"})
+    found = outputs.parse(text, None, "test")
+    assert found.ssh is not None
+    assert found.ssh.name == "trainyard@203.0.113.7"
+    assert found.expires_at == datetime(2026, 1, 31, 18, tzinfo=UTC)
+    assert "canary" not in repr(found)  # F35
+    assert "canary-private-key" in found.secrets
+    other = outputs.parse(json.dumps(values | {"ssh": ACCESS | {"port": 2222}}), None, "test")
+    assert other.ssh is not None
+    assert other.ssh.name == "trainyard@203.0.113.7:2222"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ssh": {k: v for k, v in ACCESS.items() if k != "hostKey"}},
+        {"ssh": ACCESS | {"port": "many"}},
+        {"ssh": "text"},
+        {"expiresAt": "tomorrow"},
+        {"expiresAt": "2026-01-31T18:00:00"},
+    ],
+)
+def test_malformed_access_is_one_message_without_secrets(
+    wrong: dict[str, Any], values: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        outputs.parse(json.dumps(values | wrong), None, "test")
+    [name] = wrong
+    assert f"test: output {name!r} is malformed" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose engine knows the stack `engine-only`, with a pulumi that knows `cli`."""
+    engine = f"""#!/bin/sh
+[ "$1 $2 $3 $4" = "-m engine -C {tmp_path}" ] || exit 9
+[ "$5 $6 $7 $8" = "output --json --show-secrets -s" ] || exit 9
+shift 8
+if [ "$1" = engine-only ]; then cat {tmp_path}/engine.json; exit; fi
+echo "error: no stack named '$1' found" >&2
+exit 1
+"""
+    cli = f"""#!/bin/sh
+[ "$1 $2" = "-C {tmp_path}" ] || exit 9
+shift 2
+[ "$1 $2 $3 $4 $5" = "stack output --json --show-secrets -s" ] || exit 9
+if [ "$6" = cli ]; then cat {tmp_path}/cli.json; exit; fi
+echo "error: no stack named '$6' found" >&2
+exit 255
+"""
+    (tmp_path / "Pulumi.yaml").write_text("name: trainyard\n")
+    (tmp_path / "bin").mkdir()
+    for name, text in (("python", engine), ("pulumi", cli)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    return tmp_path
+
+
+def test_asks_the_cli_where_it_knows_the_stack(
+    program: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
+    (program / "cli.json").write_text(json.dumps(values | {"stack": "cli"}))
+    assert outputs.read("cli").stack == "cli"
+
+
+@pytest.mark.parametrize("path", ["bin", "nothing"])
+def test_asks_the_engine_otherwise(
+    path: str, program: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program / path}:/usr/bin:/bin")
+    (program / "engine.json").write_text(json.dumps(values | {"stack": "engine-only"}))
+    assert outputs.read("engine-only").stack == "engine-only"
+
+
+def test_a_stack_that_neither_knows_is_one_message(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(ClientError) as caught:
+        outputs.read("nope")
+    message = r"stack 'nope' is down, or never was up \(no stack named 'nope'.*\): run `make up`"
+    assert re.fullmatch(message, str(caught.value))
+
+
+def test_the_checkout_beside_the_package_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "Pulumi.yaml").touch()
+    monkeypatch.setattr(repository, "ROOT", tmp_path / "house")
+    assert outputs.checkout() == tmp_path / "house"
+    (tmp_path / "house" / "Pulumi.yaml").unlink()
+    with pytest.raises(ClientError, match=r"no Pulumi.yaml in .* or above.*--outputs"):
+        outputs.checkout()
+
+
+CANARY = "from pathlib import Path; Path({path!r}).touch()"
+
+
+@pytest.mark.parametrize("path", [None, "", ".", f":{os.devnull}:engine/.."])
+def test_nothing_of_a_foreign_folder_is_run(
+    path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "foreign"
+    ran = tmp_path / "ran"
+    ran.mkdir()
+    names = ("engine", "trainyard", "pulumi", "infra", "yaml", "sitecustomize", "usercustomize")
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for file in ("__init__.py", "__main__.py", "cli.py"):
+            (folder / name / file).write_text(CANARY.format(path=str(ran / name)))
+    (folder / "infra" / "__main__.py").write_text(CANARY.format(path=str(ran / "program")))
+    (folder / "Pulumi.yaml").write_text("name: trainyard\nmain: infra/\nruntime: python\n")
+    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    if path is None:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONPATH", path)
+    with pytest.raises(ClientError, match="no stack named 'dev' in"):  # the engine's own words
+        outputs.read("dev")
+    assert list(ran.iterdir()) == []

@@ -1,0 +1,146 @@
+"""Checks before a submission, except those of the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainyard.client import jobs, preflight
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import Job, Status
+from trainyard.client.outputs import StackOutputs
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def same(stack: StackOutputs) -> StackOutputs:
+    return dataclasses.replace(
+        stack, ray_version=importlib.metadata.version("ray"), python_version=HERE
+    )
+
+
+def test_equal_versions_pass(same: StackOutputs) -> None:
+    preflight.check_versions(same)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ray_version": "2.7.0"}, r"Ray \d.* here, 2\.7\.0 there"),
+        ({"python_version": "3.8"}, rf"Python {HERE} here, 3\.8 there"),
+    ],
+)
+def test_other_versions_name_both(change: dict[str, str], message: str, same: StackOutputs) -> None:
+    with pytest.raises(ClientError, match=message):
+        preflight.check_versions(dataclasses.replace(same, **change))  # type: ignore[arg-type]
+
+
+def test_an_infeasible_request_says_what_to_do(stack: StackOutputs) -> None:  # F29 D37
+    with pytest.raises(ClientError, match=r"largest, worker-1, .*'dev'.*make up.*--force"):
+        preflight.check_feasible([{"GPU": 2.0}], stack)
+
+
+def test_what_has_to_be_started_is_named_with_its_price(
+    stack: StackOutputs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = dataclasses.replace(stack.nodes[-1], cpus=64, group="big", on_demand=True)
+    rented = dataclasses.replace(free, group="gpu", gpus=4, hourly_cost=1.25)
+    grown = dataclasses.replace(stack, nodes=(*stack.nodes, free, rented, rented))
+    preflight.check_feasible([{"GPU": 4.0}, {"GPU": 4.0}], grown)
+    said = "".join(capsys.readouterr())
+    assert "needs nodes on demand, of gpu (2 or more: 2.50 $/h):" in said
+    assert "(by `make scale STACK=dev`, which has to run)" in said
+    local = dataclasses.replace(stack, nodes=(*stack.nodes, free))
+    preflight.check_feasible([{"CPU": 60.0}], local)
+    said = "".join(capsys.readouterr())
+    assert "needs nodes on demand, of big:" in said
+    assert "make scale" not in said
+
+
+def test_a_secret_in_the_environment_is_refused(stack: StackOutputs) -> None:  # F35
+    env = {"env_vars": {"TOKEN": "x canary-token-0123456789"}, "excludes": []}
+    with pytest.raises(ClientError, match=r"variable TOKEN .* holds a secret") as caught:
+        preflight.check_runtime_env(env, stack)
+    assert "canary" not in str(caught.value)
+
+
+def test_every_package_is_looked_at(stack: StackOutputs, tmp_path: Path) -> None:  # F35
+    for name in ("work", "module"):
+        (tmp_path / name).mkdir()
+    env: dict[str, Any] = {
+        "working_dir": str(tmp_path / "work"),
+        "py_modules": ["s3://bucket/m.zip", str(tmp_path / "module")],
+        "excludes": [],
+    }
+    preflight.check_runtime_env(env, stack)
+    (tmp_path / "module" / "notes").write_text("canary-secret-0123456789")
+    with pytest.raises(ClientError, match=r"notes in the upload of .*module holds a secret"):
+        preflight.check_runtime_env(env, stack)
+    with pytest.raises(ClientError, match="is not a folder"):
+        preflight.check_runtime_env({"working_dir": str(tmp_path / "no"), "excludes": []}, stack)
+
+
+def test_what_is_left_out_is_said(  # F59
+    stack: StackOutputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    preflight.check_runtime_env({"working_dir": str(tmp_path), "excludes": []}, stack)
+    assert f"not uploaded of {tmp_path}: pipe (FIFO)" in "".join(capsys.readouterr())
+
+
+def test_modules_that_ray_takes_pass(stack: StackOutputs, tmp_path: Path) -> None:  # F60
+    for name in ("a.py", "b-1-py3-none-any.whl", "c.txt"):
+        (tmp_path / name).touch()
+    modules = [str(tmp_path / name) for name in ("a.py", "b-1-py3-none-any.whl")]
+    preflight.check_runtime_env({"py_modules": modules}, stack)
+    with pytest.raises(ClientError, match=r"c\.txt is not a folder: .* wheels"):
+        preflight.check_runtime_env({"py_modules": [str(tmp_path / "c.txt")]}, stack)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"pip": {"package": ["x"]}}, "can only have these fields"),
+        ({"pip": "no-such-file.txt"}, "no-such-file.txt is not a valid file"),
+        ({"pip": ["x"], "conda": {}}, "cannot be specified at the same time"),
+        ({"config": {"setup_timeout_seconds": "9"}}, "must be of type int"),
+    ],
+)
+def test_what_ray_refuses_is_refused_before_the_upload(  # F60
+    wrong: dict[str, Any], said: str, stack: StackOutputs
+) -> None:
+    with pytest.raises(ClientError, match=f"is not one of Ray's: .*{said}"):
+        preflight.check_runtime_env({"excludes": []} | wrong, stack)
+
+
+def test_a_run_of_another_user_is_not_gone_on_with_silently(  # F57
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        Job(status=Status("SUCCEEDED"), metadata={"run": "first", "user": owner})
+        for owner in ("ada", "bob")
+    ]
+    monkeypatch.setattr(jobs, "connect", lambda _: None)
+    monkeypatch.setattr(jobs, "submissions", lambda _: found)
+    for run, owner in (("first", "ada"), ("first", ""), ("second", "bob")):
+        preflight._connect_for(run, stack, owner)
+    with pytest.raises(ClientError, match=r"last trained by ada, not by bob: .* with --force"):
+        preflight._connect_for("first", stack, "bob")
+
+
+def test_all_faults_come_in_one_message(stack: StackOutputs) -> None:
+    other = dataclasses.replace(stack, ray_version="2.7.0", storage_url="gs://b")
+    env = {"working_dir": "/nowhere", "excludes": []}
+    with pytest.raises(ClientError) as caught:
+        preflight.run(env, "run", other)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    for word in ("no job server answers", "2.7.0 there", "gs://b", "/nowhere"):
+        assert any(word in line for line in lines)

@@ -1,0 +1,65 @@
+import re
+
+import pytest
+import yaml
+from ray.runtime_env import RuntimeEnv, RuntimeEnvConfig
+
+from trainyard.client import runtimes
+from trainyard.client.errors import ClientError
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "tpu"])
+def test_runtime_environments_have_names(name):  # B11 B24
+    assert yaml.safe_load(runtimes.find(name).read_text())["env_vars"]
+
+
+def test_a_file_of_ones_own(tmp_path, monkeypatch):  # B25
+    monkeypatch.chdir(tmp_path)
+    assert runtimes.find("own.yaml").name == "own.yaml"
+
+
+def test_a_name_that_nobody_has():
+    with pytest.raises(ClientError, match="'tup': give one of cpu, gpu, tpu"):
+        runtimes.find("tup")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1, 2]", "is not a mapping of Ray's keys"),
+        ("0", "is not a mapping of Ray's keys"),
+        ("a: [", "cannot read runtime environment"),
+        ("a: !!python/object:os.system x", "cannot read runtime environment"),
+        ("a: \0", "cannot read runtime environment"),
+        ("env_var: {A: b}", "has the key 'env_var', which Ray does not know: did you mean 'env_v"),
+        ("1: x", "has the key '1', which Ray does not know: keys are working_dir,"),
+        ("config: {eager_instal: true}", "config of .* did you mean 'eager_install'"),
+        ("excludes: big", "excludes is 'big', and must be a list of texts"),
+        ("py_modules: ['']", r"py_modules is \[''\], and must be a list of texts"),
+        ("env_vars: A", "env_vars is 'A', and must be a mapping"),
+        ("env_vars: {A: 1}", "env_vars has 'A': 1, and Ray takes texts only: put both in quotes"),
+        ("env_vars: {A: }", "env_vars has 'A': None"),
+        ("config: 3", "config is 3, and must be a mapping"),
+        ("pip: 3", "pip is 3, and must be a list, a mapping or a file's name"),
+        ("working_dir: [x]", r"working_dir is \['x'\], and must be a text"),
+    ],
+)
+def test_what_ray_would_misread_is_one_message(tmp_path, text, said):  # F39 F60
+    file = tmp_path / "env.yaml"
+    file.write_text(text)
+    with pytest.raises(ClientError, match=said) as caught:
+        runtimes.read(file)
+    assert "env.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "pip:\nenv_vars:\nexcludes:\nconfig:\n"])
+def test_keys_without_a_value_are_none(tmp_path, text):  # F60
+    file = tmp_path / "env.yaml"
+    file.write_text(text)
+    assert runtimes.read(file) == {}
+
+
+def test_the_keys_are_those_that_ray_takes():  # F60
+    ours = {key for key in RuntimeEnv.known_fields if not re.match("_ray_|_inject_", key)}
+    assert runtimes.KEYS.keys() == ours
+    assert set(runtimes.CONFIG_KEYS) == RuntimeEnvConfig.known_fields

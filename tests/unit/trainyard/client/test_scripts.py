@@ -1,0 +1,151 @@
+"""From the JOB of a command line to a script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainyard.client import scripts
+from trainyard.client.errors import ClientError
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+def test_a_job_of_the_package() -> None:
+    script = scripts.find("alexnet")
+    assert script.command == ("python", "-m", "trainyard.jobs.alexnet")
+    assert script.module == REPOSITORY / "trainyard"
+    assert script.working_dir is None
+
+
+def test_a_job_in_a_folder_of_the_package() -> None:
+    script = scripts.find("food11/train_ray")
+    assert script.command == ("python", "-m", "trainyard.jobs.food11.train_ray")
+    assert script.module == REPOSITORY / "trainyard"
+    assert script.name == "food11-train_ray"  # a run is named by it
+    assert scripts.find(str(REPOSITORY / "training/food11/train_ray.py")) == script
+    assert {"alexnet", "food11/train_ray", "food11/train_tune"} <= set(scripts.names())
+
+
+def test_the_path_of_a_job_of_the_package_is_that_job() -> None:
+    assert scripts.find(str(REPOSITORY / "training/alexnet.py")) == scripts.find("alexnet")
+
+
+def test_an_own_script_takes_its_folder_along(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    script = scripts.find(str(tmp_path / "mine.py"))
+    assert script.command == ("python", "mine.py")
+    assert script.working_dir == str(tmp_path)
+    assert script.module is None
+
+
+def test_an_own_script_below_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine.py").touch()
+    script = scripts.find(str(tmp_path / "a" / "mine.py"), str(tmp_path))
+    assert script.command == ("python", "a/mine.py")
+    with pytest.raises(ClientError, match="is not in the working directory"):
+        scripts.find(str(tmp_path / "a" / "mine.py"), str(tmp_path / "b"))
+    with pytest.raises(ClientError, match="is an address"):
+        scripts.find(str(tmp_path / "a" / "mine.py"), "s3://bucket/code.zip")
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "expected"),
+    [
+        ("train_lightning", [], []),
+        ("train_ray", [], [{"GPU": 1.0, "CPU": 8.0}]),  # D41
+        ("train_ray", ["--num-workers", "2"], [{"GPU": 1.0, "CPU": 8.0}] * 2),  # D43
+        ("train_fault_tolerant", ["--gpus-per-worker", "0"], [{"CPU": 8.0}]),
+        ("train_tune", [], [{"GPU": 0.5, "CPU": 4.0}]),
+    ],
+)
+def test_the_course_tells_what_it_needs(
+    job: str, arguments: list[str], expected: list[dict[str, float]]
+) -> None:
+    assert scripts.demand(scripts.find(f"food11/{job}"), arguments) == expected
+
+
+@pytest.mark.parametrize(
+    "job",
+    ["alexnett", "food11", "food11/train", "", "__init__x", "$(touch pwn)", "../secret", "a.py"],
+)
+def test_what_is_no_job_is_one_message(job: str) -> None:  # F39
+    with pytest.raises(ClientError, match=r"jobs are .*alexnet.*, or the path of a \.py file"):
+        scripts.find(job)
+
+
+def test_a_near_miss_is_suggested() -> None:
+    with pytest.raises(ClientError, match="did you mean 'alexnet'"):
+        scripts.find("alexnett")
+
+
+def test_alexnet_tells_what_it_needs() -> None:
+    script = scripts.find("alexnet")
+    assert scripts.demand(script, []) == [{"CPU": 1.0}]
+    arguments = ["--workers", "2", "--cpus-per-worker", "3", "--use-gpu"]
+    assert scripts.demand(script, arguments) == [{"CPU": 3.0, "GPU": 1.0}] * 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--epochs", "0"], ["--data", "mnist"], ["--data", "folder:here"], ["--what"]]
+)
+def test_bad_job_arguments_end_before_anything_is_sent(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        scripts.demand(scripts.find("alexnet"), arguments)
+    assert caught.value.code == 2
+
+
+def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys; from trainyard.client import scripts;"
+        "[scripts.demand(scripts.find(job), []) for job in scripts.names()];"
+        "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_own_script_is_read_and_not_run(tmp_path: Path) -> None:
+    quiet = tmp_path / "quiet.py"
+    quiet.write_text("raise SystemExit('was run')\n")
+    assert scripts.demand(scripts.find(str(quiet)), ["what it", "likes"]) == []
+    telling = tmp_path / "telling.py"
+    telling.write_text(
+        "import nowhere_to_be_found\n"
+        "ARGUMENTS: dict[str, int] = {'cpus': 3}\n"
+        "RESOURCES = [(2, {'CPU': 'cpus'})]\n"
+        "raise SystemExit('was run')\n"
+    )
+    assert scripts.demand(scripts.find(str(telling)), []) == [{"CPU": 3}] * 2
+    assert scripts.demand(scripts.find(str(telling)), ["--cpus", "5"]) == [{"CPU": 5}] * 2
+
+
+def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def main():\n    from trainyard import job\n")
+    assert scripts.find(str(path)).module == scripts.PACKAGE
+    for other in ("import trainyard_of_mine", "from . import trainyard", "def :"):
+        path.write_text(f"{other}\n")
+        assert scripts.find(str(path)).module is None
+    path.write_text("import trainyard.job\n")
+    (tmp_path / "trainyard").mkdir()  # one of the user
+    assert scripts.find(str(path)).module is None
+
+
+def test_a_script_that_cannot_tell_or_be_read_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("import os\nRESOURCES = [(os.cpu_count(), {'CPU': 1})]\n")
+    with pytest.raises(ClientError, match=r"bad\.py: line 2: RESOURCES is not a literal; write"):
+        scripts.demand(scripts.find(str(path)), [])
+    path.write_text("RESOURCES = [('workers', {'CPU': 1})]\n")
+    with pytest.raises(ClientError, match=r"bad\.py: RESOURCES has 'workers'.*docs/train\.md"):
+        scripts.demand(scripts.find(str(path)), [])
+    path.write_text("def :\n")
+    with pytest.raises(ClientError, match=r"bad\.py, line 1: invalid syntax"):
+        scripts.demand(scripts.find(str(path)), [])

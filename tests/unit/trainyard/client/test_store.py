@@ -1,0 +1,296 @@
+"""The store from the client's side: a folder, and what a bucket's faults become."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qsl, quote_plus, unquote, urlsplit
+
+import pytest
+from minio.credentials import Credentials
+from minio.signer import sign_v4_s3
+
+from trainyard import s3_requests
+from trainyard.client import preflight, store
+from trainyard.client.errors import ClientError
+from trainyard.client.outputs import StackOutputs
+
+
+def bucket(stack: StackOutputs, endpoint: str) -> StackOutputs:
+    return dataclasses.replace(
+        stack,
+        storage_url="s3://ray",
+        object_store_endpoint=endpoint,
+        bucket="ray",
+        access_key="training",
+    )
+
+
+def test_a_folder_is_written_read_and_left_as_it_was(stack: StackOutputs) -> None:
+    place = store.open_store(stack)
+    store.check(place)
+    folder = Path(stack.storage_url.removeprefix("file://"))
+    assert list(folder.iterdir()) == []
+    place.put("run/a/b.json", b"1")
+    assert place.get("run/a/b.json") == b"1"
+    assert place.get("run/a/c.json") is None
+    assert place.folders() == ["run"]
+    assert place.folders("run") == ["a"]
+    assert place.folders("nothing") == []
+
+
+def test_a_folder_that_is_no_folder(stack: StackOutputs, tmp_path: Path) -> None:  # F24
+    (tmp_path / "file").touch()
+    other = dataclasses.replace(stack, storage_url=(tmp_path / "file" / "x").as_uri())
+    with pytest.raises(ClientError, match=r"cannot write .*Not a directory.*must be a folder"):
+        preflight.check_bucket(other)
+
+
+def test_an_unknown_kind_of_storage(stack: StackOutputs) -> None:
+    with pytest.raises(ClientError, match="only s3:// and file:// are known"):
+        store.open_store(dataclasses.replace(stack, storage_url="gs://b"))
+
+
+def test_nobody_listens(  # F24
+    stack: StackOutputs, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        started = time.monotonic()
+        with pytest.raises(ClientError, match=rf"bucket 'ray' at {endpoint}.*nothing answers"):
+            preflight.check_bucket(bucket(stack, endpoint))
+        assert time.monotonic() - started < 5
+    # A warning would be on the terminal, next to the message.
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_somebody_listens_and_says_nothing(  # F24
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert preflight.BUCKET_DEADLINE_S < 5
+    monkeypatch.setattr(preflight, "BUCKET_DEADLINE_S", 0.4)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        with pytest.raises(ClientError, match=r"no answer within 0\.4 s"):
+            preflight.check_bucket(bucket(stack, f"http://127.0.0.1:{mute.getsockname()[1]}"))
+
+
+@pytest.fixture
+def answering() -> Iterator[ThreadingHTTPServer]:
+    """A server that refuses each request with the S3 error code in its `code`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # answers `Expect: 100-continue`
+
+        def refuse(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            code = self.server.code  # type: ignore[attr-defined]
+            body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_PUT = do_GET = do_DELETE = refuse  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("NoSuchBucket", "does not exist"),
+        ("InvalidAccessKeyId", "does not know this access key"),
+        ("SignatureDoesNotMatch", "secret key is wrong"),
+        ("AccessDenied", "may not do that"),
+        ("RequestTimeTooSkewed", "set the clock"),
+        ("SomethingElse", "look at the object store's log"),
+    ],
+)
+def test_each_refusal_says_what_to_do(  # F24
+    code: str, remedy: str, stack: StackOutputs, answering: ThreadingHTTPServer
+) -> None:
+    answering.code = code  # type: ignore[attr-defined]
+    endpoint = f"http://127.0.0.1:{answering.server_port}"
+    with pytest.raises(ClientError, match=rf"cannot put .*\({code}\): .*{remedy}") as caught:
+        preflight.check_bucket(bucket(stack, endpoint))
+    assert "canary" not in str(caught.value)
+
+
+class Bucket(BaseHTTPRequestHandler):
+    """A bucket `ray` whose lists have one name a page; it checks each signature on its own."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append(f"{self.command} {self.path}")  # type: ignore[attr-defined]
+        status, content = self._status_and_content(body)
+        if not self._is_signed(body):
+            status, content = 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_PUT = do_GET = do_DELETE = _answer  # noqa: N815
+
+    def _is_signed(self, body: bytes) -> bool:
+        digest = hashlib.sha256(body).hexdigest()
+        signed = {name: self.headers[name] for name in ("Host", "X-Amz-Date")}
+        at = datetime.strptime(signed["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        url = urlsplit(f"http://{signed['Host']}{self.path}")
+        headers = signed | {"x-amz-content-sha256": digest}
+        if "Range" in self.headers:
+            headers["Range"] = self.headers["Range"]
+        keys = Credentials("training", "canary-secret-0123456789")
+        made = sign_v4_s3(
+            method=self.command,
+            url=url,
+            region=s3_requests.REGION,
+            headers=headers,
+            credentials=keys,
+            content_sha256=digest,
+            date=at,
+        )
+        return (
+            made["Authorization"].split("Signature=")[1]
+            == (self.headers["Authorization"].split("Signature=")[1])
+        )
+
+    def _status_and_content(self, body: bytes) -> tuple[int, bytes]:
+        objects: dict[str, bytes] = self.server.objects  # type: ignore[attr-defined]
+        address = urlsplit(self.path)
+        key = unquote(address.path).removeprefix("/ray/")
+        query = dict(parse_qsl(address.query, keep_blank_values=True))
+        if self.server.busy:  # type: ignore[attr-defined]
+            self.server.busy -= 1  # type: ignore[attr-defined]
+            return 503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>"
+        if self.command == "PUT":
+            objects[key] = body
+        elif self.command == "DELETE":
+            objects.pop(key, None)
+        elif "list-type" in query:
+            return 200, self._page(query)
+        elif key not in objects:
+            return 404, b"<Error><Code>NoSuchKey</Code></Error>"
+        elif "Range" in self.headers:
+            first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+            return 206, objects[key][int(first) : int(last) + 1]
+        else:
+            return 200, objects[key]
+        return 204 if self.command == "DELETE" else 200, b""
+
+    def _page(self, query: dict[str, str]) -> bytes:
+        objects: dict[str, bytes] = self.server.objects  # type: ignore[attr-defined]
+        start = query["prefix"]
+        below = [name.removeprefix(start) for name in objects if name.startswith(start)]
+        names = sorted({name.split("/")[0] for name in below if "/" in name})
+        at = int(query.get("continuation-token", "0"))
+        if "delimiter" in query:
+            kind = "CommonPrefixes"
+            names = [f"<Prefix>{quote_plus(start + name)}/</Prefix>" for name in names]
+        else:
+            kind = "Contents"
+            names = [
+                f"<Key>{quote_plus(start + name)}</Key>"
+                f"<Size>{len(objects[start + name])}</Size><ETag>&quot;tag&quot;</ETag>"
+                for name in sorted(below)
+            ]
+        shown = "".join(f"<{kind}>{name}</{kind}>" for name in names[at : at + 1])
+        if at + 1 < len(names):
+            shown += f"<NextContinuationToken>{at + 1}</NextContinuationToken>"
+        space = "http://s3.amazonaws.com/doc/2006-03-01/"
+        return f'<ListBucketResult xmlns="{space}">{shown}</ListBucketResult>'.encode()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def s3() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+    server.objects, server.asked, server.busy = {}, [], 0  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+NAME = "a b+\u00e9&=~%\x1b"
+
+
+def test_a_bucket_is_written_read_and_left_as_it_was(
+    stack: StackOutputs, s3: ThreadingHTTPServer
+) -> None:
+    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+    store.check(place)
+    assert s3.objects == {}  # type: ignore[attr-defined]
+    for name in ("first", NAME, "third"):
+        place.put(f"{name}/config.json", name.encode())
+    place.put(f"{NAME}/checkpoint_1/x", b"")
+    assert place.get(f"{NAME}/config.json") == NAME.encode()
+    assert place.get("nothing") is None
+    assert place.folders() == sorted([NAME, "first", "third"])
+    assert place.folders(NAME) == ["checkpoint_1"]
+    assert place.folders("nothing") == []
+    assert "canary" not in str(s3.asked)  # type: ignore[attr-defined]
+
+
+def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(
+    stack: StackOutputs, s3: ThreadingHTTPServer
+) -> None:
+    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+    for name in ("a", f"b/{NAME}", "c"):
+        place.put(f"run/{name}", b"0123456789")
+    place.put("run2/d", b"")
+    listed = store.Listed(10, "tag")
+    assert place.listed("run") == {"a": listed, f"b/{NAME}": listed, "c": listed}
+    assert place.listed("nothing") == {}
+    assert place.part(f"run/b/{NAME}", 3, 4) == b"3456"
+    assert place.part("run/nothing", 0, 1) is None
+
+
+@pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
+def test_a_store_that_is_busy_is_asked_once_more(  # F24
+    times: int, fails: bool, stack: StackOutputs, s3: ThreadingHTTPServer
+) -> None:
+    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+    s3.busy = times  # type: ignore[attr-defined]
+    if fails:
+        with pytest.raises(ClientError, match=r"cannot put .*\(SlowDown\): busy; look at the obj"):
+            place.put("a", b"1")
+    else:
+        place.put("a", b"1")
+        assert place.get("a") == b"1"
+    assert len(s3.asked) == 3 - fails  # type: ignore[attr-defined]
+
+
+ENDLESS = "<ListBucketResult><NextContinuationToken>1</NextContinuationToken></ListBucketResult>"
+
+
+@pytest.mark.parametrize("answer", ["", "<html>it works", "<html></html>", ENDLESS])
+def test_what_answers_and_is_no_store_is_said(
+    answer: str, stack: StackOutputs, s3: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bucket, "_page", lambda *_: answer.encode())
+    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+    with pytest.raises(ClientError, match=r"cannot list .*: the answer is not a list of objects"):
+        place.folders()

@@ -1,0 +1,250 @@
+"""The content of a submission, and the messages for the server's refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import job_submission
+
+from engine import plan
+from trainyard import run_folder
+from trainyard.client import package, preflight, scripts, submission
+from trainyard.client.dashboard import Dashboard
+from trainyard.client.errors import ClientError, UnreachedError
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.package import NEVER_UPLOADED
+
+
+@pytest.fixture
+def script() -> scripts.Script:
+    return scripts.find("alexnet")
+
+
+def test_the_users_environment_is_kept_and_ours_added(
+    tmp_path: Path, script: scripts.Script
+) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text(
+        "pip: [humanize]\nexcludes: [big]\npy_modules: [./mine]\nenv_vars: {A: b, TRAINYARD_RUN: x}"
+    )
+    env = submission.runtime_env(file, script, "my-run", progress=True)
+    assert env["pip"] == ["humanize"]
+    assert env["excludes"] == ["big", *NEVER_UPLOADED]
+    assert env["py_modules"] == ["./mine", str(scripts.PACKAGE)]
+    assert "working_dir" not in env
+    assert env["env_vars"]["A"] == "b"
+    assert env["env_vars"][run_folder.RUN_VARIABLE] == "my-run"
+    assert env["env_vars"][run_folder.PROGRESS_VARIABLE] == "1"
+    assert env["config"] == {"eager_install": False}
+
+
+def test_who_sets_how_ray_installs_is_kept(tmp_path: Path, script: scripts.Script) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text("config: {eager_install: true, setup_timeout_seconds: 900}")
+    env = submission.runtime_env(file, script, "r", progress=False)
+    assert env["config"] == {"eager_install": True, "setup_timeout_seconds": 900}
+
+
+def test_a_file_without_values_adds_nothing(tmp_path: Path, script: scripts.Script) -> None:  # F60
+    file = tmp_path / "env.yaml"
+    file.write_text("env_vars:\nexcludes:\nconfig:\npy_modules:\nworking_dir:\n")
+    env, without = (
+        submission.runtime_env(each, script, "r", progress=False) for each in (file, None)
+    )
+    assert env == without
+
+
+def test_the_working_folder_of_a_file_is_used_or_refused(tmp_path: Path) -> None:  # F60
+    file, own = tmp_path / "env.yaml", tmp_path / "own/job.py"
+    own.parent.mkdir()
+    own.touch()
+    file.write_text(f"working_dir: {tmp_path}")
+    job = scripts.find("alexnet")
+    assert submission.runtime_env(file, job, "r", progress=False)["working_dir"] == str(tmp_path)
+    with pytest.raises(ClientError, match=r"has the working_dir .*: name the folder with --wor"):
+        submission.runtime_env(file, scripts.find(str(own)), "r", progress=False)
+    whole = scripts.find(str(own), str(tmp_path))
+    assert submission.runtime_env(file, whole, "r", progress=False)["working_dir"] == str(tmp_path)
+
+
+def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+        result = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+        return result.stdout.strip()
+
+    assert submission.commit(tmp_path) == ""
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-qm", "one")
+    assert submission.commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "a").write_text("2")
+    assert submission.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+    other = tmp_path / "other"
+    git("worktree", "add", "-q", str(other))  # F58: its .git is a file
+    assert submission.commit(other) == plan._sources(other)["commit"] == git("rev-parse", "HEAD")
+    assert [entry.name for entry in package.entries(other, package.NEVER_UPLOADED)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("file", "begin"),
+    [
+        ("alexnet.py", "alexnet"),
+        ("My Job (2).py", "my-job-2"),
+        ("_x.Y.py", "x-y"),
+        ("\u5b9e\u9a8c.py", "job"),
+        ("a" * 100 + ".py", "a" * 30),
+    ],
+)
+def test_a_name_that_nobody_gave_is_a_good_one(file: str, begin: str, tmp_path: Path) -> None:
+    (tmp_path / file).touch()  # F60
+    script = scripts.find(str(tmp_path / file))
+    names = {submission.default_run_name(script) for _ in range(6)}
+    assert len(names) == 6, "two submissions of one second are one run"
+    for name in names:
+        assert re.fullmatch(rf"{begin}-\d{{8}}-\d{{6}}-[0-9a-f]{{6}}", name)
+        assert run_folder.check_name(f"{name}-99999") == f"{name}-99999"
+
+
+@pytest.mark.parametrize("given", ["a/b", "..", ".", "", "-x", "a b", "a\n", "\u00e9", "a" * 300])
+def test_an_id_that_is_no_files_name_is_refused(  # F60
+    given: str, request_: submission.Request
+) -> None:
+    with pytest.raises(ClientError, match=r"submission id .* is not 1 to 128 letters"):
+        dataclasses.replace(request_, submission_id=given)
+    for good in ("raysubmit_AbC1", "a" * 128, "1.2-b", None):
+        dataclasses.replace(request_, submission_id=good)
+
+
+class Client:
+    """Takes a job, after it refused it some times with an error."""
+
+    def __init__(self, error: Exception | None = None, times: int = 1) -> None:
+        self.errors: list[Exception] = [error] * times if error else []
+        self.sent: dict[str, Any] = {}
+        self.put: list[str] = []
+
+    def submit_job(self, **sent: Any) -> str:
+        self.sent = sent
+        if self.errors:
+            raise self.errors.pop()
+        return "raysubmit_1"
+
+
+def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
+    """The client that Ray gives, once all checks have passed."""
+    monkeypatch.setattr(preflight, "run", lambda *_: None)
+    monkeypatch.setattr(Dashboard, "has", lambda *_: False)
+    monkeypatch.setattr(Dashboard, "put", lambda _, path, *__: client.put.append(path))
+    monkeypatch.setattr(job_submission, "JobSubmissionClient", lambda *_, **__: client)
+    return client
+
+
+@pytest.fixture
+def request_(script: scripts.Script) -> submission.Request:
+    return submission.Request(
+        script=script,
+        arguments=["--data", "folder:/a b"],
+        run_name="r",
+        runtime_env=submission.runtime_env(None, script, "r", progress=False),
+        submission_id=None,
+        num_cpus=1,
+        num_gpus=None,
+        memory=None,
+        resources={"TPU": 1.0},
+    )
+
+
+def test_a_job_is_sent_with_its_demand(
+    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = taking(monkeypatch, Client())
+    submission.submit(request_, stack, force=False)
+    assert (
+        client.sent["entrypoint"] == "python -m trainyard.jobs.alexnet --data 'folder:/a b'"
+    )  # F39
+    assert client.sent["metadata"]["demand"] == '[{"CPU": 1.0, "TPU": 1.0}, {"CPU": 1.0}]'
+    assert client.sent["metadata"]["run"] == "r"
+    assert "canary" not in str(client.sent)  # F35
+    (module,) = client.sent["runtime_env"]["py_modules"]
+    assert client.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
+
+
+def test_the_servers_traceback_becomes_one_message(
+    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Request failed with status code 400: Traceback (most recent call last):\n  File x\n"
+    taking(monkeypatch, Client(RuntimeError(f"{text}ValueError: Job r exists already.\n.")))
+    with pytest.raises(ClientError, match=r"the job was not taken: Job r exists already\.;"):
+        submission.submit(request_, stack, force=True)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
+    request_: submission.Request,
+    stack: StackOutputs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+) -> None:
+    answer = "No available agent to submit job, please try again later."
+    error = RuntimeError(f"Request failed with status code 500: {answer}.")
+    taking(monkeypatch, Client(error, times))
+    if times < submission.TRIES:
+        assert submission.submit(request_, stack, force=True)[1] == "raysubmit_1"
+    else:
+        with pytest.raises(ClientError, match=r"the job was not taken: .* try again later"):
+            submission.submit(request_, stack, force=True)
+    said = capsys.readouterr().out.count("no node of the cluster takes jobs yet; asking again")
+    assert said == min(times, submission.TRIES - 1)
+
+
+def test_nothing_is_sent_when_nothing_can_hold_it(
+    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "run", lambda *_: pytest.fail("was sent"))
+    request_.resources["TPU"] = 5.0  # type: ignore[index]
+    with pytest.raises(ClientError, match="asks for CPU 1, TPU 5 on one node"):  # F29
+        submission.submit(request_, stack, force=False)
+
+
+def test_no_proxy_of_the_environment_sees_the_token_of_a_job(  # F58
+    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as head:
+        head.bind(("127.0.0.1", 0))  # and does not listen
+        proxy.setblocking(False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.setenv("no_proxy", "intranet")
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        there = dataclasses.replace(
+            stack, dashboard_url=f"http://127.0.0.1:{head.getsockname()[1]}"
+        )
+        with pytest.raises(UnreachedError):
+            submission.send(there, entrypoint="true")
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+    assert os.environ["no_proxy"] == "intranet,127.0.0.1"
+
+
+@pytest.mark.parametrize(("file", "line"), [(".gitignore", "*.py"), (".rayignore", "jobs/")])
+def test_a_script_that_its_upload_leaves_out_is_refused(  # F59
+    file: str, line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs/own.py"
+    path.write_text("")
+    script = scripts.find(str(path), str(tmp_path))
+    assert submission.runtime_env(None, script, "r", progress=False)["working_dir"]
+    (tmp_path / file).write_text(f"{line}\n")
+    with pytest.raises(ClientError, match=r"own\.py is left out of the upload of .*let it in"):
+        submission.runtime_env(None, script, "r", progress=False)

@@ -1,0 +1,195 @@
+"""Before machines end, runs that were not pulled are named; and nothing holds the end up."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from trainyard import checkpoint_files, objects
+from trainyard.access import typed
+from trainyard.client import outputs as contract
+from trainyard.client import store
+from trainyard.client.dashboard import UnreachableError
+from trainyard.client.job_server import Job, Status
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.pull import unpulled
+from trainyard.client.pull.transfer import Transfer
+from trainyard.runs import Run
+
+ENDS = {"expiresAt": "2030-01-01T00:00:00+00:00"}
+
+
+@pytest.fixture
+def place(stack: StackOutputs) -> store.Store:
+    for name in ("first", "second"):
+        run = Run(stack.storage_url, name)
+        run.start({"epochs": 1})
+        run.write_metrics([{"epoch": 0}])
+    return store.open_store(stack)
+
+
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs of the cluster; nobody can be asked."""
+    found: list[Job] = []
+    monkeypatch.setattr(unpulled.JobServer, "jobs", lambda _: found)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    return found
+
+
+Warned = Callable[..., str]
+
+
+@pytest.fixture
+def warned(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Warned:
+    """What `make down` says of a stack with these outputs, also where it refuses to go on."""
+
+    def warned(outputs: dict[str, Any], *options: str, refused: str = "") -> str:
+        monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(outputs))
+        monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev", *options])
+        with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
+            unpulled.main()
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    return warned
+
+
+def test_a_run_is_home_until_it_has_stored_more(
+    place: store.Store, stack: StackOutputs, tmp_path: Path
+) -> None:
+    assert unpulled.unpulled(place) == ["first", "second"]
+    Transfer(place, "first", tmp_path / "home").run()
+    assert unpulled.unpulled(place) == ["second"]
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "w.pt").write_bytes(b"w")
+    run = objects.open_url(f"{stack.storage_url}/first")
+    checkpoint_files.store(run, "checkpoint_000001-abcd", tmp_path / "files", {})
+    assert unpulled.unpulled(place) == ["first", "second"]
+    Transfer(place, "first", tmp_path / "home").run()
+    place.put("first/checkpoint_000002-cdef/w.pt", b"cut off")
+    assert unpulled.unpulled(place) == ["second"]
+    Run(stack.storage_url, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
+    assert unpulled.unpulled(place) == ["first", "second"]
+
+
+def test_a_search_that_has_not_ended_is_not_home(place: store.Store, tmp_path: Path) -> None:
+    place.put("second/metrics.jsonl", b"")
+    Transfer(place, "second", tmp_path / "home").run()
+    assert unpulled.unpulled(place) == ["first"]
+    place.put("second/trial_00001/result.json", b"{}")
+    assert unpulled.unpulled(place) == ["first", "second"]
+    Transfer(place, "second", tmp_path / "home").run()
+    assert unpulled.unpulled(place) == ["first"]
+
+
+def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
+    place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
+    place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
+    assert unpulled.unpulled(place) == ["first"]
+
+
+@pytest.mark.usefixtures("place")
+def test_runs_are_named_where_the_machines_end(
+    values: dict[str, Any],
+    warned: Warned,
+) -> None:
+    assert warned(values) == ""
+    said = warned(values | ENDS, refused="or add YES=1")
+    assert warned(values | ENDS, "--yes") == said
+    command = typed.command("train pull RUN -s dev")
+    assert said == (
+        "warning: these runs were not pulled, and end with the machines of stack 'dev': "
+        f"first, second; bring one home with `{command}`\n"
+    )
+
+
+def test_a_store_that_is_gone_holds_no_destroy_up(
+    values: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    warned: Warned,
+) -> None:
+    monkeypatch.setattr(unpulled, "DEADLINE_S", 1.0)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        bucket = {"storageUrl": "s3://ray", "bucket": "ray", "objectStoreEndpoint": address}
+        begun = time.monotonic()
+        refused = "nobody can be asked"
+        said = warned(values | ENDS | bucket, refused=refused)
+        assert time.monotonic() - begun < 30
+    assert "cannot tell which runs of stack 'dev' were not pulled (no answer within 1 s)" in said
+    said = warned(values | ENDS | bucket, "--yes")
+    assert "cannot tell which runs" in said
+
+
+def test_jobs_that_run_are_named_and_end_by_force_only(
+    values: dict[str, Any],
+    warned: Warned,
+    jobs: list[Job],
+) -> None:
+    jobs += [
+        Job(status=Status.SUCCEEDED, submission_id="job-0"),
+        Job(status=Status.RUNNING, submission_id="job-1", metadata={"run": "night", "user": "ada"}),
+        Job(status=Status.PENDING, job_id="02000000"),
+    ]
+    named = "warning: these jobs run, and end with stack 'dev': job-1 (night, of ada), 02000000\n"
+    for options in ((), ("--yes",)):
+        said = warned(values, *options, refused="add FORCE=1")
+        assert said == named
+    assert warned(values, "--force") == named
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("known", [True, False])
+def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
+    answer: str,
+    known: bool,
+    values: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    warned: Warned,
+    jobs: list[Job],
+) -> None:
+    jobs.append(Job(status=Status.RUNNING, submission_id="job-1"))
+    if not known:
+        silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
+        monkeypatch.setattr(unpulled.JobServer, "jobs", silent)
+        # A script may end it: often it is dead.
+        assert "cannot tell which" in warned(values)
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    refused = "nothing was changed" if answer == "n" else ""
+    said = warned(values, refused=refused)
+    assert ("job-1" in said, "which jobs run" in said) == (known, not known)
+
+
+def test_a_stack_that_is_not_up_is_the_destroys_matter(
+    warned: Warned,
+) -> None:
+    assert warned({}) == ""
+
+
+def test_what_is_not_known_of_a_state_is_asked_about(
+    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As with one from another version of the client, whatever TRAINYARD_OUTPUTS says."""
+    monkeypatch.setenv("TRAINYARD_OUTPUTS", str(tmp_path / "of another stack"))
+    assert warned(values) == ""
+    del values["rayToken"]
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    assert "in stack 'dev' (stack 'dev' lacks" in warned(values, refused="nothing was changed")

@@ -1,0 +1,116 @@
+"""Why a job waits, from the actors, reservations and nodes that a head knows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from trainyard.client import waiting
+from trainyard.client.dashboard import UnreachableError
+from trainyard.client.feasibility import Bundle
+from trainyard.client.job_server import Job, Status
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.state import Actor, RayNode, Reservation
+
+
+class State:
+    """A head that knows what a test tells it; without nodes it does not answer."""
+
+    def __init__(self, *known: Actor | Reservation, nodes: int = 3) -> None:
+        self.known, self.count = known, nodes
+
+    def actors(self) -> list[Actor]:
+        if not self.count:
+            raise UnreachableError("ReadTimeoutError")
+        return [each for each in self.known if isinstance(each, Actor)]
+
+    def reservations(self) -> list[Reservation]:
+        return [each for each in self.known if isinstance(each, Reservation)]
+
+    def nodes(self) -> list[RayNode]:
+        return [RayNode(id=str(i), address="", is_head=not i) for i in range(self.count)]
+
+
+def job(status: str, name: str = "a", **metadata: str) -> Job:
+    return Job(
+        submission_id=name,
+        job_id=f"ray-{name}",
+        status=Status(status),
+        entrypoint="python x.py",
+        start_time=1_800_000_000_000,
+        metadata=metadata,
+    )
+
+
+def actor(name: str, state: str, bundle: Bundle, ray_job: str = "01") -> Actor:
+    return Actor(
+        id=name, kind="", name=name, job=ray_job, pid=1, node="", state=state, bundle=bundle
+    )
+
+
+def entrypoint(name: str, state: str, bundle: Bundle) -> Actor:
+    return actor(f"_ray_internal_job_actor_{name}", state, bundle)
+
+
+def group(ray_job: str, state: str, *bundles: Bundle) -> Reservation:
+    return Reservation(job=ray_job, state=state, bundles=bundles, nodes=("",) * len(bundles))
+
+
+def explain(job_: Job, state: State, stack: StackOutputs, *others: Job) -> waiting.Wait | None:
+    known: Any = state
+    return waiting.explain(job_, [job_, *others], stack, known)
+
+
+def test_a_pending_entrypoint_that_no_node_holds(stack: StackOutputs) -> None:  # D36 D37 F29
+    state = State(
+        entrypoint("a", "PENDING_CREATION", {"GPU": 2.0}),
+        entrypoint("b", "PENDING_CREATION", {"CPU": 1.0}),
+    )
+    wait = explain(job("PENDING"), state, stack)  # no metadata: one of `ray job submit`
+    assert wait is not None
+    assert wait.demand == "GPU 2"
+    assert "the largest, worker-1, has CPU 4, GPU 1" in wait.reason
+    assert "set worker.gpus to 2" in wait.reason
+    assert "train stop a" in wait.reason
+    assert wait.ends.startswith("Ray fails it at ")
+
+
+def test_workers_that_wait_for_those_of_another_job(stack: StackOutputs) -> None:  # F25
+    state = State(
+        group("ray-a", "PENDING", {"GPU": 1.0, "CPU": 4.0}, {"GPU": 1.0, "CPU": 4.0}),
+        group("ray-b", "CREATED", {"GPU": 1.0, "CPU": 2.0}, {"CPU": 1.0}),
+        actor("x", "ALIVE", {"CPU": 1.0}, "elsewhere"),
+        nodes=2,
+    )
+    fits = [{"GPU": 1.0, "CPU": 4.0}]
+    two = explain(job("RUNNING"), state, stack, job("RUNNING", "b", run="beta"))
+    assert two is not None
+    assert two.demand == "2 times GPU 1, CPU 4"
+    assert "2 bundles at the same time" in two.reason  # never: there is one GPU
+
+    state.known = (group("ray-a", "PENDING", *fits), *state.known[1:])
+    wait = explain(job("RUNNING"), state, stack, job("RUNNING", "b", run="beta"))
+    assert wait is not None
+    assert "waits for GPU 1, CPU 4, which is not free" in wait.reason
+    assert "only 2 of 3 nodes are alive" in wait.reason
+    assert "job b (run beta) has GPU 1, CPU 3; another program has CPU 1" in wait.reason
+    assert wait.ends == ""
+
+
+def test_nothing_waits(stack: StackOutputs) -> None:
+    placed = State(entrypoint("a", "ALIVE", {"GPU": 1.0}), group("ray-a", "CREATED", {"CPU": 1.0}))
+    assert explain(job("RUNNING"), placed, stack) is None
+    assert explain(job("PENDING"), State(), stack) is None  # its environment is being made
+    ended = State(entrypoint("a", "PENDING_CREATION", {"GPU": 2.0}))
+    assert explain(job("FAILED"), ended, stack) is None
+
+
+def test_a_head_that_does_not_answer_leaves_what_the_client_asked_for(stack: StackOutputs) -> None:
+    silent = State(nodes=0)
+    asked = json.dumps([{"GPU": 2.0}])
+    wait = explain(job("PENDING", demand=asked), silent, stack)
+    assert wait is not None
+    assert wait.demand == ""
+    assert "asks for GPU 2 on one node" in wait.reason
+    fits = json.dumps([{"GPU": 1.0}])
+    assert explain(job("PENDING", demand=fits), silent, stack) is None

@@ -1,0 +1,137 @@
+"""The cluster file for Google Cloud: Ray's own schema and loader take it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private import util
+
+from trainyard.client import cli
+
+GIVEN = {"--project": "my-project-1", "--cidr": "192.0.2.0/24"}
+
+
+def write(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: str) -> int:
+    monkeypatch.chdir(folder)
+    given = GIVEN | {f"--{key}": value for key, value in changed.items()}
+    words = [word for pair in given.items() for word in pair]
+    monkeypatch.setattr(
+        sys, "argv", ["train", "cluster-file", "--provider", "gcp", "-o", "c.yaml", *words]
+    )
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def test_rays_schema_and_loader_take_the_file(  # B1 B2 B26 B29
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert write(monkeypatch, tmp_path) == 0
+    config: dict[str, Any] = util.prepare_config(yaml.safe_load((tmp_path / "c.yaml").read_text()))
+    util.validate_config(config)
+    assert config["provider"]["region"] == "us-central1"
+    groups = config["available_node_types"]
+    assert groups["head"]["resources"]["CPU"] == 0
+    assert {name: (g["min_workers"], g["max_workers"]) for name, g in groups.items()} == {
+        "head": (0, 0),
+        "cpu": (0, 4),
+        "gpu": (0, 2),
+        "tpu": (0, 1),
+    }
+    assert groups["cpu"]["node_config"]["scheduling"]["preemptible"]
+    assert groups["gpu"]["resources"]["GPU"] == 1
+    assert groups["tpu"]["resources"]["TPU"] == 4
+    assert config["idle_timeout_minutes"] == 5
+    # All are in the network that the script makes, which Google's default is not.
+    where = "projects/my-project-1/regions/us-central1/subnetworks/trainyard"
+    for name in ("head", "cpu", "gpu"):
+        interface = groups[name]["node_config"]["networkInterfaces"][0]
+        assert interface["subnetwork"] == where
+    assert groups["tpu"]["node_config"]["networkConfig"]["subnetwork"] == where
+    # The locks that the commands install are where the file says, or `ray up` cannot copy them.
+    folder = Path(config["file_mounts"]["~/trainyard/requirements"])
+    for commands in (config["setup_commands"], groups["tpu"]["worker_setup_commands"]):
+        locks = [w.rpartition("/")[2] for c in commands for w in c.split() if w.endswith(".txt")]
+        assert len(locks) == 2
+        assert all((folder / lock).is_file() for lock in locks)
+    assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
+
+
+GCLOUD = """#!/bin/sh
+echo "$@" >>"$0.log"
+case "$*" in *"instances list"*) echo "$RUNNING" ;; esac
+"""
+
+
+def test_the_script_makes_and_removes_a_network_for_one_range(  # B2
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert write(monkeypatch, tmp_path) == 0
+    program = tmp_path / "gcloud"
+    program.write_text(GCLOUD)
+    program.chmod(0o755)
+
+    def run(word: str, running: str = "") -> tuple[int, str, str]:
+        log = tmp_path / "gcloud.log"
+        log.unlink(missing_ok=True)
+        done = subprocess.run(
+            [tmp_path / "c_network.sh", word],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNING": running},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr, log.read_text() if log.exists() else ""
+
+    code, _, called = run("up")
+    assert code == 0
+    assert "--allow tcp:22 --source-ranges 192.0.2.0/24" in called
+    assert "0.0.0.0" not in called
+    made = {line.split(" create ")[1].split()[0] for line in called.splitlines()}
+    code, said, called = run("down", running="ray-trainyard-head-1")
+    assert code == 1
+    assert "ray-trainyard-head-1" in said
+    assert " delete " not in called  # a network in use is left as it is
+    code, _, called = run("down")
+    assert code == 0
+    assert made == {
+        name
+        for line in called.splitlines()
+        if " delete " in line
+        for name in line.split(" delete ")[1].split(" --")[0].split()
+    }
+    assert run("sideways")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"provider": "aws"}, "'aws' is not known: give gcp"),
+        ({"project": ""}, "--project must be the id of a project, and is ''"),
+        ({"zone": "us-central1"}, "give one such as us-central1-a"),
+        ({"name": "A cluster"}, "--name must be"),
+        ({"cidr": ""}, "--cidr must be a range"),
+        ({"cidr": "192.0.2.1/24"}, "has host bits set"),
+        ({"cidr": "0.0.0.0/0"}, "the whole internet"),
+        ({"output": "none/c.yaml"}, "cannot write none/c.yaml"),
+    ],
+)
+def test_what_cannot_be_is_one_message(
+    changed: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert write(monkeypatch, tmp_path, **changed) == 1
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())

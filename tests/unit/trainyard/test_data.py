@@ -1,0 +1,176 @@
+"""Data sets: splits that the seed fixes, and messages when images are missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader
+from torchvision.datasets import CIFAR10
+
+from tests.unit.trainyard import cifar10_files
+from trainyard import data
+from trainyard.data import digits
+from trainyard.data.node_folder import FOLDER_VARIABLE
+from trainyard.data.splits import DataError, cut, size
+from trainyard.epochs import seed_epoch
+
+
+@given(st.integers(3, 3000), st.integers(0, 2**31), st.sampled_from([1, 2]))
+def test_a_cut_uses_every_index_once(count: int, seed: int, held_out: int) -> None:
+    parts = cut(count, seed, held_out)
+    assert sorted(index for part in parts for index in part) == list(range(count))
+    assert {len(part) for part in parts[1:]} == {max(1, round(count * 0.1))}
+    assert parts == cut(count, seed, held_out)
+
+
+def test_another_seed_cuts_otherwise() -> None:
+    assert cut(100, 1, 2) != cut(100, 2, 2)
+
+
+def test_too_few_images_to_cut() -> None:
+    with pytest.raises(DataError, match="2 images are too few"):
+        cut(2, 1, held_out=2)
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar10", "folder:/data"])
+def test_names_of_data_sets(name: str) -> None:
+    assert data.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "mnist", "folder:", "folder:here", "Digits"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not digits, cifar10 or folder:PATH"):
+        data.load(name, 8, 1)
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    pixels, labels = digits.read()
+    theirs, their_labels = load_digits(return_X_y=True)
+    assert pixels.flatten(1).tolist() == theirs.tolist()
+    assert labels.tolist() == their_labels.tolist()
+
+
+def test_digits_are_real_images_in_three_splits() -> None:
+    splits = data.load("digits", 16, seed=1)
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [1437, 180, 180]
+    image, label = splits.train[0]
+    assert image.shape == (3, 16, 16)
+    assert image.min() >= 0
+    assert 0.5 < image.max() <= 1
+    assert 0 <= int(label) <= 9
+    assert len(splits.classes) == 10
+
+
+def test_a_limit_holds_for_each_split() -> None:
+    splits = data.load("digits", 8, seed=1, limit=200)
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [200, 180, 180]
+
+
+def draw(folder: Path, split: str, classes: str, count: int) -> None:
+    for label in classes:
+        (folder / split / label).mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (20, 10), (i, ord(label), 0)).save(folder / split / label / f"{i}.png")
+
+
+def test_a_folder_with_all_splits(tmp_path: Path) -> None:
+    for split, count in (("train", 4), ("valid", 2), ("test", 3)):
+        draw(tmp_path, split, "ab", count)
+    splits = data.load(f"folder:{tmp_path}", 8, seed=1)
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [8, 4, 6]
+    image, _ = splits.train[0]
+    assert image.shape == (3, 8, 8)
+    assert image.dtype == torch.float32
+    assert splits.classes == ["a", "b"]
+
+
+@pytest.mark.parametrize(("own", "sizes"), [("", [16, 2, 2]), ("valid", [18, 4, 2])])
+def test_missing_splits_are_cut_off_the_training_images(
+    own: str, sizes: list[int], tmp_path: Path
+) -> None:
+    draw(tmp_path, "train", "ab", 10)
+    if own:
+        draw(tmp_path, own, "ab", 2)
+    splits = data.load(f"folder:{tmp_path}", 8, seed=1)
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == sizes
+
+
+def test_classes_that_differ_between_splits(tmp_path: Path) -> None:
+    draw(tmp_path, "train", "ab", 4)
+    draw(tmp_path, "test", "ac", 4)
+    with pytest.raises(DataError, match=r"test has the classes \['a', 'c'\]"):
+        data.load(f"folder:{tmp_path}", 8, seed=1)
+
+
+def test_a_folder_without_images(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no images in .*train .*on every node"):
+        data.load(f"folder:{tmp_path}", 8, seed=1)
+
+
+@pytest.fixture
+def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    cifar10_files.write(tmp_path, monkeypatch)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("few_images")
+def test_cifar10_is_cut_out_of_larger_images() -> None:  # A1 A3
+    splits = data.load("cifar10", 64, seed=1)
+    assert [size(part) for part in (splits.train, splits.valid, splits.test)] == [45, 5, 10]
+    assert splits.classes[0] == "airplane"
+    assert splits.resized_side == 70
+    # Each image's pixels show where it was cut: red across, green down.
+    corners: dict[str, set[tuple[int, int]]] = {"train": set(), "valid": set(), "test": set()}
+    for name, found in corners.items():
+        for _ in range(3):
+            for image, label in getattr(splits, name):
+                assert image.shape == (3, 64, 64)
+                assert image.dtype == torch.float32
+                assert int(label) == round(image[2, 0, 0].item() * 255) % 10  # blue is its number
+                red, green = image[0, 32, 32].item(), image[1, 32, 32].item()
+                found.add((round(red * 255), round(green * 255)))
+    assert len(corners["valid"]) == len(corners["test"]) == 1  # the middle
+    assert len(corners["train"]) > 10
+
+
+@pytest.mark.usefixtures("few_images")
+@pytest.mark.parametrize("processes", [0, 1])
+def test_crops_of_cifar10_depend_on_seed_and_epoch_only(processes: int) -> None:  # F21
+    def images(epoch: int) -> torch.Tensor:
+        seed_epoch(1, epoch, 0)
+        loader = DataLoader(splits.train, 45, num_workers=processes)
+        return next(iter(loader))[0]
+
+    splits = data.load("cifar10", 64, seed=1)
+    first = images(0)
+    assert not torch.equal(first, images(1))
+    assert torch.equal(first, images(0))
+
+
+def test_cifar10_that_is_damaged_is_one_message(
+    few_images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("<urlopen error [Errno -2] Name or service not known>")
+
+    (few_images / CIFAR10.base_folder / "data_batch_3").write_bytes(b"cut off")
+    monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", unreachable)
+    with pytest.raises(DataError, match=r"could not be fetched .*take --data digits"):
+        data.load("cifar10", 64, seed=1)
+
+
+def test_cifar10_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("<urlopen error [Errno -2] Name or service not known>")
+
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(CIFAR10, "download", unreachable)
+    with pytest.raises(DataError, match=r"could not be fetched .*take --data digits"):
+        data.load("cifar10", 8, seed=1)

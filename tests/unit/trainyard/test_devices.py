@@ -1,0 +1,17 @@
+"""Lightning's name of an accelerator, without making a device."""
+
+import importlib.util
+
+import pytest
+
+from trainyard import devices
+
+
+@pytest.mark.parametrize(("has_chips", "expected"), [(True, "tpu"), (False, "cpu")])
+def test_a_tpu_is_named_without_a_device_of_it(
+    monkeypatch: pytest.MonkeyPatch, has_chips: bool, expected: str
+) -> None:
+    # Importing torch_xla, which is not here, would fail: nothing is made in this process.
+    found = object() if has_chips else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: found)
+    assert devices.lightning_name("tpu") == expected

@@ -1,0 +1,453 @@
+"""The parts of every job: a driver that starts or resumes, and workers that fail together."""
+
+from __future__ import annotations
+
+import datetime
+import http
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.util import get_node_ip_address
+from torch import distributed
+
+from trainyard import checkpoints, job, options, progress
+from trainyard.data.splits import DataError
+from trainyard.jobs import _template
+from trainyard.objects import StorageError
+from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
+
+ARGUMENTS = {"epochs": 2, "workers": 1, "seed": 1, "max_failures": 3}
+RESOURCES = [("workers", {"CPU": 1})]
+
+
+class Stored:
+    """The checkpoints of a run of one worker, and its reports, with no Ray around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.reports: list[dict[str, Any]] = []
+        self.names: list[str] = []
+        self.model: dict[str, Any] = {}
+
+    def new_folder(self) -> Path:
+        folder = self.folder / f"checkpoint_{len(self.names):06d}"
+        folder.mkdir()
+        return folder
+
+    def report(
+        self, record: Any, folder: Path, model: Any, *, stored: Any = None, wait: bool = False
+    ) -> None:
+        checkpoints.write_manifest(folder, model)
+        self.names.append(folder.name)
+        self.model = model
+        if stored is None:
+            assert wait  # a place in an epoch, not a record of the run
+            return
+        self.reports.append(record)
+        stored()
+
+    @contextmanager
+    def restored(self, check: Any) -> Iterator[Path | None]:
+        found = self.folder / self.names[-1] if self.names else None
+        if found:
+            check(found)
+        yield found
+
+
+class Unnoticed:
+    """No node must go."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        assert (rank, world) == (0, 1)
+
+    def due(self) -> Any:
+        return None
+
+
+class LeftError(Exception):
+    """Replaces the wait for Ray Train, which ends a worker that left."""
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    monkeypatch.setattr(job, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(_template, "prepare_model", lambda network: network)
+    stored = Stored(tmp_path)
+    for name in ("new_folder", "report", "restored"):
+        monkeypatch.setattr(checkpoints, name, getattr(stored, name))
+    monkeypatch.setattr(job, "Notices", Unnoticed)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield stored
+    distributed.destroy_process_group()
+
+
+def session(folder: Path, *arguments: str) -> job.Session:
+    config = options.parse("job", _template.ARGUMENTS, arguments)
+    return job.Session(config | {"storage": folder.as_uri(), "run": "first"})
+
+
+def figures(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in record.items() if k != "minutes"} for record in records]
+
+
+def test_the_job_to_begin_with_learns_and_goes_on(  # F21
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _template.train_worker(session(tmp_path, "--epochs", "3"))
+    whole = figures(stored.reports)
+    assert [record["epoch"] for record in whole] == [0, 1, 2]
+    assert whole[-1]["loss"] < whole[0]["loss"] / 2
+    assert whole[-1]["valid_acc"] > 0.7
+    assert figures(Run(tmp_path.as_uri(), "first").metrics()) == whole
+    told = [progress.parse(line) for line in capsys.readouterr().out.splitlines()]
+    assert [found.record for found in told if found] == [progress.Epoch(n) for n in range(3)]
+
+    shutil.rmtree(tmp_path / stored.names.pop())  # as if it was interrupted after the second epoch
+    del stored.reports[2:]
+    _template.train_worker(session(tmp_path, "--epochs", "3"))
+    assert figures(stored.reports) == whole
+    out = capsys.readouterr().out
+    where, node = f"{tmp_path.as_uri()}/first/checkpoint_000001", get_node_ip_address()
+    assert f"Restored from checkpoint {where}: 2 epochs are done, on {node}\n" in out  # D48
+    found = [progress.parse(line) for line in out.splitlines()]
+    assert [each.record for each in found if each] == [
+        progress.Restored(where, 2, node),
+        progress.Epoch(2),
+    ]
+    assert Run(tmp_path.as_uri(), "first").metrics()[2]["minutes"] > 0
+
+
+@pytest.mark.parametrize("batch", [0, 7, 23])  # first, in the middle, after the last of 23
+def test_a_notice_costs_nothing_that_was_trained(
+    batch: int,
+    stored: Stored,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _template.train_worker(session(tmp_path / "calm", "--epochs", "3"))
+    whole, drawn = figures(stored.reports), []
+    stored.reports.clear()
+    stored.names.clear()
+    for left in tmp_path.glob("checkpoint_*"):
+        shutil.rmtree(left)
+
+    class Noticed(Unnoticed):
+        def due(self) -> Any:
+            drawn.append(1)
+            return "a notice" if len(drawn) == 1 + 24 + batch else None  # 24 of the first epoch
+
+        def leave(self, info: Any) -> None:
+            assert info == "a notice"
+            raise LeftError
+
+    monkeypatch.setattr(job, "Notices", Noticed)
+    with pytest.raises(LeftError):
+        _template.train_worker(session(tmp_path, "--epochs", "3"))
+    assert len(stored.reports) == 1
+    assert stored.model == {"job": _template.NAME}
+    torch.manual_seed(7)  # other workers come with other random numbers
+    _template.train_worker(session(tmp_path, "--epochs", "3"))
+    assert figures(stored.reports) == whole
+    out = capsys.readouterr().out
+    told = [found.record for line in out.splitlines() if (found := progress.parse(line))]
+    assert progress.Noticed(1, batch) in told
+    where, node = f"{tmp_path.as_uri()}/first/checkpoint_000001", get_node_ip_address()
+    assert progress.Restored(where, 1, node, batch) in told
+
+
+def test_a_place_of_other_workers_is_no_place_of_these(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _template.train_worker(session(tmp_path, "--epochs", "1"))
+    file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
+    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}, {}]}
+    torch.save(torch.load(file) | {"place": place}, file)
+    _template.train_worker(session(tmp_path, "--epochs", "2"))
+    assert [record["epoch"] for record in stored.reports] == [0, 1]
+    assert (
+        "warning: 7 batches of epoch 2 are trained twice: the run had 2 workers, and has 1"
+        in capsys.readouterr().out
+    )
+
+
+class Part:
+    """A part of a checkpoint."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+FIGURES = {
+    "numpy float": (np.float64(0.5), 0.5),
+    "numpy int": (np.int64(3), 3),
+    "numpy bool": (np.bool_(True), True),
+    "numpy text": (np.str_("x"), "x"),
+    "array": (np.arange(3), [0, 1, 2]),
+    "tensor": (torch.tensor(2.0), 2.0),
+    "tensors": ({"a": [torch.ones(2, requires_grad=True)]}, {"a": [[1.0, 1.0]]}),
+    "path": (Path("a/b"), "a/b"),
+    "date": (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02T00:00:00+00:00"),
+    "large": (10**30, 1e30),
+    "larger": (10**400, math.inf),
+    "number of an enumeration": (http.HTTPStatus.OK, 200),
+}
+
+
+def test_figures_are_made_plain(stored: Stored, tmp_path: Path) -> None:  # F61
+    made = session(tmp_path)
+    made.restore()
+    given = {name: value for name, (value, _) in FIGURES.items()}
+    made.report({"epoch": np.int32(0), "loss": math.nan, **given}, {"mean": np.ones(1)})
+    [record] = figures(stored.reports)
+    assert math.isnan(record.pop("loss"))
+    assert record == {"epoch": 0} | {name: plain for name, (_, plain) in FIGURES.items()}
+    assert {name: type(record[name]) for name in FIGURES} == {
+        name: type(plain) for name, (_, plain) in FIGURES.items()
+    }
+    assert stored.model == {"mean": [1.0]}
+    text = (tmp_path / "first" / "metrics.jsonl").read_text()
+    written = json.loads(text, parse_constant=pytest.fail)  # JSON has no NaN
+    assert (written["loss"], written["larger"]) == (None, None)
+    again = session(tmp_path)
+    again.restore()
+    assert figures(again.history)[0].keys() == record.keys() | {"loss"}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), r"^odd of an epoch's record is a builtins\.object: report numbers"),
+        ({"a": [1j]}, r"^odd\.a\[0\] of an epoch's record is a builtins\.complex"),
+        (torch.zeros(2000), "^odd of an epoch's record has 2000 values"),
+    ],
+)
+def test_what_cannot_be_a_figure_is_refused_by_name_in_the_first_epoch(  # F61
+    value: Any, said: str, stored: Stored, tmp_path: Path
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    with pytest.raises(job.JobError, match=said):
+        made.report({"epoch": 0, "odd": value}, {})
+    assert stored.reports == []
+
+
+@pytest.mark.parametrize("name", job.OWN)
+def test_a_part_that_is_named_like_one_of_the_runs_own_is_refused(  # F61
+    name: str, stored: Stored, tmp_path: Path
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    with pytest.raises(job.JobError, match=f"parts {name} of the checkpoint have reserved names"):
+        made.report({"epoch": 0}, {}, **{name: Part({"a": 1})})
+
+
+@pytest.mark.parametrize("value", [np.float64(1), np.zeros(2), Path("x")])
+def test_a_part_that_no_later_start_could_load_is_refused_by_name(  # F61
+    value: Any, stored: Stored, tmp_path: Path
+) -> None:
+    made = session(tmp_path)
+    made.restore()
+    with pytest.raises(job.JobError, match=r"^no later start could load the state of 'rates': "):
+        made.report({"epoch": 0}, {}, good=Part({"a": 1}), rates=Part({"b": [value]}))
+    assert stored.reports == []
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        [],
+        {"model": {}},
+        {"history": [1]},
+        {"history": [{"epoch": 0}]},
+        {"history": [{"minutes": 0.1, "loss": torch.zeros(1)}]},
+        {"history": [], "place": {"epoch": 1}},
+    ],
+)
+def test_a_state_of_another_shape_is_a_damaged_checkpoint(  # F53
+    state: Any, tmp_path: Path
+) -> None:
+    torch.save(state, tmp_path / job.CHECKPOINT_FILE)
+    with pytest.raises(checkpoints.CheckpointError, match=job.CHECKPOINT_FILE):
+        job._check_state(tmp_path)
+
+
+def test_a_part_that_is_new_is_named(stored: Stored, tmp_path: Path) -> None:
+    made = session(tmp_path)
+    made.restore()
+    made.report({"epoch": 0}, {})
+    with pytest.raises(job.JobError, match="checkpoint_000000 has no scheduler: the job was chang"):
+        session(tmp_path).restore(scheduler=Part(1))
+
+
+def test_what_a_start_asks_for_counts_more_than_the_stored_state(  # F61
+    stored: Stored, tmp_path: Path
+) -> None:
+    def start(rate: float, decay: float) -> Any:
+        optimizer = torch.optim.AdamW([torch.ones(1)], lr=rate, weight_decay=decay)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        made = session(tmp_path)
+        made.restore(optimizer=optimizer, scheduler=scheduler)
+        before = optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]
+        optimizer.step()
+        scheduler.step()
+        made.report({"epoch": 0}, {}, optimizer=optimizer, scheduler=scheduler)
+        return before
+
+    assert start(0.1, 0.01) == (0.1, 0.01)
+    assert start(0.1, 0.01) == (0.05, 0.01)  # as the scheduler has left it
+    assert start(0.4, 0.2) == pytest.approx((0.1, 0.2))  # a quarter of what is asked for
+    assert start(0.4, 0.2) == pytest.approx((0.05, 0.2))
+
+
+def test_batches_of_another_size_are_not_left_out(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # F61
+    _template.train_worker(session(tmp_path, "--epochs", "1"))
+    file = tmp_path / stored.names[-1] / job.CHECKPOINT_FILE
+    place = {"epoch": 1, "batches": 7, "batch_size": 64, "workers": [{}]}
+    torch.save(torch.load(file) | {"place": place}, file)
+    _template.train_worker(session(tmp_path, "--epochs", "2", "--batch-size", "32"))
+    assert [record["epoch"] for record in stored.reports] == [0, 1]
+    assert (
+        "warning: 7 batches of epoch 2 are trained twice: their size was 64, and is 32"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(("mine", "others"), [("", "b"), ("c", ""), ("c", "b"), ("", "")])
+def test_workers_fail_together(
+    mine: str, others: str, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> int:
+        if mine:
+            raise DataError(mine)
+        return 3
+
+    def gather(faults: list[str], fault: str) -> None:
+        assert fault == mine
+        faults[:] = [fault, others]
+
+    monkeypatch.setattr(distributed, "all_gather_object", gather)
+    first = session(tmp_path)
+    if not mine + others:
+        assert first.together(work) == 3
+        return
+    with pytest.raises(job.JobError, match=f"^{max(mine, others)}$"):
+        first.together(work)
+
+
+def fail(_: job.Session) -> None:
+    raise DataError("no images")
+
+
+def end(_: job.Session) -> None:
+    pass
+
+
+def test_what_a_user_can_mend_does_not_start_the_workers_again(
+    stored: Stored, tmp_path: Path
+) -> None:
+    config = {"storage": tmp_path.as_uri(), "run": "first"}
+    assert job._work(__name__, "fail", config) == "no images"
+    assert job._work(__name__, "end", config) == ""
+
+
+def test_workers_find_their_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job._address(_template.train_worker) == ("trainyard.jobs._template", "train_worker")
+    assert job._find("trainyard.jobs._template", "train_worker") is _template.train_worker
+    with pytest.raises(ValueError, match=r"<lambda> is not at the top level of its script"):
+        job._address(lambda _: None)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside_it.py").write_text("WORD = 'found'\n")
+    script = tmp_path / "sub" / "own_job_script.py"
+    script.write_text("import beside_it\ndef train_worker(session): return beside_it.WORD\n")
+    own = FunctionType((lambda _: None).__code__, {"__name__": "__main__"}, "train_worker")
+    own.__qualname__ = "train_worker"
+    monkeypatch.chdir(tmp_path)
+    started = SimpleNamespace(__spec__=None, __file__=str(script))  # python sub/own_job_script.py
+    monkeypatch.setitem(sys.modules, "__main__", started)
+    assert job._address(own) == ("sub/own_job_script.py", "train_worker")
+    started.__spec__ = SimpleNamespace(name="sub.own_job_script")  # python -m
+    assert job._address(own) == ("sub.own_job_script", "train_worker")
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # and not the current folder
+    found: Any = job._find("sub/own_job_script.py", "train_worker")
+    assert found(None) == "found"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv(STORAGE_VARIABLE, tmp_path.as_uri())
+    monkeypatch.setenv(RUN_VARIABLE, "first")
+    monkeypatch.setattr("trainyard.ray_train.connect", lambda: None)
+    return Run(tmp_path.as_uri(), "first")
+
+
+def test_a_run_begins_and_goes_on_with_its_arguments(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted: list[dict[str, Any]] = []
+
+    def fit(_worker: Any, run: Run, config: dict[str, Any], _resources: Any) -> None:
+        run.start(config)
+        fitted.append(config)
+        record = {"loss": 1.0, "train_acc": 0.5}
+        run.write_metrics([record | {"epoch": epoch} for epoch in range(config["epochs"])])
+
+    monkeypatch.setattr(job, "fit", fit)
+    for given in (["--workers", "2"], ["--epochs", "3"], []):
+        made = job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), given)
+        assert made.name == "first"
+    expected = {"job": "mine", "epochs": 2, "workers": 2, "seed": 1, "max_failures": 3}
+    assert fitted == [expected, expected | {"epochs": 3}]
+    assert run.read("curves.png") is not None
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"Training completed after 2 epochs: {run.url}"
+    assert said[2].startswith("run first has finished: 3 epochs are done and 3 were asked for; ask")
+    with pytest.raises(
+        SystemExit, match=r"run 'first' was started with other arguments \(seed was 1, now 2"
+    ):
+        job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), ["--seed", "2"])
+    with pytest.raises(SystemExit, match="job was 'mine', now 'other'"):
+        job.run(lambda _: None, "other", ARGUMENTS, RESOURCES, given=[])
+
+
+@pytest.mark.parametrize("error", [job.JobError("what to do"), StorageError("what to do")])
+def test_what_a_user_can_mend_is_one_line(error: Exception) -> None:
+    with pytest.raises(SystemExit, match=r"^error: what to do$"), job.one_message():
+        raise error
+
+
+def test_without_the_client_a_run_has_a_name_of_its_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_VARIABLE)
+    names = {job.begin("food11/train_ray", ARGUMENTS, given=[])[0].name for _ in range(2)}
+    assert len(names) == 2
+    assert all(name.startswith("food11-train-ray-") for name in names)
+
+
+def test_a_configuration_that_cannot_be_read_is_one_line(run: Run) -> None:
+    run.write("config.json", b"{")
+    with pytest.raises(SystemExit, match=r"config\.json is not a JSON object"):
+        job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, given=[])

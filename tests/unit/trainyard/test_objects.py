@@ -1,0 +1,205 @@
+"""Files to a folder and to a bucket that is sometimes unavailable."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from boto3.exceptions import RetriesExceededError
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+
+from trainyard import objects
+
+DIGEST = objects.Digest(5, hashlib.sha256(b"hello").hexdigest())
+
+
+def answer(status: int, code: str) -> ClientError:
+    error = {"Code": code, "Message": "m"}
+    return ClientError(
+        {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject"
+    )
+
+
+class Client:
+    """An S3 that gives some errors first; a clock that moves when somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.errors: list[Exception] = []
+        self.now = 0.0
+        self.kept: dict[str, bytes] = {}
+        monkeypatch.setattr(objects, "_client", lambda _, **__: self)
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(objects, "time", clock)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def fail(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def upload_fileobj(self, source: Any, Bucket: str, Key: str, Config: Any) -> None:  # noqa: N803
+        source.read(3)
+        self.fail()
+        self.kept[Key] = b"hel" + source.read()
+
+    def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        self.fail()
+        return {"Body": io.BytesIO(self.kept[Key])}
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    return Client(monkeypatch)
+
+
+@pytest.fixture
+def bucket(client: Client) -> objects.Folder:
+    return objects._BucketFolder("us-east-1", "ray", "first")
+
+
+PASSING = [
+    EndpointConnectionError(endpoint_url="http://127.0.0.1:1"),
+    ReadTimeoutError(endpoint_url="http://127.0.0.1:1"),
+    RetriesExceededError(OSError()),
+    answer(503, "SlowDown"),
+    answer(409, "ExistingObjectIsDirectory"),
+    answer(500, "InternalError"),
+]
+
+
+def test_a_store_that_comes_back_in_time_gets_the_whole_file(  # F22
+    client: Client, bucket: objects.Folder
+) -> None:
+    client.errors = list(PASSING)
+    assert bucket.upload("a/b", io.BytesIO(b"hello")) == DIGEST  # read and hashed again
+    assert client.kept == {"first/a/b": b"hello"}
+    assert not client.errors
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
+def test_a_store_that_stays_away_is_one_error(  # F22
+    error: Exception, client: Client, bucket: objects.Folder
+) -> None:
+    client.errors = [error] * 1000
+    with pytest.raises(objects.StorageError) as caught:
+        bucket.upload("a", io.BytesIO(b"hello"))
+    waited = client.now
+    assert waited > objects.DEFAULT_PATIENCE_S - objects.LONGEST_PAUSE_S
+    assert waited <= objects.DEFAULT_PATIENCE_S
+    message = str(caught.value)
+    assert message.startswith("cannot store s3://ray/first/a: the store did not do it within 120 s")
+    assert "submit the run again" in message
+
+
+def test_an_upload_that_was_long_is_tried_again(  # F22
+    client: Client, bucket: objects.Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time spent sending before the failure does not count as waiting for the store."""
+    upload = client.upload_fileobj
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        client.now += 2 * objects.DEFAULT_PATIENCE_S
+        return upload(*arguments, **named)
+
+    monkeypatch.setattr(client, "upload_fileobj", slow)
+    client.errors = [answer(503, "SlowDown")]
+    assert bucket.upload("a", io.BytesIO(b"hello")) == DIGEST
+
+
+@pytest.mark.parametrize(
+    "error", [answer(403, "AccessDenied"), answer(404, "NoSuchBucket"), answer(507, "StorageFull")]
+)
+def test_an_answer_that_stays_the_same_is_not_waited_for(  # F23
+    error: ClientError, client: Client, bucket: objects.Folder
+) -> None:
+    client.errors = [error]
+    with pytest.raises(objects.StorageError, match=error.response["Error"]["Code"]):
+        bucket.upload("a", io.BytesIO(b"hello"))
+    assert client.now == 0
+
+
+def test_what_is_not_there_is_not_waited_for(client: Client, bucket: objects.Folder) -> None:
+    client.errors = [answer(404, "NoSuchKey")]
+    with pytest.raises(FileNotFoundError, match="s3://ray/first/a"):
+        bucket.read("a")
+    assert client.now == 0
+
+
+def test_the_wait_can_be_set(
+    client: Client, bucket: objects.Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(objects.PATIENCE_VARIABLE, "7.5")
+    client.errors = [answer(503, "SlowDown")] * 1000
+    with pytest.raises(objects.StorageError, match=r"within 7\.5 s \(TRAINYARD_STORE_PATIENCE_S\)"):
+        bucket.read("a")
+    assert client.now <= 7.5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> objects.Folder:
+    return objects.open_url((tmp_path / "run").as_uri())
+
+
+def test_a_folder_gives_back_what_it_got(folder: objects.Folder, tmp_path: Path) -> None:
+    assert folder.upload("a/b", io.BytesIO(b"hello")) == DIGEST
+    folder.write("c", b"1")
+    assert folder.sizes() == {"a/b": 5, "c": 1}
+    assert folder.read("c") == b"1"
+    assert folder.download("a/b", tmp_path / "copy") == DIGEST
+    assert (tmp_path / "copy").read_bytes() == b"hello"
+    with pytest.raises(FileNotFoundError):
+        folder.read("d")
+
+
+def test_what_is_deleted_leaves_no_empty_folder(folder: objects.Folder, tmp_path: Path) -> None:
+    folder.write("a/b/c", b"1")
+    folder.write("a/d", b"1")
+    folder.delete("a/b/c", "not/there")
+    assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == ["a", "d"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(  # F23
+    folder: objects.Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("a", b"before")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(objects.StorageError, match=r"No space left on device.*make room"):
+        folder.upload("a", io.BytesIO(b"after"))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["a"]
+    assert folder.read("a") == b"before"
+
+
+def test_another_kind_of_store_is_refused() -> None:
+    class Other:
+        type_name = "gcs"
+
+    with pytest.raises(ValueError, match="a store of kind 'gcs' is not known"):
+        objects.open_folder(Other(), "bucket/run")  # type: ignore[arg-type]
+
+
+def test_no_proxy_of_the_environment_is_asked_for_the_store(  # F58
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as store:
+        store.bind(("127.0.0.1", 0))  # and does not listen
+        proxy.setblocking(False)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{store.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+        client = objects._client.__wrapped__("us-east-1", signs_bodies=False)
+        with pytest.raises(EndpointConnectionError):
+            client.head_bucket(Bucket="b")
+        with pytest.raises(BlockingIOError):
+            proxy.accept()

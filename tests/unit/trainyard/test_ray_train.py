@@ -1,0 +1,179 @@
+"""The settings of every job's driver, and its messages when training fails."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import ray
+from ray.train import CheckpointConfig, ControllerError, TrainingFailedError, WorkerGroupError
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+
+from trainyard import controller_log, ray_train
+from trainyard.counted_gpus import torch_config
+from trainyard.errors import JobError
+from trainyard.objects import StorageError
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of each ray.init; the environment is put back afterwards."""
+    for name in ray_train.SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(ray, "init", lambda **arguments: calls.append(arguments))
+    return calls
+
+
+def test_the_driver_and_the_workers_get_the_settings(started: list[dict[str, Any]]) -> None:
+    os.environ["RAY_ADDRESS"] = "127.0.0.1:1"
+    ray_train.connect()
+    [call] = started
+    expected = ray_train.SETTINGS | {"RAY_ADDRESS": "127.0.0.1:1"}
+    assert call["runtime_env"]["env_vars"] == expected
+    assert all(os.environ[name] == value for name, value in ray_train.SETTINGS.items())
+
+
+def test_a_setting_of_the_job_stays_and_is_not_sent_twice(started: list[dict[str, Any]]) -> None:
+    name = "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S"
+    os.environ[name] = "900"
+    ray_train.connect()
+    assert os.environ[name] == "900"
+    assert name not in started[0]["runtime_env"]["env_vars"]  # Ray refuses to merge what differs
+
+
+def test_ray_does_not_tell_that_it_is_connected(started: list[dict[str, Any]]) -> None:
+    ray_train.connect()
+    assert started[0]["logging_level"] == logging.WARNING
+
+
+def test_each_process_shortens_what_the_controller_logs(started: list[dict[str, Any]]) -> None:
+    ray_train.connect()
+    hook = started[0]["runtime_env"]["worker_process_setup_hook"]
+    module, _, name = hook.rpartition(".")
+    assert getattr(importlib.import_module(module), name) is controller_log.shorten
+
+
+def test_a_setup_hook_of_the_user_stays(started: list[dict[str, Any]]) -> None:
+    job = {"runtime_env": {"worker_process_setup_hook": "mine.hook"}}
+    os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps(job)
+    ray_train.connect()
+    assert "worker_process_setup_hook" not in started[0]["runtime_env"]  # Ray would refuse two
+
+
+@pytest.mark.parametrize(
+    ("use_gpu", "resources", "backend"),
+    [
+        (True, {"GPU": 2.0, "accelerator_type:A10": 1.0}, "nccl"),
+        (True, {"GPU": 2.0}, "gloo"),  # counted only
+        (False, {"GPU": 2.0, "accelerator_type:A10": 1.0}, "gloo"),
+    ],
+)
+def test_nccl_is_for_gpus_that_are_there(
+    use_gpu: bool, resources: dict[str, float], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: resources)
+    assert torch_config(use_gpu=use_gpu).backend == backend
+
+
+def test_a_list_of_checkpoints_that_are_gone_does_not_stop_ray(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / ray_train.SNAPSHOT).write_text("{}")
+    (tmp_path / "first" / "metrics.jsonl").write_text("")
+    config = ray_train.run_config(tmp_path.as_uri(), "first", 2)
+    assert [path.name for path in (tmp_path / "first").iterdir()] == ["metrics.jsonl"]
+    assert (config.name, config.failure_config.max_failures) == ("first", 2)
+
+
+def failed(rank: int, error: Exception) -> dict[int, Exception]:
+    lines = f"Traceback (most recent call last):\n  ...\n{type(error).__module__}."
+    return {rank: UserExceptionWithTraceback(error, f"{lines}{type(error).__name__}: {error}\n")}
+
+
+class Trainer:
+    """Fails in one way after the other, then is done; Ray's list of checkpoints is stale."""
+
+    datasets: ClassVar[dict[str, Any]] = {}
+    _create_default_callbacks: Callable[[], list[Any]] = staticmethod(list)
+
+    def __init__(self, folder: Path, *errors: TrainingFailedError, restarts: int = 0) -> None:
+        self.errors = list(errors)
+        self.run_config: Any = ray_train.run_config(folder.as_uri(), "first", restarts)
+        self.run_config.checkpoint_config = CheckpointConfig()
+        self.snapshot = folder / "first" / ray_train.SNAPSHOT
+
+    def fit(self) -> str:
+        self.callbacks = self._create_default_callbacks()
+        assert not self.snapshot.exists()
+        self.snapshot.parent.mkdir(exist_ok=True)
+        self.snapshot.touch()
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            WorkerGroupError(
+                "two", {0: RuntimeError("A\npeer closed")} | failed(1, StorageError("no store"))
+            ),
+            "no store",
+        ),
+        (WorkerGroupError("one", {0: StorageError("no store")}), "no store"),
+        (
+            WorkerGroupError("one", failed(1, ValueError("3 is odd"))),
+            (
+                "worker 1 failed once more than --max-failures: builtins.ValueError: 3 is odd; the "
+                "log above has more; submitted again under the same --name the run goes on from "
+                "its last checkpoint"
+            ),
+        ),
+    ],
+)
+def test_a_failure_is_one_line(error: TrainingFailedError, message: str, tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, error, restarts=9)  # of workers Ray has counted them
+    with pytest.raises(JobError) as caught:
+        ray_train.fit(trainer)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+OUTAGE = OSError("AWS Error NETWORK_CONNECTION")
+
+
+def test_a_controller_that_failed_is_started_again(  # F22
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=2)
+    assert ray_train.fit(trainer) == "done"  # type: ignore[arg-type, comparison-overlap]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("warning: training starts again: Ray Train's controller failed: ")
+        assert "AWS Error NETWORK_CONNECTION" in line
+
+
+def test_but_not_more_often_than_workers(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=1)
+    with pytest.raises(JobError, match="Ray Train's controller failed: AWS Error NETWORK"):
+        ray_train.fit(trainer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("datasets", [{}, {"train": None}])
+def test_only_a_run_with_datasets_starts_their_manager(
+    datasets: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "datasets", datasets)
+    trainer, manager = Trainer(tmp_path), DatasetsCallback.__new__(DatasetsCallback)
+    trainer._create_default_callbacks = lambda: ["another", manager]
+    ray_train.fit(trainer)  # type: ignore[arg-type]
+    assert trainer.callbacks == (["another", manager] if datasets else ["another"])

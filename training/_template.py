@@ -1,0 +1,86 @@
+"""Trains a small network on scikit-learn's digits: change it into your job.
+
+    train submit JOB
+    train submit JOB --name first -- --epochs 10 --workers 2
+
+Submitted again under the same --name it goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.train.torch import prepare_model
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, DistributedSampler
+
+from trainyard import data, job
+from trainyard.epochs import Totals, evaluate, seed_epoch, share
+
+NAME = "JOB"
+SIDE = 16  # pixels
+# The client reads both without running this script: keep them literals (docs/train.md).
+ARGUMENTS = {
+    "epochs": 5,
+    "batch_size": {"default": 64, "help": "batch size of each worker"},
+    "learning_rate": {"default": 1e-3, "help": "learning rate of Adam"},
+    "seed": {"default": 1, "min": 0, "help": "seed of the split, shuffling and dropout"},
+    "workers": 1,
+    "use_gpu": {"default": False, "help": "one GPU for each worker"},
+    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
+}
+RESOURCES = [("workers", {"CPU": 1, "GPU": "use_gpu"})]
+FIXED = ("seed",)  # a resumed run must not change these
+
+
+def train_worker(session: job.Session) -> None:
+    """Runs on each worker: the remaining epochs."""
+    config, rank, world, device = session.config, session.rank, session.world, session.device
+    seed, batch_size = config["seed"], config["batch_size"]
+    # Each worker loads the data; if one cannot, all end.
+    splits = session.together(lambda: data.load("digits", SIDE, seed))
+    sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
+    loader = DataLoader(splits.train, batch_size, sampler=sampler)
+    held_out = DataLoader(share(splits.valid, rank, world), batch_size)
+
+    torch.manual_seed(seed)
+    network = nn.Sequential(
+        nn.Conv2d(3, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(16 * (SIDE // 2) ** 2, len(splits.classes)),
+    ).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
+    session.restore(model=network, optimizer=optimizer)
+    model = prepare_model(network)
+
+    for epoch in session.epochs_left():
+        seed_epoch(seed, epoch, rank)  # so that an interrupted run ends like an uninterrupted one
+        sampler.set_epoch(epoch)
+        model.train()
+        totals = Totals(device)
+        for batch in session.epoch_batches(loader, epoch, totals):
+            images, labels = (part.to(device) for part in batch)
+            logits = model(images)
+            loss = cross_entropy(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            totals.add(logits, labels, loss)
+        train_acc, train_loss = totals.of_all_workers()
+        measured = evaluate(model, session.measured_batches(held_out), device)
+        valid_acc, valid_loss = measured.of_all_workers()
+        record = {"loss": train_loss, "epoch": epoch, "train_acc": train_acc}
+        record |= {"valid_acc": valid_acc, "valid_loss": valid_loss}
+        # `train serve` needs more of a description: DESCRIPTION in alexnet.py.
+        session.report(record, {"job": NAME}, model=network, optimizer=optimizer)
+        if rank == 0:
+            print(f"epoch {epoch + 1}: loss {train_loss:.4f}, valid. acc. {valid_acc:.2%}")
+
+
+if __name__ == "__main__":
+    job.run(train_worker, NAME, ARGUMENTS, RESOURCES, FIXED)

@@ -1,0 +1,139 @@
+"""Trains AlexNet on small images with Ray Train: one worker or many, on CPUs or GPUs.
+
+    train submit alexnet -- --epochs 3
+    train submit alexnet --name big -- --data cifar10 --epochs 20 --workers 2 --use-gpu
+
+Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
+
+    Epoch: 001/003 | Train. Acc.: 30.842% | Loss: 1.8459
+    Epoch: 001/003 | Valid. Acc.: 30.700% | Loss: 1.8269
+    Time elapsed: 0.58 min
+
+and at the end the total time and the accuracies of all three splits. An epoch's training
+accuracy is that of its batches during training; at the end it is measured again.
+
+Checkpoints, metrics and curves go to <storage>/<run>/ (trainyard/run_folder.py). Submitted again
+under the same --name it goes on from the last checkpoint; arguments that are not given keep their
+last values. Shuffling, crops and dropout depend only on seed and epoch, so that an interrupted run
+ends like an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.train.torch import prepare_model
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from trainyard import data, job
+from trainyard.epochs import Totals, evaluate, seed_epoch, share
+from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
+from trainyard.run_folder import CHECKPOINT_FILE
+
+JOB = "alexnet"
+ARGUMENTS = {  # the defaults of training are the notebook's (models/alexnet.py)
+    "data": {
+        "default": "digits",
+        "pattern": "digits|cifar10|folder:/.*",
+        "help": "digits, cifar10 or folder:PATH with an absolute path on the nodes",
+    },
+    "epochs": 20,
+    "batch_size": {"default": 256, "help": "batch size of all workers together"},
+    "learning_rate": {"default": 1e-4, "help": "learning rate of Adam"},
+    "seed": {"default": 1, "min": 0},
+    "max_images": {"default": None, "min": 1, "help": "images of each split, for a quick try"},
+    "workers": 1,
+    "cpus_per_worker": 1,
+    "use_gpu": {"default": False, "help": "one GPU for each worker"},
+    "loader_processes": {"default": 0, "min": 0, "help": "processes that decode images"},
+    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
+}
+RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
+# With other data or another split, a resumed model might be tested on its training data.
+FIXED = ("data", "seed", "max_images")
+# Describes the model, for using its weights without this job.
+DESCRIPTION: dict[str, Any] = {
+    "job": JOB,
+    "architecture": "alexnet",
+    "image_side": IMAGE_SIZE,
+    "mean": [0.0, 0.0, 0.0],  # images stay in 0..1
+    "std": [1.0, 1.0, 1.0],
+    "file": CHECKPOINT_FILE,
+    "prefix": "",
+}
+
+
+def train_worker(session: job.Session) -> None:
+    """Runs on each worker: the remaining epochs."""
+    config, rank, world, device = session.config, session.rank, session.world, session.device
+    seed, processes = config["seed"], config["loader_processes"]
+    splits = session.together(
+        lambda: data.load(config["data"], IMAGE_SIZE, seed, config["max_images"])
+    )
+    per_worker = max(1, config["batch_size"] // world)
+    sampler: DistributedSampler[Any] = DistributedSampler(splits.train, world, rank, seed=seed)
+    loader = DataLoader(splits.train, per_worker, sampler=sampler, num_workers=processes)
+
+    torch.manual_seed(seed)
+    network = AlexNet(len(splits.classes)).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=config["learning_rate"])
+    session.restore(model=network, optimizer=optimizer)
+    model = prepare_model(network)
+    description = DESCRIPTION | {
+        "classes": list(splits.classes),
+        "resized_side": splits.resized_side,
+    }
+
+    def measure(split: Dataset[Any]) -> tuple[float, float]:
+        part = DataLoader(share(split, rank, world), per_worker, num_workers=processes)
+        return evaluate(model, session.measured_batches(part), device).of_all_workers()
+
+    for epoch in session.epochs_left():
+        seed_epoch(seed, epoch, rank)
+        sampler.set_epoch(epoch)
+        model.train()
+        totals = Totals(device)
+        for batch in session.epoch_batches(loader, epoch, totals):
+            images, labels = (part.to(device) for part in batch)
+            logits = model(images)
+            loss = cross_entropy(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            totals.add(logits, labels, loss)
+        train_acc, train_loss = totals.of_all_workers()
+        valid_acc, valid_loss = measure(splits.valid)
+        record = {"loss": train_loss, "epoch": epoch, "train_acc": train_acc}
+        record |= {"valid_acc": valid_acc, "valid_loss": valid_loss}
+        if epoch + 1 == config["epochs"]:
+            record["final_train_acc"], _ = measure(splits.train)
+            record["test_acc"], _ = measure(splits.test)
+        session.report(record, description, model=network, optimizer=optimizer)
+        if rank == 0:
+            print_epoch(session.history[-1], config["epochs"])
+
+
+def print_epoch(record: dict[str, Any], epochs: int) -> None:
+    """Prints an epoch's lines."""
+    title = f"Epoch: {record['epoch'] + 1:03d}/{epochs:03d}"
+    print({"loss": record["loss"], "epoch": record["epoch"]})
+    print(f"{title} | Train. Acc.: {record['train_acc']:.3%} | Loss: {record['loss']:.4f}")
+    print(f"{title} | Valid. Acc.: {record['valid_acc']:.3%} | Loss: {record['valid_loss']:.4f}")
+    print(f"Time elapsed: {record['minutes']:.2f} min", flush=True)
+
+
+def main(given: list[str] | None = None) -> None:
+    """Runs the job's driver; `given` replaces the arguments of the command line."""
+    run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
+    last = run.metrics()[-1]
+    print(f"Total Training Time: {last['minutes']:.2f} min")
+    if "test_acc" in last:  # missing if a longer run was interrupted and now has fewer epochs
+        print(f"Train ACC: {last['final_train_acc']:.2%}")
+        print(f"Validation ACC: {last['valid_acc']:.2%}")
+        print(f"Test ACC: {last['test_acc']:.2%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Finds and reads the states of stacks: Pulumi's file backends.
+
+The layout and the JSON are the pulumi CLI's own (`.pulumi/stacks/<project>/<stack>.json` and so
+on). Two keys are the embedded engine's: `sha256` over the checkpoint, so that a flipped bit is
+noticed, and `seal`, which only the passphrase can make from it. The CLI ignores and drops both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.access import state_bucket
+from trainyard.access.state_bucket import BucketPath
+
+URL = "PULUMI_BACKEND_URL"  # takes precedence over the project's, and that over the login
+ORGANIZATION = "organization"  # the only one of backends without organizations
+SCHEME = "file://"
+
+Place = Path | BucketPath
+"""A folder, or a prefix of a bucket, and everything below."""
+
+
+class LoginError(Exception):
+    """The login of the pulumi CLI cannot be read; the message says what to do."""
+
+
+class DamagedStateError(ValueError):
+    """A state's file has invalid content; the message says why, in a few words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """The content of a state's file.
+
+    Attributes:
+        version: of its format.
+        features: of the CLI that its reader has to know.
+        deployment: resources, pending operations and more; secrets are encrypted.
+        digest: checksum of the checkpoint.
+        seal: made from that by the embedded engine's passphrase, "" where the CLI wrote it.
+    """
+
+    version: int
+    features: Any
+    deployment: dict[str, Any]
+    digest: str
+    seal: str
+
+
+def logged_in() -> str:
+    """Return the URL of the backend that `pulumi login` chose, else of the local one.
+
+    Raises:
+        LoginError: only the CLI can read the login.
+    """
+    home = Path(os.environ.get("PULUMI_HOME") or "~/.pulumi").expanduser()
+    path = Path(os.environ.get("PULUMI_CREDENTIALS_PATH") or home) / "credentials.json"
+    try:
+        text = path.read_text()
+    except OSError:
+        text = ""
+    try:
+        # An empty file is not a login, as for the CLI.
+        current: str = json.loads(text).get("current", "") if text else ""
+    except (ValueError, AttributeError):
+        raise LoginError(
+            f"the login in {path} cannot be read: it is damaged, or encrypted for the pulumi CLI "
+            f"(PULUMI_CREDENTIAL_STORE). Set {URL} to where the states are"
+        ) from None
+    # Not `file://~`: the CLI takes the home of the user database for it, which need not be $HOME.
+    return current or f"{SCHEME}{Path.home()}"
+
+
+def find(url: str, root: Path) -> Place | None:
+    """Return the place of a backend's states, None for one that keeps them behind an API.
+
+    Args:
+        url: of the backend.
+        root: folder that a relative url is relative to.
+
+    Raises:
+        BucketUrlError: it names a bucket, and cannot be used.
+    """
+    if not url.startswith(SCHEME):
+        return state_bucket.find(url)
+    return (root / Path(url.removeprefix(SCHEME)).expanduser()).resolve() / ".pulumi"
+
+
+def stack_file(folder: Place, project: str, stack: str) -> Place:
+    """Return the file of a stack's state."""
+    return folder / "stacks" / project / f"{stack}.json"
+
+
+def archived(folder: Place, project: str, stack: str) -> list[Place]:
+    """Return copies of a stack's earlier states, the newest first."""
+    found = (folder / "backups" / project / stack).glob(f"{stack}.*.json")
+    named = [path for path in found if path.suffixes[-2][1:].isdigit()]
+    return sorted(named, key=lambda path: int(path.suffixes[-2][1:]), reverse=True)
+
+
+def copies(folder: Place, project: str, stack: str) -> list[Place]:
+    """Return all copies of a stack's earlier states, the newest first."""
+    beside = stack_file(folder, project, stack).with_suffix(".json.bak")
+    found = archived(folder, project, stack)
+    if not beside.exists():
+        return found
+    # The copy next to it is made before an operation, the archived one after it.
+    newer = not found or _modified_ns(beside) > int(found[0].suffixes[-2][1:])
+    return [beside, *found] if newer else [*found[:1], beside, *found[1:]]
+
+
+def is_empty(copy: Place) -> bool:
+    """Return whether a copy of a state certainly has no resource, as after a removal."""
+    try:
+        deployment = read(copy).deployment
+    except (OSError, ValueError):
+        return False
+    return not (deployment.get("resources") or deployment.get("pending_operations"))
+
+
+def _modified_ns(place: Place) -> int:
+    """Return when a file of the backend was last written."""
+    return place.stat().st_mtime_ns if isinstance(place, Path) else place.modified_ns()
+
+
+def read(path: Place) -> Checkpoint:
+    """Read the file of a state.
+
+    Raises:
+        DamagedStateError: it is not a whole state, or somebody changed it.
+        OSError: it cannot be read.
+    """
+    return parse(path.read_bytes())
+
+
+def parse(content: bytes) -> Checkpoint:
+    """Read the content of a state's file.
+
+    Raises:
+        DamagedStateError: it is not a whole state, or somebody changed it.
+    """
+    try:
+        document = json.loads(content)
+        checkpoint = document["checkpoint"]
+        found = digest(checkpoint)
+        if document.get("sha256", found) != found:
+            raise ValueError("its checksum differs")
+        if not isinstance(checkpoint["latest"] or {}, dict):
+            raise TypeError("it holds no deployment")
+        if ("sha256" in document) != ("seal" in document):
+            raise ValueError("it has lost its checksum or its seal")
+        return Checkpoint(
+            version=document["version"],
+            features=document.get("features"),
+            deployment=checkpoint["latest"] or {},
+            digest=found,
+            seal=str(document.get("seal", "")),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedStateError(str(error)) from None
+
+
+def digest(checkpoint: Any) -> str:
+    """Return the checksum of a checkpoint."""
+    text = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

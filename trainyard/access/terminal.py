@@ -1,0 +1,147 @@
+"""The terminal output of all commands: the one place where text is printed.
+
+Names, messages and logs come from clusters, stores, accounts and repositories, where others can
+write: none of their characters moves a cursor, sets a title, fills the clipboard or begins a line
+of its own. It needs only Python: some commands run before anything is installed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from trainyard.access import typed
+
+# Characters that terminals interpret, except line ends and tabs: control characters of both sets,
+# and those that change the direction of writing.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# An escape sequence: a CSI, a string (OSC, DCS, SOS, PM, APC) with its end, or a short one.
+ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~])"
+)
+COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+# A letter that the terminal's encoding lacks is shown by its code, and does not end a command.
+for _stream in (sys.stdout, sys.stderr):
+    if isinstance(_stream, io.TextIOWrapper):
+        _stream.reconfigure(errors="backslashreplace")
+_excepthook = sys.excepthook
+
+
+def _without_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """End a command with one line if an interrupt is not handled, or is the second one."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.stderr.write("interrupted\n")
+    else:
+        _excepthook(kind, error, trace)
+
+
+sys.excepthook = _without_traceback
+
+
+def clean(text: object) -> str:
+    """Return foreign text as one line; characters with an effect are shown by their codes."""
+    shown = CONTROL.sub(lambda found: _shown(found[0]), str(text))
+    return shown.replace("\n", "\\n").replace("\t", " ")
+
+
+def clean_lines(text: object) -> str:
+    """Return a message without effects: lines stay lines, colours are dropped."""
+    return "\n".join(clean(line) for line in COLOUR.sub("", str(text)).split("\n"))
+
+
+def clean_log(text: str) -> str:
+    """Return a log with line ends and colours, but without other control characters."""
+    kept = re.split(f"({ESCAPE.pattern})", text)
+    parts = [
+        part if i % 2 and COLOUR.fullmatch(part) else "" if i % 2 else _without_controls(part)
+        for i, part in enumerate(kept)
+    ]
+    return "".join(parts)
+
+
+def say(text: object, stack: str = typed.DEFAULT_STACK, *, rule: bool = False) -> None:
+    """Print a message.
+
+    Args:
+        text: names commands in backquotes; they are printed as the user can type them.
+        stack: the stack that it is about.
+        rule: whether a line is drawn above and below it.
+    """
+    shown = typed.commands(clean_lines(text), stack)
+    lines = [line := "-" * len(shown), shown, line] if rule else [shown]
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def warn(text: object, stack: str = typed.DEFAULT_STACK) -> None:
+    """Print a message to standard error: standard output may be a log, JSON or a value."""
+    print(typed.commands(clean_lines(text), stack), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def agree(question: object) -> bool:
+    """Ask the user on standard error; return whether the answer is yes."""
+    sys.stderr.write(f"{clean_lines(question)} [y/N] ")
+    sys.stderr.flush()
+    try:
+        return input("").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def pass_on(log: str) -> None:
+    """Write the output of another program to standard error."""
+    sys.stderr.write(clean_log(log))
+    sys.stderr.flush()
+
+
+def print_value(text: str, end: str = "\n") -> None:
+    """Print text that a program may read: unchanged, but on a terminal without effects."""
+    print(clean_lines(text) if sys.stdout.isatty() else text, end=end, flush=True)  # noqa: T201
+
+
+def print_json(value: Any, indent: int | None = None) -> None:
+    """Print JSON in printable ASCII."""
+    print(json.dumps(value, indent=indent).replace("\x7f", r"\u007f"), flush=True)  # noqa: T201
+
+
+def print_row(cells: Sequence[object]) -> None:
+    """Print one line with tabs between the cells."""
+    print("\t".join(map(clean, cells)), flush=True)  # noqa: T201
+
+
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
+) -> None:
+    """Draw a table.
+
+    Args:
+        titles: one for each column.
+        rows: a cell for each column.
+        width: in characters, None for the terminal's.
+    """
+    from rich.console import Console  # noqa: PLC0415 - slow
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table()
+    for title in titles:
+        table.add_column(Text(clean(title)))
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))  # a Text: brackets are not markup
+    Console(width=width).print(table)
+
+
+def _shown(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _without_controls(text: str) -> str:
+    # Progress bars write \r to begin their line again.
+    return CONTROL.sub(lambda found: "\r" if found[0] == "\r" else "", text)

@@ -1,0 +1,46 @@
+"""The best trial's model as a checkpoint of the search, for `train pull` and `training.load`."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from pathlib import Path
+
+from trainyard import checkpoint_files
+from trainyard.checkpoint_files import MANIFEST, PREFIX, CheckpointError
+from trainyard.objects import open_folder
+from trainyard.run_folder import RunFolder
+
+
+def keep(run: RunFolder, trial: str) -> None:
+    """Copies a trial's newest valid checkpoint to the search's own, unless it is there already.
+
+    Args:
+        run: of the search.
+        trial: the name of its folder. Its checkpoints have manifests, as
+            `checkpoint_files.write_manifest` writes them.
+
+    Raises:
+        CheckpointError: the trial has no valid checkpoint with a manifest.
+        StorageError: the store stays unavailable.
+    """
+    files, folder = run.place
+    kept = checkpoint_files.valid(files, folder)
+    for name, manifest in checkpoint_files.valid(files, f"{folder}/{trial}"):
+        model = manifest["model"] | {"trial": f"{trial}/{name}"}
+        if any(each["model"] == model for _, each in kept):
+            return
+        # A search interrupted at its end may now have another best trial: this copy is newer.
+        number = checkpoint_files.order(kept[0][0])[0] + 1 if kept else 1
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                copied = checkpoint_files.fetch(files, f"{folder}/{trial}", name, Path(scratch))
+                checkpoint_files.check_loads(Path(scratch), copied)
+            except CheckpointError as error:
+                print(f"warning: {trial}/{name} is skipped: {error}", flush=True)  # noqa: T201 - a job's
+                continue
+            Path(scratch, MANIFEST).unlink()  # the copy gets its own
+            own = f"{PREFIX}{number:06d}-{secrets.token_hex(2)}"
+            checkpoint_files.store(open_folder(files, folder), own, Path(scratch), model)
+            return
+    raise CheckpointError(f"{trial} has no checkpoint that says what its model is")

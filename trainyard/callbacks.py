@@ -1,0 +1,246 @@
+"""Lightning callbacks that jobs share; nothing here knows Ray."""
+
+# ruff: noqa: ARG002 - the signatures are Lightning's
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lightning
+from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint, EarlyStopping
+
+from trainyard import asked
+from trainyard.checkpoints import new_folder
+from trainyard.data.food11 import EpochSampler
+from trainyard.housekeeping import housekeeping
+from trainyard.progress import LINE_INTERVAL_S, Epoch, Progress, interval, tell
+
+LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
+Records = Sequence[dict[str, Any]]
+
+
+class Finetuning(BackboneFinetuning):
+    """Lightning's callback, fixed for several workers and for resumed runs.
+
+    Lightning freezes the base before the strategy wraps the model. DDP only sums the gradients of
+    parameters that learn when it wraps: the base, thawed later, would learn separately on each
+    worker. (In turn, DDP needs find_unused_parameters.) And where a run resumes after the thaw,
+    Lightning freezes the base again and leaves it frozen.
+    """
+
+    def setup(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str
+    ) -> None:
+        """Freezes nothing yet."""
+
+    def on_fit_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Freezes the base, unless it was learning when the run was interrupted."""
+        super().on_fit_start(trainer, pl_module)
+        if len(trainer.optimizers[0].param_groups) == 1:
+            self.freeze_before_training(pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for the checkpoint, with the rate that was asked for."""
+        return super().state_dict() | {"asked": self.backbone_initial_lr}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a checkpoint's state; scales its rate where this start asks for another one."""
+        super().load_state_dict(state_dict)
+        rate, then, now = (
+            self.previous_backbone_lr,
+            state_dict.get("asked"),
+            self.backbone_initial_lr,
+        )
+        if None not in (rate, then, now):
+            self.previous_backbone_lr = asked.scaled(rate, then, now)
+
+
+class EpochRecords(Callback):
+    """One record an epoch (trainyard/run_folder.py); the first worker prints and writes them.
+
+    Attributes:
+        history: the records, the oldest first; a checkpoint holds them too.
+    """
+
+    def __init__(
+        self,
+        epochs: int,
+        *,
+        generated: bool,
+        write: Callable[[Records], None] = lambda _: None,
+    ) -> None:
+        """Begins with no epoch done.
+
+        Args:
+            epochs: the last epoch's number, for the printed lines.
+            generated: says with each figure that no real data was measured.
+            write: takes the history after each epoch, and after the test.
+        """
+        self.history: list[dict[str, Any]] = []
+        self._epochs = epochs
+        self._note = {"data": "generated"} if generated else {}
+        self._mark = " | generated data" if generated else ""
+        self._write = write
+        self._started = 0.0
+
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Starts the clock where it stood when the run was interrupted."""
+        minutes = self.history[-1]["minutes"] if self.history else 0
+        self._started = time.monotonic() - 60 * minutes
+
+    def on_train_epoch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Begins to count batches."""
+        text = f"epoch {trainer.current_epoch + 1}/{self._epochs}"
+        self._progress = Progress(text, int(trainer.num_training_batches), interval())
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Counts a batch."""
+        if trainer.is_global_zero:
+            self._progress.step()
+
+    def on_validation_epoch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Begins to count measured batches: a line every half minute, never a bar."""
+        batches = sum(int(count) for count in trainer.num_val_batches)
+        self._measuring = Progress("measuring", batches, LINE_INTERVAL_S)
+
+    def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        """Counts a batch."""
+        if trainer.is_global_zero:
+            self._measuring.step()
+
+    def on_train_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Adds the epoch."""
+        measured = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        record = {
+            "loss": measured["train_loss"],
+            "epoch": trainer.current_epoch,
+            "train_acc": measured["train_accuracy"],
+            "valid_acc": measured["val_accuracy"],
+            "valid_loss": measured["val_loss"],
+            "minutes": (time.monotonic() - self._started) / 60,
+        }
+        self.history.append(record | self._note)
+        if trainer.is_global_zero:
+            self._print(record)
+            tell(Epoch(trainer.current_epoch))
+            self._record()
+
+    def on_test_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Adds the test's accuracy to the last epoch."""
+        accuracy = float(trainer.callback_metrics["test_accuracy"])
+        self.history[-1]["test_acc"] = accuracy
+        if trainer.is_global_zero:
+            print(f"Total Training Time: {self.history[-1]['minutes']:.2f} min")  # noqa: T201
+            print(f"Test ACC: {accuracy:.2%}{self._mark}", flush=True)  # noqa: T201
+            self._record()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for the checkpoint."""
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a checkpoint's state."""
+        self.history = state_dict["history"]
+
+    def _record(self) -> None:
+        with housekeeping("the epochs' records are written with the next epoch"):
+            self._write(self.history)
+
+    def _print(self, record: dict[str, Any]) -> None:
+        title = f"Epoch: {record['epoch'] + 1:03d}/{self._epochs:03d}"
+        train = f"Train. Acc.: {record['train_acc']:.3%} | Loss: {record['loss']:.4f}"
+        valid = f"Valid. Acc.: {record['valid_acc']:.3%} | Loss: {record['valid_loss']:.4f}"
+        print({"loss": record["loss"], "epoch": record["epoch"]} | self._note)  # noqa: T201
+        print(f"{title} | {train}{self._mark}")  # noqa: T201
+        print(f"{title} | {valid}{self._mark}")  # noqa: T201
+        print(f"Time elapsed: {record['minutes']:.2f} min", flush=True)  # noqa: T201
+
+
+class ResumableCheckpoints(Checkpoint):
+    """Saves a checkpoint each epoch, and restores the state that Lightning leaves out.
+
+    A `Checkpoint`, because Lightning calls these after EarlyStopping: before it, the file would
+    count one epoch without progress too few. What this start asks of the optimizer and of
+    EarlyStopping takes precedence over their stored state (trainyard/asked.py).
+    """
+
+    def __init__(
+        self,
+        sampler: EpochSampler,
+        stopping: EarlyStopping,
+        report: Callable[[dict[str, Any], Path | None], None],
+    ) -> None:
+        """Saves nothing yet.
+
+        Args:
+            sampler: of the training images.
+            stopping: may have ended the training before the test was interrupted.
+            report: is called by each worker with the epoch's metrics, and by the first one also
+                with the checkpoint's folder, which is to be removed.
+        """
+        self._sampler = sampler
+        self._stopping = stopping
+        self._patience = stopping.patience
+        self._report = report
+        self._then: asked.Asked = {}  # of the start that stored the checkpoint
+        self._now: asked.Asked = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for the checkpoint."""
+        return {"asked": self._now}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a checkpoint's state."""
+        self._then = state_dict.get("asked", {})
+
+    def on_load_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        """Tells the sampler the epoch before the loader's processes begin to read ahead."""
+        self._sampler.set_epoch(checkpoint["epoch"] + 1)
+
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Applies this start's settings; trains no further where the run had stopped early."""
+        self._now = asked.of({"optimizer": pl_module.configure_optimizers()})
+        # Groups that were added since, for example by finetuning, are last.
+        groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
+        asked.apply({"optimizer": SimpleNamespace(param_groups=groups)}, self._then, self._now)
+        self._stopping.patience = self._patience
+        trainer.should_stop = self._stopping.wait_count >= self._stopping.patience
+
+    def on_train_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Saves and reports the epoch."""
+        folder = new_folder() if trainer.is_global_zero else None
+        trainer.save_checkpoint((folder or Path()) / LIGHTNING_FILE)  # the first worker writes
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self._report(metrics | {"epoch": trainer.current_epoch}, folder)

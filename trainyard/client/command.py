@@ -1,0 +1,96 @@
+"""Shared by the commands: options, the way to the stack, following a job to its end."""
+
+# ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainyard.client import outputs as contract
+from trainyard.client.console import LogWriter, say, warn
+
+if TYPE_CHECKING:
+    from trainyard.client import waiting
+    from trainyard.client.job_server import Job, JobServer
+
+INTERRUPTED = 130  # what shells report after Ctrl-C
+
+Stack = Annotated[
+    str | None,
+    typer.Option("-s", "--stack", help="Name of the stack (default: TRAINYARD_STACK, else dev)."),
+]
+Outputs = Annotated[
+    Path | None,
+    typer.Option(
+        "--outputs", help="File with the stack's outputs as JSON (default: TRAINYARD_OUTPUTS)."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JobName = Annotated[str, typer.Argument(help="Submission id, or the name of a run.")]
+
+
+def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
+    """The outputs with addresses that answer here until the command's end."""
+    from trainyard.client import way
+
+    tunnel = way.tunnel(outputs, warn)
+    if tunnel is None:
+        return outputs
+    opened: way.Way = context.with_resource(tunnel)
+    return opened.outputs
+
+
+def reach_jobs(
+    context: typer.Context, stack: str | None, file: Path | None
+) -> tuple[JobServer, contract.StackOutputs]:
+    """The stack's job server, and the outputs with addresses that answer here."""
+    stack_outputs = reach(context, contract.read(stack, file))
+    from trainyard.client import jobs
+
+    return jobs.connect(stack_outputs), stack_outputs
+
+
+def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -> None:
+    """Writes a job's log until its end; a job that fails, or Ctrl-C, ends the command too."""
+    from trainyard.client import jobs
+
+    def notice(job: Job) -> None:
+        wait = why_it_waits(server, job, outputs)
+        say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line(job.message)}")
+
+    writer = LogWriter()
+    patience = jobs.LOST_THROUGH_SSH_S if outputs.away else jobs.LOST_AFTER_S
+    try:
+        job = jobs.follow(server, job_id, writer.write, notice, patience)
+    except KeyboardInterrupt:
+        writer.close()
+        say(f"\ndetached; job {job_id} keeps running")
+        say(f"follow it again: `train logs -f {job_id}`; stop it: `train stop {job_id}`")
+        raise typer.Exit(INTERRUPTED) from None
+    writer.close()
+    if job.status == "SUCCEEDED":
+        say(f"Job '{job_id}' succeeded", rule=True)
+        return
+    ending = {"FAILED": "failed", "STOPPED": "was stopped"}[job.status]
+    say(f"Job '{job_id}' {ending}", rule=True)
+    if job.status == "FAILED":
+        warn(f"error: {jobs.failure(job)}")
+    raise typer.Exit(1)
+
+
+def why_it_waits(
+    server: JobServer, job: Job, outputs: contract.StackOutputs
+) -> waiting.Wait | None:
+    """Return why a job or its request is not placed; None when nothing waits."""
+    from trainyard.client import waiting
+    from trainyard.client.state import ClusterState
+
+    return waiting.explain(job, server.jobs(), outputs, ClusterState(outputs))
+
+
+def first_line(text: str) -> str:
+    """The first line of a text."""
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,120 @@
+"""The records of runs in the store, for `train runs` and `train show`."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard import run_folder
+from trainyard.client.errors import ClientError
+from trainyard.client.store import Store
+
+READERS = 8
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, as far as it can be read.
+
+    Attributes:
+        name: of the run.
+        config: of its last start.
+        starts: one record a start: texts `time`, `commit` and `python`; `packages` by name.
+        metrics: one record an epoch.
+        checkpoint: the newest one's address.
+        fault: the parts that cannot be read; "" for a whole run.
+    """
+
+    name: str
+    config: dict[str, Any]
+    starts: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
+    checkpoint: str | None
+    fault: str = ""
+
+
+def list_runs(store: Store) -> list[RunRecord]:
+    """Return all runs of a store, by name; a damaged one says so and does not affect the others.
+
+    Raises:
+        ClientError: the store cannot be read.
+    """
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(lambda name: _tried(store, name), store.folders()))
+    errors = [error for _, error in found if error is not None]
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    return [run for run, _ in found if run is not None]
+
+
+def read_run(store: Store, name: str) -> RunRecord:
+    """Return one run.
+
+    Raises:
+        ClientError: no run has that name.
+    """
+    run = find_run(store, name)
+    if run is None:
+        raise ClientError(f"no run is called {name!r} in {store.url}: `train runs` lists them")
+    return run
+
+
+def find_run(store: Store, name: str) -> RunRecord | None:
+    """Return one run; None if no run has that name.
+
+    Raises:
+        ClientError: the name is invalid, or the store cannot be read.
+    """
+    try:
+        return _read(store, run_folder.check_name(name))
+    except ValueError as error:
+        raise ClientError(str(error)) from None
+
+
+def _tried(store: Store, name: str) -> tuple[RunRecord | None, ClientError | None]:
+    try:
+        return _read(store, name), None
+    except ClientError as error:
+        return RunRecord(name, {}, [], [], None, f"cannot be read: {error}"), error
+
+
+def _read(store: Store, name: str) -> RunRecord | None:
+    content = store.get(f"{name}/{run_folder.CONFIG}")
+    if content is None:
+        return None
+    faults = []
+    config = _json_object(content)
+    if config is None:
+        faults.append(f"{run_folder.CONFIG} is not a JSON object")
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for file in (run_folder.STARTS, run_folder.METRICS):
+        content = store.get(f"{name}/{file}")
+        lines[file] = run_folder.whole_records(content)
+        if len(lines[file]) < len((content or b"").splitlines()):
+            faults.append(f"{file} is damaged after line {len(lines[file])}")
+    checkpoints = [each for each in store.folders(name) if each.startswith("checkpoint_")]
+    return RunRecord(
+        name=name,
+        config=config or {},
+        starts=[_start(record) for record in lines[run_folder.STARTS]],
+        metrics=lines[run_folder.METRICS],
+        checkpoint=f"{store.url}/{name}/{checkpoints[-1]}" if checkpoints else None,
+        fault="; ".join(faults),
+    )
+
+
+def _json_object(content: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _start(record: dict[str, Any]) -> dict[str, Any]:
+    """A start whose texts are texts: a writer of the bucket could store other types."""
+    packages = record.get("packages")
+    texts = {name: str(record.get(name, "")) for name in ("time", "commit", "python")}
+    return record | texts | {"packages": packages if isinstance(packages, dict) else {}}

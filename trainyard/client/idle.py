@@ -1,0 +1,104 @@
+"""The end of rented machines of an idle cluster: its watch's verdict, and postponing it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from trainyard.access import bounded
+from trainyard.access.outputs import IDLE_END_URL
+from trainyard.client.errors import ClientError
+from trainyard.client.outputs import Service, StackOutputs
+
+TIMEOUT_S = 10
+DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?")
+SHOWN = 2  # reasons
+
+
+def duration(text: str) -> int:
+    """Seconds of a text such as `2h`, `90m` or `1h30m`.
+
+    Raises:
+        ClientError: the text is not a duration.
+    """
+    match = DURATION.fullmatch(text.replace(" ", ""))
+    hours, minutes = (int(part or 0) for part in match.groups()) if match else (0, 0)
+    if not (hours or minutes):
+        raise ClientError(f"{text!r} is not a time: write one such as 2h, 90m or 1h30m")
+    return (hours * 60 + minutes) * 60
+
+
+def watch(outputs: StackOutputs) -> Service | None:
+    """Return the idle watch of a cluster; None if only the deadline ends the machines."""
+    found = (each for each in outputs.services if each.output == IDLE_END_URL and each.url)
+    return next(found, None)
+
+
+def summary(outputs: StackOutputs) -> str:
+    """Return when the machines end, or why not; outputs have addresses that answer here."""
+    try:
+        return described(_ask(outputs, "GET", "/verdict"))
+    except ClientError as error:
+        return f"not known: {error}"
+
+
+def keep(outputs: StackOutputs, seconds: int) -> str:
+    """Postpones the end; returns the new verdict.
+
+    Raises:
+        ClientError: the stack has no such end, its watch refuses, or does not answer.
+    """
+    return described(_ask(outputs, "POST", "/keep", {"seconds": seconds}))
+
+
+def described(verdict: dict[str, Any]) -> str:
+    """A verdict in words."""
+    minutes = f"{verdict['idle_seconds'] / 60:g} idle min"
+    kept = ""
+    if verdict["keep_until"]:
+        kept = f"; kept until {_time(verdict['keep_until'])}"
+    if verdict["end"]:
+        return f"now, after {minutes}"
+    if verdict["ends_in"] is not None:
+        left = max(0, round(verdict["ends_in"] / 60))
+        return f"in {left} min: idle since {_time(verdict['idle_since'])}, {minutes} are set{kept}"
+    active = verdict["active"]
+    more = f" and {len(active) - SHOWN} more" if len(active) > SHOWN else ""
+    return f"after {minutes}; active: {'; '.join(active[:SHOWN])}{more}{kept}"
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _ask(
+    outputs: StackOutputs, method: str, path: str, content: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    import urllib3  # noqa: PLC0415 - slow
+
+    service = watch(outputs)
+    if service is None:
+        raise ClientError(
+            f"stack {outputs.stack!r} does not end when idle: idleEndMinutes is not set; "
+            "its machines end at their deadline, which lambdaCloud.ttlHours sets"
+        )
+    try:
+        reply = urllib3.PoolManager(retries=False).request(
+            method,
+            service.url.rstrip("/") + path,
+            body=None if content is None else json.dumps(content).encode(),
+            headers={"Authorization": f"Bearer {service.password}"},
+            timeout=TIMEOUT_S,
+            preload_content=False,
+        )
+        found: dict[str, Any] = json.loads(bounded.content(reply))
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise ClientError(
+            f"the idle watch of stack {outputs.stack!r} does not answer ({type(error).__name__}): "
+            "its machines end at their deadline at the latest"
+        ) from None
+    if reply.status != 200:
+        raise ClientError(str(found.get("error") or f"the watch answers {reply.status}"))
+    return found

@@ -1,0 +1,134 @@
+"""The addresses of a stack and the next commands, which `make demo` shows at its end."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from datetime import UTC, datetime, timedelta
+
+from trainyard.access import typed
+from trainyard.access.outputs import DASHBOARD_URL, IDLE_END_URL, SERVE_URL
+from trainyard.client.outputs import InCluster, Service, StackOutputs
+
+SOON = timedelta(hours=1)
+MONITORING = "Prometheus"  # its absence is shown; that of other services is not
+NOTES = {SERVE_URL: " (train serve RUN)"}
+
+
+def addresses(outputs: StackOutputs, idle: str = "") -> list[tuple[str, str]]:
+    """Return the parts of the stack with their addresses, without the missing parts.
+
+    Args:
+        outputs: of the stack.
+        idle: when its idle machines end, "" for never.
+    """
+    nodes = "; ".join(
+        f"{node.name}{f' ({node.group})' if node.group else ''} {node.cpus:g} CPU "
+        f"{node.gpus:g} GPU {node.memory_mib / 1024:.1f} GiB"
+        + "".join(f" {amount:g} {name}" for name, amount in node.resources.items())
+        + (" on demand" if node.on_demand else "")
+        + (f" ({node.hourly_cost:.2f} $/h)" if node.hourly_cost else "")
+        for node in outputs.nodes
+    )
+    rows = [
+        ("stack", f"{outputs.stack} (Ray {outputs.ray_version}, Python {outputs.python_version})"),
+        ("nodes", nodes),
+        ("runs on", f"{away}: the addresses below are there" if (away := outputs.away) else ""),
+        ("to have them here", typed.command(f"train tunnel -s {outputs.stack}") if away else ""),
+        ("head's pod", _head_pod(outputs.cluster) if outputs.cluster else ""),
+        ("ends itself", _ending(outputs.expires_at) if outputs.expires_at else ""),
+        ("ends when idle", idle),
+        ("results", outputs.storage_url),
+        *(
+            row
+            for service in outputs.services
+            if service.output != IDLE_END_URL
+            for row in _service(service, outputs)
+        ),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _service(service: Service, outputs: StackOutputs) -> list[tuple[str, str]]:
+    """The address of a service, and the command that shows its password or token."""
+    if not service.url:
+        return [(service.title, _unmonitored(outputs) if service.title == MONITORING else "")]
+    show = typed.command(f"python -m engine output {{}} --show-secrets -s {outputs.stack}")
+    url, _, query = service.url.partition("?")
+    rows = [(service.title, url + NOTES.get(service.output, ""))]
+    if query:  # which holds a token
+        rows.append(("with its token", show.format(service.output)))
+    elif service.password:
+        what = "its password" if service.user else "its token"
+        command = show.format(service.login)
+        if service.output == DASHBOARD_URL:
+            command = typed.command(f"train dashboard --print -s {outputs.stack}")
+        rows.append((what, command))
+    return rows
+
+
+def _unmonitored(outputs: StackOutputs) -> str:
+    if outputs.away:
+        return "none: it is not on that machine's PATH (docs/monitoring.md)"
+    monitor, up = typed.command("make monitoring"), typed.command("make up", outputs.stack)
+    return f"none: {monitor}, then {up}"
+
+
+def ends_soon(outputs: StackOutputs) -> str:
+    """A sentence when the stack's machines end themselves within the hour; else ""."""
+    if outputs.expires_at is None or outputs.expires_at - datetime.now(UTC) > SOON:
+        return ""
+    return (
+        f"stack {outputs.stack!r} ends itself {_ending(outputs.expires_at)}: files on its "
+        f"machines are lost then; `train pull RUN -s {outputs.stack}` brings a run home"
+    )
+
+
+# By whether the stack is on other machines.
+RESULTS = {False: "results stay", True: "nothing stays on rented machines"}
+HEAD_SECONDS = 5
+
+
+def _head_pod(stack: InCluster) -> str:
+    """The head's pod, or how to find it where the cluster does not answer."""
+    labels = f"ray.io/cluster={stack.ray_cluster},ray.io/node-type=head"
+    command = [*stack.cluster.kubectl, "get", "pods", "--selector", labels]
+    try:
+        done = subprocess.run(
+            [*command, "--output", "name", f"--request-timeout={HEAD_SECONDS}s"],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=2 * HEAD_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return shlex.join(command)
+    return done.stdout.strip().removeprefix("pod/") or shlex.join(command)
+
+
+def next_steps(outputs: StackOutputs) -> list[tuple[str, str]]:
+    """Return the commands that a user is likely to want now, each with its effect."""
+    stack = "" if outputs.stack == "dev" else f" -s {outputs.stack}"
+    train = typed.program("train")
+    return [
+        (f"{train} dashboard{stack}", "open Ray's dashboard, and print its token"),
+        (f"{train} runs{stack}", "what was trained, with its accuracies"),
+        (f"{train} show RUN --curves curves.png{stack}", "one run: settings, versions, curves"),
+        (f"{train} pull RUN{stack}", "bring its records and newest checkpoint here"),
+        (f"{train} submit alexnet{stack} -- --epochs 20", "train longer; --help shows the rest"),
+        (f"{train} list{stack}", "jobs; then train logs, status and stop"),
+        (
+            typed.command("make down", outputs.stack),
+            f"end everything; {RESULTS[outputs.ssh is not None]}",
+        ),
+    ]
+
+
+def _ending(moment: datetime) -> str:
+    """The time, and how far away it is: `at 2026-01-31 18:00 UTC, in 2 h 05 min`."""
+    minutes = round((moment - datetime.now(UTC)).total_seconds() / 60)
+    hours, rest = divmod(abs(minutes), 60)
+    far = f"{hours} h {rest:02} min" if hours else f"{rest} min"
+    when = f"in {far}" if minutes >= 0 else f"{far} ago"
+    return f"at {moment:%Y-%m-%d %H:%M} UTC, {when}"

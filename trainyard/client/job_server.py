@@ -1,0 +1,212 @@
+"""Ray's job server: the jobs that it knows, their logs, and how to stop them.
+
+Only a submission takes Ray's own client (submission.py).
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from trainyard.access.bounded import MIB
+from trainyard.client.dashboard import (
+    Dashboard,
+    RefusedError,
+    TooLongError,
+    UnreachableError,
+    UnreadableError,
+)
+from trainyard.client.outputs import StackOutputs
+
+RAW_LOG = "/api/v0/logs/file"
+RAW_TAIL = "/api/v0/logs/stream"
+RAW_INTERVAL_S = 0.25  # between two looks of Ray at a log's end
+LOG_MOST_MIB = 512  # of a log that is read as a whole
+LOG_TIMEOUT_S = 30  # between two pieces of a log that is read to its present end
+
+
+class Status(StrEnum):
+    """The status of a job."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is final."""
+        return self not in ACTIVE
+
+
+ACTIVE = (Status.PENDING, Status.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job; texts are empty while the server does not know them.
+
+    Attributes:
+        submitted: False for a program that uses the cluster without a submission.
+        submission_id: "" for such a program.
+        job_id: Ray's own, once its driver runs.
+        start_time: in milliseconds since 1970; 0 before.
+        end_time: likewise.
+        node_id: of the node that its driver runs on.
+    """
+
+    status: Status
+    submitted: bool = True
+    entrypoint: str = ""
+    submission_id: str = ""
+    job_id: str = ""
+    message: str = ""
+    start_time: int = 0
+    end_time: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+    node_id: str = ""
+
+    @property
+    def run(self) -> str:
+        """The name of its run; "" for a job of another client."""
+        return self.metadata.get("run", "")
+
+    @property
+    def user(self) -> str:
+        """The user who submitted it; "" for a job of another client."""
+        return self.metadata.get("user", "")
+
+    @property
+    def label(self) -> str:
+        """Its name in messages: its id, with its run and user as far as they are known."""
+        named = ", ".join(filter(None, [self.run, self.user and f"of {self.user}"]))
+        return (self.submission_id or self.job_id) + (f" ({named})" if named else "")
+
+
+class JobServer:
+    """The job server of a stack; every method may raise a DashboardError."""
+
+    def __init__(self, outputs: StackOutputs) -> None:
+        self._dashboard = Dashboard(outputs)
+
+    def version(self, timeout_s: float) -> Any:
+        """Return the server's answer about its versions."""
+        return self._dashboard.get("/api/version", timeout_s)
+
+    def jobs(self) -> list[Job]:
+        """All jobs, submitted ones and others."""
+        found = self._dashboard.get("/api/jobs/")
+        if not isinstance(found, list):
+            raise UnreadableError("no list of jobs")
+        return [_job(value) for value in found]
+
+    def job(self, job_id: str) -> Job:
+        """One job, by its submission id."""
+        return _job(self._dashboard.get(_path(job_id)))
+
+    def log(self, job_id: str) -> str:
+        """Return a job's log so far; bytes that are not UTF-8 are replaced."""
+        try:
+            found = self._dashboard.get(f"{_path(job_id)}/logs", most_mib=LOG_MOST_MIB)
+        except RefusedError as refused:
+            if refused.status != HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            return _text_decoder().decode(self.raw_log(job_id), final=True)
+        if not isinstance(found, dict) or not isinstance(found.get("logs"), str):
+            raise UnreadableError("no log")
+        return str(found["logs"])
+
+    def raw_log(self, job_id: str) -> bytes:
+        """Return a job's log so far, as it was written."""
+        query = _log_query(self.job(job_id))
+        found = bytearray()
+        for piece in self._dashboard.stream(RAW_LOG, LOG_TIMEOUT_S, **query):
+            found += piece
+            if len(found) > LOG_MOST_MIB * MIB:
+                raise TooLongError(f"the log of job {job_id} has more than {LOG_MOST_MIB} MiB")
+        return bytes(found)
+
+    def stop(self, job_id: str) -> None:
+        """Asks a job to end; it is killed some seconds later."""
+        self._dashboard.post(f"{_path(job_id)}/stop")
+
+    async def tail(self, job_id: str) -> AsyncIterator[str]:
+        """Yield the pieces of a job's log as they come, from its beginning.
+
+        Ray ends it at a byte that is not UTF-8, and at a line of 4 MiB.
+        """
+        import aiohttp  # noqa: PLC0415 - slow
+
+        url = f"{self._dashboard.url}{_path(job_id)}/logs/tail"
+        try:
+            async with (
+                aiohttp.ClientSession(headers=self._dashboard.headers) as session,
+                session.ws_connect(url) as stream,
+            ):
+                async for message in stream:
+                    if message.type == aiohttp.WSMsgType.TEXT:
+                        yield message.data
+        except aiohttp.ClientError as error:
+            raise UnreachableError(type(error).__name__) from None
+
+    async def raw_tail(self, job: Job) -> AsyncIterator[str]:
+        """Yield a log of any bytes; the dashboard serves some hundred of these at a time."""
+        import aiohttp  # noqa: PLC0415 - slow
+
+        decoder = _text_decoder()
+        url = f"{self._dashboard.url}{RAW_TAIL}"
+        query = _log_query(job) | {"interval": str(RAW_INTERVAL_S)}
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    headers=self._dashboard.headers, timeout=aiohttp.ClientTimeout(total=None)
+                ) as session,
+                session.get(url, params=query, allow_redirects=False) as reply,
+            ):
+                if reply.status != HTTPStatus.OK:
+                    raise RefusedError(reply.status, await reply.text(errors="replace"))
+                async for piece in reply.content.iter_any():
+                    yield decoder.decode(piece)
+        except aiohttp.ClientError as error:
+            raise UnreachableError(type(error).__name__) from None
+
+
+def _log_query(job: Job) -> dict[str, str]:
+    return {"node_id": job.node_id, "submission_id": job.submission_id, "lines": "-1"}
+
+
+def _text_decoder() -> io.IncrementalNewlineDecoder:
+    """Decodes the bytes of a log as Ray does, but replaces those that are not UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return io.IncrementalNewlineDecoder(decoder, translate=True)
+
+
+def _path(job_id: str) -> str:
+    return f"/api/jobs/{quote(job_id, safe='')}"
+
+
+def _job(value: Any) -> Job:
+    try:
+        return Job(
+            status=Status(value["status"]),
+            submitted=value["type"] == "SUBMISSION",
+            entrypoint=str(value["entrypoint"]),
+            submission_id=str(value["submission_id"] or ""),
+            job_id=str(value["job_id"] or ""),
+            message=str(value["message"] or ""),
+            start_time=int(value["start_time"] or 0),
+            end_time=int(value["end_time"] or 0),
+            metadata={str(k): str(v) for k, v in (value["metadata"] or {}).items()},
+            runtime_env=dict(value["runtime_env"] or {}),
+            node_id=str(value.get("driver_node_id") or ""),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableError(f"no job: {error!r}"[:80]) from None

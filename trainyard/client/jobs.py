@@ -1,0 +1,287 @@
+"""Jobs of a cluster: reach the job server, find a job, follow its log."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from trainyard.client import parallel
+from trainyard.client.dashboard import (
+    DashboardError,
+    RefusedError,
+    UnreachableError,
+    UnreadableError,
+)
+from trainyard.client.errors import ClientError
+from trainyard.client.job_server import ACTIVE, Job, JobServer
+from trainyard.client.outputs import StackOutputs
+
+SERVER_TIMEOUT_S = 3
+FIRST_LINE_POLL_S = 0.2
+POLL_S = 0.25
+RECONNECT_S = 1
+LOST_AFTER_S = 30
+LOST_THROUGH_SSH_S = 300  # a laptop changes its network, a host restarts its sshd
+STOP_DEADLINE_S = 60
+WAITING_NOTICE_S = 5
+
+VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
+FIRST_WITH_TOKENS = (2, 54)  # of Ray; an older one ignores RAY_AUTH_MODE=token
+
+NO_ENVIRONMENT = "runtime_env setup failed"
+INSTALLER_ERRORS = ("ERROR: ", "error: ", "\u00d7 ")  # of pip, of uv
+INSTALLERS = ("pip", "uv", "conda")  # keys of a runtime environment
+# From Ray: one try took too long, or all tries together.
+LATE = re.compile(r"Failed to install runtime_env within the timeout of (\S+) seconds")
+NOT_STARTED = "Job supervisor actor failed to start within"
+
+
+def connect(outputs: StackOutputs) -> JobServer:
+    """The stack's job server.
+
+    Raises:
+        ClientError: the server does not answer, or refuses the token.
+    """
+    where = f"{outputs.dashboard_url} (stack {outputs.stack!r})"
+    server = JobServer(outputs)
+    try:
+        said = server.version(SERVER_TIMEOUT_S)
+    except RefusedError as error:
+        if error.status in (401, 403):
+            raise ClientError(
+                f"the job server at {where} refuses the token of the output rayToken "
+                f"({error.status}): the outputs are older than the cluster, or another stack's; "
+                "read them again without --outputs, or write the file again"
+            ) from None
+        raise ClientError(
+            f"{where} answers {error.status} to a request for Ray's version: "
+            "it is not a Ray dashboard, or it is still starting; try again, then look at its log"
+        ) from None
+    except UnreadableError:
+        said = None
+    except UnreachableError as error:
+        raise ClientError(
+            f"no job server answers at {where} ({error}): is the stack up? "
+            "run `make up`, or read the outputs of the right stack with --stack"
+        ) from None
+    _check_version(said, where)
+    return server
+
+
+def _check_version(said: object, where: str) -> None:
+    """Refuses a Ray that ignores RAY_AUTH_MODE: anyone who reaches it can run code."""
+    version = str(said.get("ray_version", "")) if isinstance(said, dict) else ""
+    found = VERSION.match(version)
+    if found is None:
+        raise ClientError(
+            f"{where} does not tell its version of Ray: it is not a Ray dashboard; look at what "
+            "listens there"
+        )
+    if (int(found[1]), int(found[2])) < FIRST_WITH_TOKENS:
+        least = ".".join(map(str, FIRST_WITH_TOKENS))
+        raise ClientError(
+            f"the cluster at {where} is Ray {version[:40]}, which asks for no token (Ray does "
+            f"from {least} on): run `make up` with the lock of this checkout, and end the old "
+            "one"
+        )
+
+
+def submissions(server: JobServer) -> list[Job]:
+    """Submitted jobs, newest first."""
+    return sorted((job for job in server.jobs() if job.submitted), key=lambda job: -job.start_time)
+
+
+def resolve(server: JobServer, wanted: str) -> Job:
+    """Finds a job by its submission id, or by its run's name.
+
+    Raises:
+        ClientError: no such job, or several jobs of that run, of which not exactly one is active.
+    """
+    found = submissions(server)
+    exact = [job for job in found if job.submission_id == wanted]
+    of_run = [job for job in found if job.run == wanted]
+    active = [job for job in of_run if job.status in ACTIVE]
+    for choice in (exact, of_run, active):
+        if len(choice) == 1:
+            return choice[0]
+    if of_run:
+        ids = ", ".join(f"{job.submission_id} ({job.status})" for job in of_run)
+        raise ClientError(f"run {wanted!r} has several jobs: give one of {ids}")
+    raise ClientError(
+        f"no job and no run of this cluster is called {wanted[:80]!r}: `train list` shows the jobs"
+    )
+
+
+def read_log(server: JobServer, job_id: str) -> str:
+    """Return a job's log so far.
+
+    Raises:
+        ClientError: the server refuses it.
+    """
+    try:
+        return server.log(job_id)
+    except RefusedError as error:
+        said = (error.text.strip().splitlines() or ["no reason given"])[-1]
+        raise ClientError(
+            f"the log of job {job_id} cannot be read ({error}: {said[:200]}): it is lost if the "
+            f"node that it ran on is gone; train status {job_id} tells how it ended"
+        ) from None
+
+
+def failure(job: Job) -> str:
+    """Return why a job failed, as one line of Ray's message.
+
+    If a runtime environment could not be made, the installer's output follows a traceback: its last
+    error counts, else the last line. After a timeout Ray does not say what it waited for.
+    """
+    lines = [line.strip() for line in job.message.splitlines() if line.strip()]
+    first = lines[0].partition(", last available logs")[0] if lines else "no reason is known"
+    late, packages = LATE.search(job.message), _packages(job.runtime_env)
+    if packages and (late or first.startswith(NOT_STARTED)):
+        within = f" within {late[1]} s" if late else ""
+        return (
+            f"{first.rstrip('.')}: {packages} not installed{within}. Check that the cluster "
+            "reaches the package index, or raise setup_timeout_seconds in config of the runtime "
+            "environment"
+        )
+    if not first.startswith(NO_ENVIRONMENT):
+        return first
+    errors = [line for line in lines if line.startswith(INSTALLER_ERRORS)]
+    return f"{first.rstrip('.')}: {(errors or lines)[-1][:500]}"
+
+
+def _packages(environment: dict[str, Any]) -> str:
+    """Return the packages that a runtime environment installs, "" for none."""
+    found = []
+    for name in INSTALLERS:
+        if wanted := environment.get(name):
+            listed = wanted.get("packages", wanted) if isinstance(wanted, dict) else wanted
+            text = ", ".join(map(str, listed)) if isinstance(listed, list) else str(listed)
+            found.append(f"{text[:200]} ({name})")
+    return ", ".join(found)
+
+
+def follow(
+    server: JobServer,
+    job_id: str,
+    write: Callable[[str], None],
+    notice: Callable[[Job], None] = lambda _: None,
+    lost_after_s: float = LOST_AFTER_S,
+) -> Job:
+    """Writes a job's log as it grows, each character once, until the job has ended.
+
+    Ray's own stream looks once a second, and again before its end; so the first line and the
+    rest after the job's end are asked for directly.
+
+    Args:
+        server: that has the job.
+        job_id: submission id.
+        write: takes the next piece of the log.
+        notice: called once when the job still waits after some seconds.
+        lost_after_s: how long the server may be out of reach.
+
+    Returns:
+        The job in its final state.
+
+    Raises:
+        ClientError: the server did not answer for so long; the job goes on.
+    """
+    return asyncio.run(_follow(server, job_id, _Log(write), notice, lost_after_s))
+
+
+def wait_for_end(server: JobServer, job_id: str) -> Job:
+    """Waits until a job that was told to stop has ended; Ray kills it after some seconds.
+
+    Raises:
+        ClientError: it has not ended within a minute.
+    """
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    while time.monotonic() < deadline:
+        with suppress(UnreachableError, UnreadableError):  # cut
+            job = server.job(job_id)
+            if job.status.ended:
+                return job
+        time.sleep(FIRST_LINE_POLL_S)
+    raise ClientError(
+        f"job {job_id} was told to stop and has not ended within {STOP_DEADLINE_S} s: "
+        f"look at it with train status {job_id}"
+    )
+
+
+class _Log:
+    """Takes the same text from several readers and passes each character on once."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self.length = 0
+
+    def feed(self, offset: int, text: str) -> int:
+        """Takes a piece that begins at an offset; returns the offset after it."""
+        end = offset + len(text)
+        if end > self.length:
+            self._write(text[self.length - offset :])
+            self.length = end
+        return end
+
+
+async def _follow(
+    server: JobServer,
+    job_id: str,
+    log: _Log,
+    notice: Callable[[Job], None],
+    lost_after_s: float,
+) -> Job:
+    tail = asyncio.create_task(_tail(server, job_id, log))
+    started = answered = time.monotonic()
+    noticed = False
+    try:
+        while True:
+            try:
+                job: Job = await _aside(server.job, job_id)
+                ended = job.status.ended
+                if ended or not log.length:
+                    log.feed(0, await _aside(read_log, server, job_id))
+                answered = time.monotonic()
+                if ended:
+                    return job
+            except ClientError:
+                if ended:  # the job's node is gone; its result is known anyway
+                    return job
+            except (DashboardError, TimeoutError) as error:
+                if time.monotonic() - answered > lost_after_s:
+                    raise ClientError(
+                        f"lost the job server for {lost_after_s:g} s "
+                        f"({str(error) or 'no answer'}); the job goes on "
+                        f"as long as its cluster: `train logs -f {job_id}`"
+                    ) from None
+            else:
+                if not noticed and not log.length and answered - started > WAITING_NOTICE_S:
+                    noticed = True
+                    notice(job)
+            await asyncio.sleep(POLL_S if log.length else FIRST_LINE_POLL_S)
+    finally:
+        tail.cancel()
+
+
+async def _aside(request: Callable[..., Any], *arguments: object) -> Any:
+    # Not the loop's executor: it would wait for a request that hangs when the user detaches.
+    work = asyncio.wrap_future(parallel.start(request, *arguments))
+    return await asyncio.wait_for(work, LOST_AFTER_S)
+
+
+async def _tail(server: JobServer, job_id: str, log: _Log) -> None:
+    raw = False
+    while True:
+        offset = 0
+        try:
+            job = await _aside(server.job, job_id) if raw else None
+            async for text in server.raw_tail(job) if job else server.tail(job_id):
+                offset = log.feed(offset, text)
+        except (DashboardError, OSError, TimeoutError):
+            pass  # cut: the stream begins again, and the log knows what it has passed on
+        raw = not raw  # one ends at bytes that are not UTF-8, the other serves few
+        await asyncio.sleep(RECONNECT_S)

@@ -1,0 +1,57 @@
+"""`train new`: a script to start your own job from."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+from trainyard.client import scripts
+from trainyard.client.errors import ClientError
+
+TEMPLATE = scripts.JOBS / "_template.py"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
+
+
+def write(name: str, folder: Path | None = None) -> tuple[Path, str]:
+    """Writes a job that learns scikit-learn's digits, to be changed.
+
+    Args:
+        name: of the job and its file.
+        folder: to write to; by default training/ in the checkout, else the current folder.
+
+    Returns:
+        The file, and the command that submits it.
+
+    Raises:
+        ClientError: a bad name, an existing file, or a missing folder.
+    """
+    if not NAME.fullmatch(name):
+        raise ClientError(
+            f"{name[:80]!r} is not 1 to 50 lower-case letters, digits or '_' beginning with a "
+            "letter: choose another name"
+        )
+    if folder is None:
+        folder = Path("training") if Path("trainyard", "jobs").is_dir() else Path()
+    path = folder / f"{name}.py"
+    if path.exists():
+        raise ClientError(
+            f"{path} is there already and is not overwritten: choose another name, or remove it"
+        )
+    if importlib.util.find_spec(name) is not None:
+        raise ClientError(
+            f"a Python module is called {name!r}, which the job would hide: choose another name"
+        )
+    # `train submit` finds jobs by name only in the checkout of this client.
+    wanted = name if folder.resolve() == scripts.JOBS else shlex.quote(path.as_posix())
+    text = TEMPLATE.read_text(encoding="utf-8")
+    submitted = f"train submit {wanted} --name {name.replace('_', '-')}-1"
+    text = text.replace("train submit JOB", f"train submit {wanted}").replace('"JOB"', f'"{name}"')
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClientError(
+            f"cannot write {path} ({error.strerror}): give a folder that is there with --folder"
+        ) from None
+    return path, submitted

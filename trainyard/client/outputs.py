@@ -1,0 +1,433 @@
+"""The contract: the outputs of a stack, and where the client reads them.
+
+In this order: a file (`--outputs`, or TRAINYARD_OUTPUTS), `python -m engine output`, and `pulumi
+stack output` where only the CLI can read the state. Knows nothing else of the stack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainyard.access import repository, typed
+from trainyard.access.kubectl import Cluster
+from trainyard.access.outputs import (
+    ACCESS_KEY,
+    BUCKET,
+    DASHBOARD_URL,
+    EXPIRES_AT,
+    KUBERNETES,
+    NODES,
+    OBJECT_STORE_ENDPOINT,
+    PROJECT,
+    PYTHON_VERSION,
+    RAY_CLUSTER_FILE,
+    RAY_TOKEN,
+    RAY_VERSION,
+    SECRET_KEY,
+    SERVE_TOKEN,
+    SERVE_URL,
+    SERVICES,
+    SSH,
+    STACK,
+    STORAGE_URL,
+)
+from trainyard.access.ssh import Connection
+from trainyard.client.console import about
+from trainyard.client.errors import ClientError, DownError
+
+TEXTS = (
+    *(PROJECT, STACK, DASHBOARD_URL, RAY_TOKEN, STORAGE_URL, OBJECT_STORE_ENDPOINT, BUCKET),
+    *(ACCESS_KEY, SECRET_KEY, SERVE_URL, SERVE_TOKEN, RAY_VERSION, PYTHON_VERSION, EXPIRES_AT),
+    RAY_CLUSTER_FILE,
+)
+DEFAULT_STACK = "dev"
+FILE_VARIABLE = "TRAINYARD_OUTPUTS"
+STACK_VARIABLE = "TRAINYARD_STACK"
+READ_TIMEOUT_S = 60
+NO_STACK = "no stack named"  # the engine's message about a stack without a state
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One declared Ray node; `resources` are custom ones, by name."""
+
+    name: str
+    group: str  # "" where all workers are alike
+    cpus: float
+    gpus: float
+    memory_mib: float
+    object_store_mib: float
+    resources: dict[str, float]
+    on_demand: bool = False  # Ray's autoscaler starts and ends it
+    hourly_cost: float = 0.0  # $ while its machine is there; 0 where that costs nothing more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A service at one of the stack's addresses.
+
+    Attributes:
+        title: its name for users.
+        output: name of the output with its URL.
+        url: its URL, which may hold a token; "" where it does not run.
+        login: name of the output with its password or token, "" for none.
+        password: that password or token.
+        user: who logs in with it, "" for a token.
+    """
+
+    title: str
+    output: str
+    url: str = field(repr=False)
+    login: str
+    password: str = field(repr=False)
+    user: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ssh(Connection):
+    """The way to a stack on another machine.
+
+    Attributes:
+        key_file: of the key to log in with; "" without one: then `private_key`, else the agent.
+    """
+
+    key_file: str
+
+    @property
+    def rented(self) -> bool:
+        """Whether the stack made the machine's keys itself, as it does for rented machines."""
+        return bool(self.private_key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InCluster:
+    """The place of a stack on Kubernetes.
+
+    Attributes:
+        cluster: the way to it.
+        ray_cluster: name of its RayCluster.
+        services: name of the Service of each port.
+    """
+
+    cluster: Cluster
+    ray_cluster: str
+    services: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOutputs:
+    """The outputs of a stack. Secrets stay out of `repr`.
+
+    With `ssh`, addresses are those on that host; with `cluster`, those that kubectl leads to.
+    """
+
+    project: str
+    stack: str
+    dashboard_url: str
+    ray_token: str = field(repr=False)
+    storage_url: str
+    object_store_endpoint: str
+    bucket: str
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    serve_url: str  # nothing answers there before something is served
+    serve_token: str = field(repr=False)
+    ray_version: str
+    python_version: str
+    nodes: tuple[Node, ...]
+    services: tuple[Service, ...]  # all that a stack can have
+    ssh: Ssh | None  # None where the services run on this machine, or in a cluster
+    cluster: InCluster | None = None  # None outside a cluster
+    expires_at: datetime | None  # when the machines end themselves, in UTC
+    ray_cluster_file: str = field(repr=False)
+
+    @property
+    def away(self) -> str:
+        """The name of the place where the services run; "" for this machine."""
+        if self.ssh is not None:
+            return self.ssh.name
+        return self.cluster.cluster.name if self.cluster is not None else ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that may appear in no upload and no runtime environment."""
+        private_key = self.ssh.private_key.strip() if self.ssh else ""
+        keys = (self.access_key, self.secret_key)
+        tokens = (self.ray_token, self.serve_token)
+        passwords = (service.password for service in self.services)
+        found = (*keys, *tokens, *passwords, private_key)
+        return tuple(dict.fromkeys(value for value in found if value))
+
+    def at(self, addresses: Mapping[str, str]) -> StackOutputs:
+        """Returns the same with other URLs, by the names of their outputs."""
+        return replace(
+            self,
+            services=tuple(
+                replace(service, url=addresses.get(service.output, service.url))
+                for service in self.services
+            ),
+            dashboard_url=addresses.get(DASHBOARD_URL, self.dashboard_url),
+            object_store_endpoint=addresses.get(OBJECT_STORE_ENDPOINT, self.object_store_endpoint),
+            serve_url=addresses.get(SERVE_URL, self.serve_url),
+        )
+
+
+def read(stack: str | None = None, file: Path | None = None) -> StackOutputs:
+    """Reads a stack's outputs.
+
+    Args:
+        stack: the stack asked for; without one TRAINYARD_STACK, else the file's own or `dev`.
+        file: outputs as JSON, with secrets; without one TRAINYARD_OUTPUTS.
+
+    Raises:
+        ClientError: no such stack or file, outputs missing or of another stack.
+    """
+    asked = stack or os.environ.get(STACK_VARIABLE)
+    path = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
+    about(asked or DEFAULT_STACK)
+    if path is None:
+        return of_state(asked or DEFAULT_STACK)
+    found = parse(_read_private(path), asked, f"outputs file {path}")
+    about(found.stack)
+    return found
+
+
+def of_state(stack: str) -> StackOutputs:
+    """Reads the outputs that a stack's state has, whatever TRAINYARD_OUTPUTS says.
+
+    Raises:
+        DownError: the stack is not up.
+        ClientError: its state cannot be read, or outputs are missing.
+    """
+    return parse(_ask_engines(stack), stack, f"stack {stack!r}")
+
+
+def parse(text: str, stack: str | None, source: str) -> StackOutputs:
+    """Checks and types the JSON object of a stack's outputs.
+
+    Args:
+        text: the JSON.
+        stack: the stack that it must be of; None accepts any.
+        source: name of the text's source, for messages.
+
+    Raises:
+        ClientError: naming every output that is missing or of a wrong type.
+    """
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ClientError(f"{source} is not JSON: {error}; write it with: {_how(stack)}") from None
+    if not isinstance(values, dict):
+        raise ClientError(f"{source} is not a JSON object; write it with: {_how(stack)}")
+    missing = [name for name in (*TEXTS, NODES, SSH, KUBERNETES, SERVICES) if name not in values]
+    if not values:
+        raise DownError(f"stack {stack or DEFAULT_STACK!r} is down: run `make up`")
+    if missing:
+        whose = stack or values.get(STACK) or "of no name"
+        raise ClientError(
+            f"{source} lacks the outputs {', '.join(missing)} of stack {whose!r}: it is not up, or "
+            "of another version than this client; run `make up`, then try again"
+        )
+    wrong = [name for name in TEXTS if not isinstance(values[name], str)]
+    if wrong:
+        raise ClientError(f"{source}: the outputs {', '.join(wrong)} are not text; run `make up`")
+    if values[RAY_TOKEN] == "[secret]":
+        raise ClientError(f"{source} was written without its secrets; use: {_how(stack)}")
+    if stack and values[STACK] != stack:
+        raise ClientError(
+            f"{source} holds the outputs of stack {values[STACK]!r}, not of {stack!r}: give the "
+            f"file of {stack!r}, or ask for it with --stack {values[STACK]}"
+        )
+    nodes = _typed(values, NODES, source, lambda value: tuple(_node(node) for node in value))
+    services = _typed(
+        values, SERVICES, source, lambda value: tuple(_service(each, values) for each in value)
+    )
+    ssh = _typed(values, SSH, source, lambda value: _ssh(value) if value else None)
+    cluster = _typed(
+        values, KUBERNETES, source, lambda value: _in_cluster(value) if value else None
+    )
+    expires_at = _typed(values, EXPIRES_AT, source, lambda value: _time(value) if value else None)
+    return StackOutputs(
+        project=values[PROJECT],
+        stack=values[STACK],
+        dashboard_url=values[DASHBOARD_URL].rstrip("/"),
+        ray_token=values[RAY_TOKEN],
+        storage_url=values[STORAGE_URL].rstrip("/"),
+        object_store_endpoint=values[OBJECT_STORE_ENDPOINT],
+        bucket=values[BUCKET],
+        access_key=values[ACCESS_KEY],
+        secret_key=values[SECRET_KEY],
+        serve_url=values[SERVE_URL].rstrip("/"),
+        serve_token=values[SERVE_TOKEN],
+        ray_version=values[RAY_VERSION],
+        python_version=values[PYTHON_VERSION],
+        nodes=nodes,
+        services=services,
+        ssh=ssh,
+        cluster=cluster,
+        expires_at=expires_at,
+        ray_cluster_file=values[RAY_CLUSTER_FILE],
+    )
+
+
+def checkout() -> Path:
+    """The folder of the Pulumi program: from here upwards, else the one with this package.
+
+    Raises:
+        ClientError: no such folder.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents, repository.ROOT):
+        if (folder / "Pulumi.yaml").is_file():
+            return folder
+    raise ClientError(
+        f"no Pulumi.yaml in {here} or above: run this in the checkout, or give --outputs FILE"
+    )
+
+
+def _typed(values: dict[str, Any], name: str, source: str, make: Callable[[Any], T]) -> T:
+    try:
+        return make(values[name])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ClientError(
+            f"{source}: output {name!r} is malformed ({error!r}); run `make up`"
+        ) from None
+
+
+def _service(value: dict[str, Any], values: dict[str, Any]) -> Service:
+    return Service(
+        title=str(value["title"]),
+        output=str(value["url"]),
+        url=str(values[value["url"]]),
+        login=str(value["login"]),
+        password=str(values[value["login"]]) if value["login"] else "",
+        user=str(value["user"]),
+    )
+
+
+def _ssh(value: dict[str, Any]) -> Ssh:
+    return Ssh(
+        host=str(value["host"]),
+        port=int(value["port"]),
+        user=str(value["user"]),
+        host_key=str(value["hostKey"]),
+        key_file=str(value["keyFile"]),
+        private_key=str(value["privateKey"]),
+    )
+
+
+def _in_cluster(value: dict[str, Any]) -> InCluster:
+    return InCluster(
+        cluster=Cluster.of(value),
+        ray_cluster=str(value["rayCluster"]),
+        services={str(port): str(name) for port, name in value["services"].items()},
+    )
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} does not say its time zone")
+    return found.astimezone(UTC)
+
+
+def _node(value: dict[str, Any]) -> Node:
+    return Node(
+        name=str(value["name"]),
+        group=str(value.get("group", "")),
+        cpus=float(value["cpus"]),
+        gpus=float(value["gpus"]),
+        memory_mib=float(value["memoryMib"]),
+        object_store_mib=float(value["objectStoreMib"]),
+        resources={str(k): float(v) for k, v in value["resources"].items()},
+        on_demand=bool(value.get("onDemand", False)),
+        hourly_cost=float(value.get("hourlyCost", 0)),
+    )
+
+
+def _how(stack: str | None) -> str:
+    name = stack or DEFAULT_STACK
+    show = typed.command(f"python -m engine output --json --show-secrets -s {name}")
+    return f"(umask 077; {show} > FILE)"
+
+
+def _read_private(path: Path) -> str:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            raise ClientError(
+                f"outputs file {path} holds secrets and others may read it (mode {mode:04o}, "
+                f"at most 0600): chmod 600 {path}"
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ClientError(
+            f"cannot read outputs file {path} ({reason}); write it with: {_how(None)}"
+        ) from None
+
+
+def _ask_engines(stack: str) -> str:
+    folder = checkout()
+    arguments = ["output", "--json", "--show-secrets", "-s", stack]
+    # Both read the same state if it is a file, and the engine answers sooner. The engine is this
+    # checkout's: the folder may be anybody's, and its code must not run to read a state.
+    commands = []
+    if repository.is_checkout():
+        commands.append([sys.executable, "-m", "engine", "-C", str(folder), *arguments])
+    if shutil.which("pulumi"):
+        commands.append(["pulumi", "-C", str(folder), "stack", *arguments, "--non-interactive"])
+    if not commands:
+        raise ClientError(
+            f"cannot read the outputs of stack {stack!r}: this client was installed without a "
+            "checkout, and pulumi is not on PATH; write them in the checkout, and name the file "
+            f"by --outputs: {_how(stack)}"
+        )
+    reasons = []
+    for command in commands:
+        try:
+            result = subprocess.run(
+                command,
+                cwd=repository.ROOT,  # where `-m` finds the engine, whatever is on PYTHONPATH
+                env=_without_relative_paths(),
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=READ_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            reasons.append(f"{command[0]}: no answer within {READ_TIMEOUT_S} s")
+            continue
+        if result.returncode == 0:
+            return result.stdout
+        said = [line for line in result.stderr.strip().splitlines() if line.strip()]
+        program = "pulumi" if command[0] == "pulumi" else "engine"
+        reasons.append(f"{program}: {said[-1].strip() if said else 'no reason given'}")
+    if NO_STACK in reasons[0]:
+        found = reasons[0].removeprefix("engine: error: ").partition(";")[0]
+        raise DownError(f"stack {stack!r} is down, or never was up ({found}): run `make up`")
+    raise ClientError(
+        f"cannot read the outputs of stack {stack!r} ({'; '.join(reasons)}); "
+        f"if it does not exist yet, run `make up STACK={stack}`; "
+        "`python -m engine stack ls` lists the stacks"
+    )
+
+
+def _without_relative_paths() -> dict[str, str]:
+    """The environment, without relative folders in PYTHONPATH."""
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = os.pathsep.join(folder for folder in path if Path(folder).is_absolute())
+    return os.environ | {"PYTHONPATH": kept}

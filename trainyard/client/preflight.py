@@ -1,0 +1,211 @@
+"""The checks before anything is sent; all faults go into one message."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainyard.client import feasibility, package, parallel
+from trainyard.client.console import say
+from trainyard.client.errors import ClientError
+from trainyard.client.feasibility import Bundle
+from trainyard.client.outputs import StackOutputs
+
+if TYPE_CHECKING:
+    from trainyard.client.job_server import JobServer
+
+BUCKET_DEADLINE_S = 4.5
+
+
+def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
+    """Refuses a request that the declared nodes can never hold; says which are to be started.
+
+    Raises:
+        ClientError: naming the largest node.
+    """
+    why = feasibility.shortfall(bundles, outputs.nodes)
+    if why is not None:
+        raise ClientError(
+            f"the job {why}: ask for less, declare a larger node in the settings of stack "
+            f"{outputs.stack!r} and run `make up`, or queue it anyway with --force"
+        )
+    if groups := feasibility.started(bundles, outputs.nodes):
+        said = [_priced(bundles, outputs, group) for group in groups]
+        rented = any(node.hourly_cost for node in outputs.nodes if node.group in groups)
+        say(
+            f"needs nodes on demand, of {' or '.join(said)}: missing ones are started, and end "
+            "when they are idle"
+            + (f" (by `make scale STACK={outputs.stack}`, which has to run)" if rented else "")
+        )
+
+
+def _priced(bundles: Sequence[Bundle], outputs: StackOutputs, group: str) -> str:
+    count, cost = feasibility.price(bundles, outputs.nodes, group)
+    return f"{group} ({count} or more: {cost:.2f} $/h)" if cost else group
+
+
+def check_versions(outputs: StackOutputs) -> None:
+    """Refuses a client whose Ray or Python differs from the nodes'.
+
+    Raises:
+        ClientError: naming both versions.
+    """
+    mine = {
+        "Ray": (importlib.metadata.version("ray"), outputs.ray_version),
+        "Python": (f"{sys.version_info.major}.{sys.version_info.minor}", outputs.python_version),
+    }
+    wrong = [
+        f"{name} {here} here, {there} there"
+        for name, (here, there) in mine.items()
+        if here != there
+    ]
+    if wrong:
+        raise ClientError(
+            f"this client and stack {outputs.stack!r} do not match ({'; '.join(wrong)}): "
+            "run `make setup` in the checkout that brought the stack up, then `make up`; another "
+            f"Python is chosen with `make setup PYTHON=python{outputs.python_version}`"
+        )
+
+
+def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> None:
+    """Refuses what Ray would, secrets that the dashboard would show, and uploads that cannot go.
+
+    Raises:
+        ClientError: naming the key, the variable or the files.
+    """
+    for name, value in runtime_env.get("env_vars", {}).items():
+        if any(secret in str(value) for secret in outputs.secrets):
+            raise ClientError(
+                f"environment variable {name} of the runtime environment holds a secret of the "
+                "stack, which the dashboard would show: leave it out, the nodes have what they need"
+            )
+    excludes = runtime_env.get("excludes", [])
+    if (folder := runtime_env.get("working_dir")) and not package.is_remote(folder):
+        if not Path(folder).is_dir():
+            raise ClientError(f"{folder} is not a folder: give one whose content to upload")
+        check_upload(folder, package.listing(Path(folder), excludes), outputs.secrets)
+    for module in runtime_env.get("py_modules", []):
+        if package.is_remote(module):
+            continue
+        if not (Path(module).is_dir() or Path(module).suffix in package.MODULE_FILES):
+            raise ClientError(
+                f"{module} is not a folder: py_modules takes folders, .py files and wheels (.whl)"
+            )
+        check_upload(module, package.of_module(Path(module), excludes), outputs.secrets)
+    from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
+
+    try:
+        RuntimeEnv(**copy.deepcopy(runtime_env))
+    except (OSError, TypeError, ValueError) as error:
+        raise ClientError(
+            f"the runtime environment is not one of Ray's: {error}; mend it, then submit again"
+        ) from None
+
+
+def check_upload(what: str, found: package.Listing, secrets: Sequence[str]) -> None:
+    """Refuses an upload as `package.check` does, and says what it leaves out.
+
+    Raises:
+        ClientError: as `package.check`.
+    """
+    package.check(found.files, what, secrets)
+    if found.skipped:
+        named = ", ".join(found.skipped[: package.LISTED])
+        more = len(found.skipped) - package.LISTED
+        say(f"not uploaded of {what}: {named}" + (f" and {more} more" if more > 0 else ""))
+
+
+def check_bucket(outputs: StackOutputs) -> None:
+    """Puts, gets and deletes a marker in the store, unless that is a folder of another machine.
+
+    Raises:
+        ClientError: one of the three failed, or took too long.
+    """
+    if outputs.away and outputs.storage_url.startswith("file:"):
+        return
+
+    def work() -> None:
+        from trainyard.client import store  # noqa: PLC0415 - slow
+
+        store.check(store.open_store(outputs))
+
+    try:
+        # No timeout of the S3 client covers a name server that does not answer.
+        parallel.start(work).result(BUCKET_DEADLINE_S)
+    except FutureTimeoutError:
+        raise ClientError(
+            f"{outputs.storage_url} at {outputs.object_store_endpoint} gave no answer within "
+            f"{BUCKET_DEADLINE_S} s: is the object store up, and its address right? run `make up`"
+        ) from None
+
+
+def run(
+    runtime_env: dict[str, Any],
+    run_name: str,
+    outputs: StackOutputs,
+    owner: str = "",
+) -> JobServer:
+    """Runs the slow checks side by side.
+
+    Args:
+        runtime_env: of the job.
+        run_name: must have no active job; "" for no run.
+        outputs: of the stack.
+        owner: user who must have submitted the run's newest job, "" for any.
+
+    Returns:
+        The job server.
+
+    Raises:
+        ClientError: listing every fault.
+    """
+    checks: list[Future[Any]] = [
+        parallel.start(check, *arguments)
+        for check, arguments in _checks(runtime_env, run_name, outputs, owner)
+    ]
+    faults = []
+    for check in checks:
+        try:
+            check.result()
+        except ClientError as error:
+            faults.append(str(error))
+    if faults:
+        raise ClientError("\n".join(faults))
+    server: JobServer = checks[0].result()
+    return server
+
+
+def _checks(
+    runtime_env: dict[str, Any], run_name: str, outputs: StackOutputs, owner: str
+) -> list[tuple[Callable[..., Any], tuple[object, ...]]]:
+    return [
+        (_connect_for, (run_name, outputs, owner)),
+        (check_versions, (outputs,)),
+        (check_bucket, (outputs,)),
+        (check_runtime_env, (runtime_env, outputs)),
+    ]
+
+
+def _connect_for(run_name: str, outputs: StackOutputs, owner: str) -> JobServer:
+    from trainyard.client import jobs  # noqa: PLC0415 - slow
+
+    server = jobs.connect(outputs)
+    of_run = [job for job in jobs.submissions(server) if run_name and job.run == run_name]
+    for job in of_run:
+        if not job.status.ended:
+            raise ClientError(
+                f"run {run_name!r} is being trained by job {job.submission_id} ({job.status}): "
+                f"follow it (train logs -f {job.submission_id}), stop it, or take another --name"
+            )
+    if owner and of_run and (other := of_run[0].user) not in ("", owner):
+        raise ClientError(
+            f"run {run_name!r} was last trained by {other}, not by {owner}: take another --name, "
+            "or go on with that run with --force"
+        )
+    return server

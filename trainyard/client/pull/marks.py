@@ -1,0 +1,60 @@
+"""Marks of pulled and copied runs in the store, where `make down` looks too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from trainyard.checkpoint_files import PREFIX
+from trainyard.client.store import Store
+
+MARK = "pulled.json"
+REPLICATED = "replicated.json"  # by the service that copies (cluster/replicate.py)
+ALL = (MARK, REPLICATED)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The part of a run that was pulled or copied last, by any user.
+
+    Attributes:
+        checkpoint: its name; "" where the run had none.
+        epochs: records in the run's metrics.
+        files: number of files of a search's trials; a search has no checkpoint or epochs before
+            it ends.
+    """
+
+    checkpoint: str
+    epochs: int
+    files: int = 0
+
+    def dump(self) -> bytes:
+        """Return the mark as the store has it."""
+        return json.dumps(asdict(self)).encode()
+
+
+def inner(names: Iterable[str]) -> int:
+    """Return the number of files in a run's folders, not checkpoints (cluster/replicate.py too)."""
+    return sum(
+        len(parts) > 1 and not any(part.startswith((".", PREFIX)) for part in parts)
+        for parts in (name.split("/") for name in names)
+    )
+
+
+def read(store: Store, run: str, name: str = MARK) -> Mark | None:
+    """Return a mark of a run; None if it has no readable one.
+
+    Args:
+        store: of the stack.
+        run: its name.
+        name: of the mark.
+
+    Raises:
+        ClientError: the store cannot be read.
+    """
+    try:
+        found = json.loads(store.get(f"{run}/{name}") or b"null")
+        return Mark(str(found["checkpoint"]), int(found["epochs"]), int(found["files"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -1,0 +1,111 @@
+"""Runtime environments by name, from training/config/runtime, or by file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from trainyard.client import scripts
+from trainyard.client.errors import ClientError
+
+FOLDER = scripts.JOBS / "config" / "runtime"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+# Ray ignores a key that it does not know, and takes a text for a list of letters. Its own checks
+# cover the other values (trainyard/client/preflight.py).
+KEYS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "working_dir": ("a text", _is_text),
+    "py_modules": ("a list of texts", _are_texts),
+    "excludes": ("a list of texts", _are_texts),
+    "env_vars": ("a mapping of names to texts", lambda value: isinstance(value, dict)),
+    "config": ("a mapping", lambda value: isinstance(value, dict)),
+    "pip": ("a list, a mapping or a file's name", lambda v: isinstance(v, str | list | dict)),
+    "uv": ("a list, a mapping or a file's name", lambda v: isinstance(v, str | list | dict)),
+    "conda": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
+    "container": ("a mapping", lambda value: isinstance(value, dict)),
+    "image_uri": ("a text", _is_text),
+    "py_executable": ("a text", _is_text),
+    "java_jars": ("a list of texts", _are_texts),
+    "worker_process_setup_hook": ("a text", _is_text),
+    "_nsight": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
+    "_rocprof_sys": ("a mapping or a text", lambda value: isinstance(value, str | dict)),
+}
+CONFIG_KEYS = ("setup_timeout_seconds", "eager_install", "log_files")
+
+
+def find(wanted: str) -> Path:
+    """Finds the file of a runtime environment.
+
+    Args:
+        wanted: a name such as `tpu`, or the path of a YAML or JSON file.
+
+    Raises:
+        ClientError: it is neither. The reader of a path tells whether it can be read.
+    """
+    path, named = Path(wanted), FOLDER / f"{wanted}.yaml"
+    if "/" in wanted or path.suffix or path.is_file():
+        return path
+    if named.is_file():
+        return named
+    names = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    raise ClientError(
+        f"no runtime environment is called {wanted[:80]!r}: give one of {names}, or the path of a "
+        "YAML or JSON file"
+    )
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Reads a runtime environment; keys without a value are left out.
+
+    Raises:
+        ClientError: it cannot be read, or Ray would ignore or misread a part of it.
+    """
+    import yaml  # noqa: PLC0415 - slow
+
+    where = f"runtime environment {file}"
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ClientError(f"cannot read {where}: {error}") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ClientError(
+            f"{where} is not a mapping of Ray's keys to values: begin it with a line such as "
+            "`pip: [humanize]`"
+        )
+    env = {key: value for key, value in found.items() if value is not None}
+    _check_keys(env, KEYS, where)
+    for key, value in env.items():
+        kind, fits = KEYS[key]
+        if not fits(value):
+            raise ClientError(f"{where}: {key} is {value!r:.80}, and must be {kind}: mend it")
+    for name, value in env.get("env_vars", {}).items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise ClientError(
+                f"{where}: env_vars has {name!r:.80}: {value!r:.80}, and Ray takes texts only: "
+                "put both in quotes"
+            )
+    _check_keys(env.get("config", {}), CONFIG_KEYS, f"config of {where}")
+    return env
+
+
+def _check_keys(found: Collection[object], known: Collection[str], where: str) -> None:
+    for key in found:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ClientError(
+                f"{where} has the key {str(key)[:80]!r}, which Ray does not know: {hint}"
+                f"keys are {', '.join(known)}"
+            )

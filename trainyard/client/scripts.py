@@ -1,0 +1,141 @@
+"""From the JOB of a command line to a script: its command, and the request of its workers."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import trainyard
+from trainyard import options
+from trainyard.client.errors import ClientError
+from trainyard.client.feasibility import Bundle
+
+PACKAGE = Path(trainyard.__file__).resolve().parent
+JOBS = (PACKAGE / "jobs").resolve()  # in a checkout a link to training/
+
+
+@dataclass(frozen=True)
+class Script:
+    """A job's script.
+
+    Attributes:
+        name: names its runs.
+        path: the file.
+        command: starts it on the cluster.
+        working_dir: folder or address to upload, None for none.
+        module: the package to upload with it, None for none.
+    """
+
+    name: str
+    path: Path
+    command: tuple[str, ...]
+    working_dir: str | None
+    module: Path | None
+
+    @property
+    def job(self) -> str:
+        """Its name on a command line."""
+        if JOBS in self.path.parents:
+            return self.path.relative_to(JOBS).with_suffix("").as_posix()
+        return str(self.path)
+
+
+def find(job: str, working_dir: str | None = None) -> Script:
+    """Finds a job's script.
+
+    Args:
+        job: a name of training/, or the path of a .py file.
+        working_dir: the folder to upload; by default that of a script given by path.
+
+    Raises:
+        ClientError: no such job or file.
+    """
+    if job not in names() and (job.endswith(".py") or "/" in job):
+        path = Path(job).resolve()
+        if not path.is_file():
+            raise ClientError(f"job script {job} is not a file; {_known()}")
+        if JOBS not in path.parents:
+            return _own(path, working_dir)
+        job = path.relative_to(JOBS).with_suffix("").as_posix()
+    if job not in names():
+        close = difflib.get_close_matches(job, names(), n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ClientError(f"no job is called {job[:80]!r}; {hint}{_known()}")
+    command = ("python", "-m", f"trainyard.jobs.{job.replace('/', '.')}")
+    return Script(job.replace("/", "-"), JOBS / f"{job}.py", command, working_dir, PACKAGE)
+
+
+def names() -> list[str]:
+    """Names of the jobs in training/; those in a folder as `folder/name`."""
+    paths = (path.relative_to(JOBS).with_suffix("") for path in JOBS.rglob("*.py"))
+    return sorted(path.as_posix() for path in paths if not path.name.startswith("_"))
+
+
+def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
+    """Reads the request of a script's workers, and checks its arguments on the way.
+
+    Both are data at the top of the script, which is not run: trainyard/options.py.
+
+    Returns:
+        One bundle per worker, none when the script does not say.
+
+    Raises:
+        ClientError: the script cannot be read.
+        SystemExit: the arguments are refused, and the reason is printed.
+    """
+    config = {}
+    try:
+        found = options.read(script.path.read_bytes())
+        if options.ARGUMENTS in found:
+            prog = f"train submit {script.job} --"
+            config = options.parse(prog, found[options.ARGUMENTS], arguments)
+        return options.bundles(found.get(options.RESOURCES, []), config)
+    except SyntaxError as error:
+        raise ClientError(
+            f"{script.path}, line {error.lineno}: {error.msg}; mend it, then submit again"
+        ) from None
+    except ValueError as error:
+        raise ClientError(f"{script.path}: {error}; docs/train.md has an example") from None
+
+
+def _own(path: Path, working_dir: str | None) -> Script:
+    folder = path.parent if working_dir is None else Path(working_dir).resolve()
+    if working_dir is not None and "://" in working_dir:
+        raise ClientError(
+            f"working directory {working_dir} is an address and {path.name} a file of this "
+            "machine: give the folder that holds the script"
+        )
+    if folder not in path.parents:
+        raise ClientError(
+            f"{path} is not in the working directory {folder}: give a folder that holds the script"
+        )
+    command = ("python", path.relative_to(folder).as_posix())
+    # Nodes do not have this package. A module of its name that is uploaded takes precedence.
+    hidden = any(own_module(each) is not None for each in (folder, path.parent))
+    ours = _imports_ours(path) and not hidden
+    return Script(path.stem, path, command, str(folder), PACKAGE if ours else None)
+
+
+def own_module(folder: Path) -> Path | None:
+    """A folder's own module of the name of this package; None without one."""
+    named = (folder / PACKAGE.name, folder / f"{PACKAGE.name}.py")
+    return next((path for path in named if path.exists()), None)
+
+
+def _imports_ours(path: Path) -> bool:
+    names: set[str] = set()
+    with suppress(SyntaxError):  # `demand` says so
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module)
+    return PACKAGE.name in {name.partition(".")[0] for name in names}
+
+
+def _known() -> str:
+    return f"jobs are {', '.join(names())}, or the path of a .py file"

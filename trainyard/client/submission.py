@@ -1,0 +1,304 @@
+"""From a command line to a submitted job: its content, and the checks before it is sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from trainyard import run_folder
+from trainyard.access import repository, user
+from trainyard.client import conda, package, parallel, preflight, runtimes, scripts
+from trainyard.client.console import say
+from trainyard.client.dashboard import Dashboard, DashboardError, UnreachableError
+from trainyard.client.errors import ClientError, UnreachedError
+from trainyard.client.feasibility import Bundle
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.package import NEVER_UPLOADED
+from trainyard.client.pull.meter import Meter
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+    from trainyard.client.job_server import JobServer
+
+SERVER_ERROR = re.compile(r"^\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+SCRIPT = "script"  # metadata: the script's path, to find it again
+NO_NODE_YET = "No available agent"  # after 10 s of waiting for one, as in a cluster just started
+NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's number
+# Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
+SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+TRIES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The user's request; the entrypoint's amounts are Ray's options of these names.
+
+    Attributes:
+        owner: user that the run must be of, as far as the cluster knows; "" for any.
+
+    Raises:
+        ClientError: the submission id cannot be a file's name.
+    """
+
+    script: scripts.Script
+    arguments: Sequence[str]
+    run_name: str
+    runtime_env: dict[str, Any]
+    submission_id: str | None
+    num_cpus: float | None
+    num_gpus: float | None
+    memory: int | None
+    resources: dict[str, float] | None
+    owner: str = ""
+
+    def __post_init__(self) -> None:
+        if self.submission_id is not None and not SUBMISSION_ID.fullmatch(self.submission_id):
+            raise ClientError(
+                f"submission id {self.submission_id[:80]!r} is not 1 to 128 letters, digits, '.', "
+                "'_' or '-' beginning with a letter or digit: give another --submission-id"
+            )
+
+    @property
+    def entrypoint(self) -> Bundle:
+        """The entrypoint's own bundle."""
+        amounts = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
+        return {k: float(v) for k, v in amounts.items() if v} | (self.resources or {})
+
+
+def default_run_name(script: scripts.Script) -> str:
+    """Return a new run's name: the script's as far as it fits, the time and six digits."""
+    own = re.sub(r"[^a-z0-9]+", "-", script.name.lower())[:NAME_LENGTH].strip("-") or "job"
+    return f"{own}-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def runtime_env(
+    file: Path | None, script: scripts.Script, run_name: str, *, progress: bool
+) -> dict[str, Any]:
+    """The runtime environment of a job: the user's file, the code, the run's variables.
+
+    Args:
+        file: YAML or JSON of Ray's keys.
+        script: names the code to upload.
+        run_name: the run's name.
+        progress: whether somebody watches.
+
+    Raises:
+        ClientError: the file is not a runtime environment, it names another working folder, or the
+            script is left out.
+    """
+    env = {} if file is None else runtimes.read(file)
+    named, ours = env.get("working_dir"), script.working_dir
+    if named and ours and Path(named).resolve() != Path(ours).resolve():
+        raise ClientError(
+            f"runtime environment {file} has the working_dir {named[:80]!r}, and the job's is "
+            f"{ours}: name the folder with --working-dir, and leave it out of the file"
+        )
+    if script.working_dir is not None:
+        env["working_dir"] = script.working_dir
+    if script.module is not None:
+        env["py_modules"] = [*env.get("py_modules", []), str(script.module)]
+    # Ray would install it on each new node for the job, and also for the first actor: one of these
+    # removes the code while the other looks for it, and the job fails (Ray 2.60).
+    env["config"] = {"eager_install": False} | env.get("config", {})
+    env["excludes"] = [*env.get("excludes", []), *NEVER_UPLOADED]
+    _check_script_goes(script, env["excludes"])
+    env["env_vars"] = env.get("env_vars", {}) | {
+        run_folder.RUN_VARIABLE: run_name,
+        run_folder.COMMIT_VARIABLE: commit(script.path.parent),
+        run_folder.PROGRESS_VARIABLE: "1" if progress else "0",
+    }
+    return env
+
+
+def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
+    """Refuses a script that its own upload leaves out."""
+    if script.module is not None and script.module in script.path.parents:
+        return  # one of this package
+    folder = Path(script.working_dir or script.path.parent)
+    found = package.entries(folder, excludes)
+    if not any(folder.absolute() / entry.name == script.path for entry in found):
+        raise ClientError(
+            f"{script.path} is left out of the upload of {folder} by .gitignore, .rayignore or "
+            "`excludes`, and the job would have no script: let it in there"
+        )
+
+
+def commit(folder: Path) -> str:
+    """The git commit of a folder, with `-dirty` at its end when files differ; "" without git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        result = subprocess.run(
+            [*command, "--exclude=*"],
+            env=repository.environment(),
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip()
+
+
+def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[JobServer, str]:
+    """Checks a request and sends it.
+
+    Args:
+        request: the job to run.
+        outputs: of the stack to run it on.
+        force: sends a job that no declared node can hold.
+
+    Returns:
+        The job server, and the job's submission id.
+
+    Raises:
+        ClientError: a check failed, or the server refused the job.
+    """
+    demand = scripts.demand(request.script, request.arguments)
+    bundles = [request.entrypoint, *demand] if request.entrypoint else demand
+    if not force:
+        preflight.check_feasible(bundles, outputs)
+    server = preflight.run(request.runtime_env, request.run_name, outputs, request.owner)
+    conda.check(request.runtime_env, server, outputs, send)
+    say(f"Job submission server address: {outputs.dashboard_url}")
+    submission_id = send(
+        outputs,
+        entrypoint=join([*request.script.command, *request.arguments]),
+        submission_id=request.submission_id,
+        runtime_env=request.runtime_env,
+        metadata=metadata(
+            request.script,
+            request.run_name,
+            request.runtime_env["env_vars"][run_folder.COMMIT_VARIABLE],
+            bundles,
+        ),
+        entrypoint_num_cpus=request.num_cpus,
+        entrypoint_num_gpus=request.num_gpus,
+        entrypoint_memory=request.memory,
+        entrypoint_resources=request.resources,
+    )
+    return server, submission_id
+
+
+def metadata(
+    script: scripts.Script, run_name: str, commit: str, demand: Sequence[Bundle]
+) -> dict[str, str]:
+    """Return the facts that the cluster keeps of a job for `train list`, `status` and `drill`."""
+    return {
+        "run": run_name,
+        "job": script.name,
+        SCRIPT: str(script.path),
+        "commit": commit,
+        "user": user.name(),
+        "demand": json.dumps(list(demand)),
+    }
+
+
+def send(outputs: StackOutputs, **job: Any) -> str:
+    """Packs, uploads, and submits with Ray's own client.
+
+    Args:
+        outputs: of the stack.
+        job: arguments of Ray's `submit_job`.
+
+    Returns:
+        The job's submission id.
+
+    Raises:
+        UnreachedError: the server was not reached.
+        ClientError: it refused the job.
+    """
+    import requests  # noqa: PLC0415 - slow
+    from ray.job_submission import JobSubmissionClient  # noqa: PLC0415 - slow
+
+    # Ray prefers these two to the address that it is given: the job would go elsewhere.
+    for variable in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
+        os.environ.pop(variable, None)
+    _go_direct(outputs.dashboard_url)
+    bearer = {"Authorization": f"Bearer {outputs.ray_token}"}
+    if "runtime_env" in job:
+        job["runtime_env"] = _upload(job["runtime_env"], outputs)
+    try:
+        return _send(JobSubmissionClient(outputs.dashboard_url, headers=bearer), **job)
+    except (ConnectionError, requests.ConnectionError) as error:
+        raise UnreachedError(
+            f"the job was not sent, {outputs.dashboard_url} does not answer ({error}): look "
+            "whether the stack is up (train info), then run the same command again"
+        ) from None
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        # The server answers with its traceback, whose last error is the reason.
+        said = SERVER_ERROR.findall(str(error)) or [str(error)]
+        raise ClientError(
+            f"the job was not taken: {said[-1]}; "
+            "mend the runtime environment or the options, then submit again"
+        ) from None
+
+
+def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
+    """Sends packages that the head lacks; returns the environment with their addresses."""
+    env, packages = package.packages(runtime_env)
+    dashboard = Dashboard(outputs)
+    for name, content in packages.items():
+        path = f"/api/packages/gcs/{name}"
+        try:
+            if not dashboard.has(path):  # this also keeps it until the job starts
+                say(f"Uploading package gcs://{name} ({len(content) / package.MIB:.1f} MiB).")
+                meter = Meter("uploaded", len(content))
+                try:
+                    dashboard.put(path, content, meter.add)
+                finally:
+                    meter.close()
+        except DashboardError as error:
+            kind = UnreachedError if isinstance(error, UnreachableError) else ClientError
+            raise kind(
+                f"the upload of {len(content) / package.MIB:.1f} MiB to {outputs.dashboard_url} "
+                f"failed ({error}): look whether the stack is up (train info), then run the same "
+                "command again"
+            ) from None
+    return env
+
+
+def _go_direct(url: str) -> None:
+    """Keeps this user's proxies out of the way to the head: one would get the token."""
+    host = urlsplit(url).hostname or ""
+    before = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    os.environ["no_proxy"] = ",".join(filter(None, (before, host)))
+
+
+def _send(client: JobSubmissionClient, **job: Any) -> str:
+    for _ in range(TRIES - 1):
+        try:
+            return client.submit_job(**job)
+        except RuntimeError as error:
+            if NO_NODE_YET not in str(error):
+                raise
+            say("no node of the cluster takes jobs yet; asking again")
+    return client.submit_job(**job)
+
+
+def prepare() -> Future[None]:
+    """Imports the modules of a submission while the outputs are read.
+
+    Returns:
+        Done when they are imported. Wait for it before the checks begin: threads that import the
+        same packages at a time can meet them half made, or deadlock.
+    """
+
+    def load() -> None:
+        from ray import job_submission  # noqa: F401, PLC0415 - slow
+
+        from trainyard.client import bucket, jobs  # noqa: F401, PLC0415 - slow
+
+    return parallel.start(load)

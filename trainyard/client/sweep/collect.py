@@ -1,0 +1,72 @@
+"""Brings a point's result and files from the store into the sweep's folder."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from trainyard.client import store
+from trainyard.client.job_server import Job, Status
+from trainyard.client.jobs import failure
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.records import DamagedArchiveError, Record, Records
+from trainyard.sweep import result
+
+
+def collect(
+    point: Point, record: Record, job: Job | None, records: Records, outputs: StackOutputs
+) -> Outcome | None:
+    """Takes a point's result and files, and then removes them from the store.
+
+    Args:
+        point: the point.
+        record: the sweep's record of the point, with the job that ran it.
+        job: that job at its end; None where the cluster does not know it.
+        records: of the sweep.
+        outputs: of the stack.
+
+    Returns:
+        How it ended; None if a job that the cluster has forgotten has left nothing.
+
+    Raises:
+        ClientError: the store cannot be read, or the sweep's folder cannot be written.
+    """
+    place = store.open_store(outputs)
+    record_key, archive_key = result.keys(record.sweep, point.number, record.job)
+    content = place.get(record_key)
+    if content is None:
+        if job is None:
+            return None
+        why = _why(job)
+        records.put(point.identity, replace(record, error=why))
+        return Outcome(job=record.job, error=why)
+    try:
+        found = result.read(content)
+    except ValueError as error:  # it stops no other point, and no later start
+        found = result.Result(completed=False, error=f"left {error}; run it again")
+    why = "" if found.completed else found.error or "failed"
+    packed = place.get(archive_key)
+    if packed:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(packed)
+            file.flush()
+            try:
+                records.unpack(Path(file.name), point.folder)
+            except DamagedArchiveError as error:  # it stops no other point
+                why = str(error)
+    value = None if why else found.value
+    ended = replace(record, done=not why, error=why, value=value)
+    records.put(point.identity, ended)
+    for key in (archive_key, record_key):
+        place.delete(key)
+    return Outcome(job=record.job, value=value, error=why, note=found.note)
+
+
+def _why(job: Job) -> str:
+    if job.status is Status.STOPPED:
+        return "was stopped"
+    if job.status is Status.FAILED:
+        return failure(job)
+    return "its job left no result in the store"

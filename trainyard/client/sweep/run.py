@@ -1,0 +1,226 @@
+"""Runs the points of a sweep on a stack, and goes on from an earlier start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainyard.access.terminal import clean
+from trainyard.client import conda, feasibility, jobs, parallel, preflight, submission
+from trainyard.client.console import LogWriter, say, warn
+from trainyard.client.errors import ClientError, UnreachedError
+from trainyard.client.job_server import ACTIVE, Job, JobServer
+from trainyard.client.outputs import StackOutputs
+from trainyard.client.sweep import collect, report, upload
+from trainyard.client.sweep.log import Prefixed
+from trainyard.client.sweep.point import Outcome, Point
+from trainyard.client.sweep.queueing import LetGoError, Queue
+from trainyard.client.sweep.records import Record, Records
+from trainyard.client.sweep.upload import Upload
+
+COLLECTED_AT_ONCE = 8
+RESEND_S = 2.0
+
+
+@dataclass
+class Sweep:
+    """The points of one start.
+
+    Attributes:
+        points: all of them.
+        records: of the sweep's folder.
+        outputs: of the stack.
+        sent: the common part of all jobs.
+        as_tasks: one job for all of them.
+        outcomes: by the points' numbers, as they end.
+    """
+
+    points: Sequence[Point]
+    records: Records
+    outputs: StackOutputs
+    sent: Upload
+    as_tasks: bool
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    def run(self) -> list[Outcome]:
+        """Runs the points that are not done.
+
+        Returns:
+            How each point ended, in their order.
+
+        Raises:
+            ClientError: nothing can be sent, or no result can be kept.
+            LetGoError: the user pressed Ctrl-C.
+        """
+        server = jobs.connect(self.outputs)
+        todo, flying = self._split(server)
+        if todo:
+            for file in {point.runtime_env for point in todo}:
+                env = self.sent.environment(self.records.name, file)
+                preflight.run(env, "", self.outputs)  # one of its own jobs may still run
+                conda.check(env, server, self.outputs, submission.send)
+        if self.as_tasks:
+            self._run_tasks(server, todo, flying)
+        else:
+            queue = Queue(
+                self.outputs.nodes,
+                self._send,
+                lambda point, job_id: self._follow(server, point, job_id),
+                self._end,
+            )
+            queue.run(todo, flying)
+        return [self.outcomes[point.number] for point in self.points]
+
+    def _split(self, server: JobServer) -> tuple[list[Point], list[tuple[Point, str]]]:
+        """Sorts the points out: done, refused, running, to be sent."""
+        known = {job.submission_id: job for job in server.jobs()}
+        todo: list[Point] = []
+        flying: list[tuple[Point, str]] = []
+        for point in self.points:
+            record = self.records.get(point.identity)
+            if record is None or record.error:
+                if self._fits(point):
+                    todo.append(point)
+                continue
+            job = known.get(record.job)
+            if record.done:
+                self.outcomes[point.number] = Outcome(job=record.job, value=record.value)
+            elif job is not None and job.status in ACTIVE:
+                flying.append((point, record.job))
+            else:
+                found = collect.collect(point, record, job, self.records, self.outputs)
+                if found is None or found.error:
+                    todo.append(point)
+                else:
+                    self.outcomes[point.number] = found
+        if done := len(self.outcomes) - sum(bool(o.error) for o in self.outcomes.values()):
+            say(f"points: {done} of {len(self.points)} are done already")
+        return todo, flying
+
+    def _note(self, point: Point, job_id: str) -> None:
+        """Notes a point before it is sent: a job without a note would run twice."""
+        self.records.put(point.identity, self._record(point, job_id))
+
+    def _record(self, point: Point, job_id: str, error: str = "") -> Record:
+        return Record(
+            sweep=self.records.name,
+            job=job_id,
+            number=point.number,
+            folder=point.folder,
+            overrides=point.overrides,
+            error=error,
+        )
+
+    def _fits(self, point: Point) -> bool:
+        why = feasibility.shortfall([point.bundle], self.outputs.nodes)
+        if why is None:
+            return True
+        remedy = feasibility.remedy([point.bundle], self.outputs.nodes)
+        self._ended(point, Outcome(error=f"{why}: ask for less, or {remedy} and run `make up`"))
+        return False
+
+    def _send(self, point: Point) -> str:
+        job_id = upload.new_job_id()
+        self._note(point, job_id)
+        try:
+            self._send_patiently(point, job_id)
+        except UnreachedError:
+            raise  # the job may be there: the next start looks for it
+        except ClientError:
+            self.records.forget(point.identity)
+            raise
+        return job_id
+
+    def _send_patiently(self, point: Point, job_id: str) -> None:
+        """Sends a point, also while the job server is lost for a moment.
+
+        Raises:
+            UnreachedError: it stays lost.
+            ClientError: the server refused the point.
+        """
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                self.sent.send_point(point, job_id)
+            except UnreachedError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            if self._has_arrived(job_id, deadline):
+                return
+
+    def _has_arrived(self, job_id: str, deadline: float) -> bool:
+        """Whether a job was taken although the answer was lost: a second one would be refused.
+
+        Raises:
+            UnreachedError: the job server stays lost until the deadline.
+        """
+        while True:
+            time.sleep(RESEND_S)
+            try:
+                return any(j.submission_id == job_id for j in jobs.connect(self.outputs).jobs())
+            except ClientError as error:
+                if time.monotonic() > deadline:
+                    raise UnreachedError(str(error)) from None
+
+    @property
+    def _patience(self) -> float:
+        return jobs.LOST_THROUGH_SSH_S if self.outputs.away else jobs.LOST_AFTER_S
+
+    def _follow(self, server: JobServer, point: Point, job_id: str) -> Job:
+        return self._log(server, job_id, LogWriter(Prefixed(f"[{point.number}]")))
+
+    def _log(self, server: JobServer, job_id: str, writer: LogWriter) -> Job:
+        try:
+            return jobs.follow(server, job_id, writer.write, lost_after_s=self._patience)
+        finally:
+            writer.close()
+
+    def _end(self, point: Point, job_id: str, job: Job | str) -> None:
+        if isinstance(job, str):
+            self._ended(point, Outcome(job=job_id, error=job))
+            return
+        self._ended(point, self._found(point, job_id, job))
+
+    def _found(self, point: Point, job_id: str, job: Job) -> Outcome:
+        record = self.records.get(point.identity) or self._record(point, job_id)
+        found = collect.collect(point, record, job, self.records, self.outputs)
+        return found or Outcome(job=job_id, error="left no result")
+
+    def _ended(self, point: Point, outcome: Outcome) -> None:
+        self.outcomes[point.number] = outcome
+        if not outcome.job:
+            self.records.put(point.identity, self._record(point, "", outcome.error))
+        if outcome.note:
+            warn(f"{point.label}: {outcome.note}")
+        if outcome.error:
+            warn(f"{point.label}: failed: {outcome.error}")
+        else:
+            say(f"{point.label}: done, {clean(outcome.value)[:80]}")
+
+    def _run_tasks(
+        self, server: JobServer, todo: Sequence[Point], flying: Sequence[tuple[Point, str]]
+    ) -> None:
+        groups: dict[str, list[Point]] = {}
+        for point, job_id in flying:
+            groups.setdefault(job_id, []).append(point)
+        if todo:
+            job_id = upload.new_job_id()
+            groups[job_id] = list(todo)
+            for point in todo:
+                self._note(point, job_id)
+            self.sent.send_tasks(todo, job_id)
+            report.prepare()
+            say(f"points: {len(todo)} tasks of job {job_id}, as many at once as there is room for")
+        for job_id, points in groups.items():
+            try:
+                job = self._log(server, job_id, LogWriter())
+            except KeyboardInterrupt:
+                raise LetGoError([job_id], 0) from None
+            for first in range(0, len(points), COLLECTED_AT_ONCE):
+                batch = points[first : first + COLLECTED_AT_ONCE]
+                found = [parallel.start(self._found, point, job_id, job) for point in batch]
+                for point, outcome in zip(batch, found, strict=True):
+                    self._ended(point, outcome.result())

@@ -1,0 +1,155 @@
+"""Why a job waits: its unmet demand, the jobs that hold it now, and a remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from trainyard.client import feasibility
+from trainyard.client.dashboard import DashboardError
+from trainyard.client.feasibility import Bundle
+from trainyard.client.job_server import Job, Status
+from trainyard.client.outputs import Node, StackOutputs
+from trainyard.client.state import UNPLACED, ClusterState
+
+OTHER = "another program"  # one that was not submitted
+START_TIMEOUT = timedelta(seconds=900)  # Ray's RAY_JOB_START_TIMEOUT_SECONDS by default
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """The reason why a job waits.
+
+    Attributes:
+        demand: the bundles that Ray cannot place, as the dashboard's Demands have it; "" when the
+            cluster does not say.
+        reason: a sentence with what to do.
+        ends: when Ray gives the job up; "" if it never does.
+    """
+
+    demand: str
+    reason: str
+    ends: str
+
+
+def explain(
+    job: Job, others: Sequence[Job], outputs: StackOutputs, state: ClusterState
+) -> Wait | None:
+    """Says what a job waits for, None when it does not wait or the reason is unknown.
+
+    Args:
+        job: the job.
+        others: all jobs of the cluster, to name the holders of its demand.
+        outputs: of its stack.
+        state: of its cluster; not required to answer.
+    """
+    if job.status.ended:
+        return None
+    try:
+        seen, held, alive = demand(job, state), holders(others, state), len(state.nodes())
+    except DashboardError:
+        seen, held, alive = [], {}, len(outputs.nodes)
+    asked = seen or json.loads(job.metadata.get("demand", "[]"))
+    reason = _never(asked, job, outputs.nodes)
+    if reason is None and seen:
+        reason = _not_now(seen, held, alive, outputs.nodes)
+    if reason is None:
+        return None
+    return Wait(demand=_counted(seen), reason=reason, ends=_ends(job))
+
+
+def demand(job: Job, state: ClusterState) -> list[Bundle]:
+    """The bundles of a job that Ray has not placed: its entrypoint's, or its workers'."""
+    found = [
+        actor.bundle
+        for actor in state.actors()
+        if actor.state in UNPLACED
+        and actor.bundle
+        and (actor.submission == job.submission_id or (job.job_id and actor.job == job.job_id))
+    ]
+    for group in state.reservations():
+        if group.state in UNPLACED and job.job_id and group.job == job.job_id:
+            found += group.bundles
+    return found
+
+
+def holders(jobs: Sequence[Job], state: ClusterState) -> dict[str, Bundle]:
+    """Return the resources that each job holds, by a name for it."""
+    names = {job.job_id: _name(job) for job in jobs if job.job_id}
+    names |= {job.submission_id: _name(job) for job in jobs if job.submission_id}
+    held: dict[str, Bundle] = {}
+    for actor in state.actors():
+        if actor.state == "ALIVE":
+            _add(held, names.get(actor.submission or actor.job, OTHER), actor.bundle)
+    for group in state.reservations():
+        if group.state == "CREATED":
+            for bundle in group.bundles:
+                _add(held, names.get(group.job, OTHER), bundle)
+    return {name: held[name] for name in sorted(held, key=lambda who: who == OTHER) if held[name]}
+
+
+def _never(asked: list[Bundle], job: Job, nodes: Sequence[Node]) -> str | None:
+    why = feasibility.shortfall(asked, nodes)
+    if why is None:
+        return None
+    return (
+        f"it {why}; to run it {feasibility.remedy(asked, nodes)} and run `make up`, "
+        f"or stop it (`train stop {job.submission_id}`) and ask for less"
+    )
+
+
+def _not_now(
+    asked: list[Bundle], held: dict[str, Bundle], alive: int, nodes: Sequence[Node]
+) -> str:
+    wanted = {name for bundle in asked for name in bundle}
+    parts = [
+        f"{who} has {feasibility.describe(part)}"
+        for who, bundle in held.items()
+        if (part := {name: amount for name, amount in bundle.items() if name in wanted})
+    ]
+    # Nodes on demand are started for waiting jobs, which takes some seconds.
+    always = sum(not node.on_demand for node in nodes)
+    lost = (
+        f"only {alive} of {len(nodes)} nodes are alive (`make up` starts what has ended); "
+        if alive < always
+        else f"{len(nodes) - alive} nodes on demand are not started, or start now; "
+        if alive < len(nodes)
+        else ""
+    )
+    return (
+        f"it waits for {_counted(asked)}, which is not free: {lost}"
+        f"{'; '.join(parts) or 'nothing that Ray lists has it'}; "
+        "it goes on when that is free"
+    )
+
+
+def _ends(job: Job) -> str:
+    if job.status != Status.PENDING or not job.start_time:
+        return ""
+    moment = datetime.fromtimestamp(job.start_time / 1000, UTC) + START_TIMEOUT
+    return (
+        f"Ray fails it at {moment.astimezone():%H:%M:%S} unless it has started (15 minutes, or "
+        "what the head's RAY_JOB_START_TIMEOUT_SECONDS says)"
+    )
+
+
+def _counted(bundles: Sequence[Bundle]) -> str:
+    """Bundles in words, equal ones counted: `2 times GPU 1, CPU 4`."""
+    distinct = [bundle for i, bundle in enumerate(bundles) if bundle not in bundles[:i]]
+    return "; ".join(
+        f"{count} times {text}" if (count := list(bundles).count(bundle)) > 1 else text
+        for bundle in distinct
+        for text in [feasibility.describe(bundle)]
+    )
+
+
+def _name(job: Job) -> str:
+    return f"job {job.submission_id or job.job_id}" + (f" (run {job.run})" if job.run else "")
+
+
+def _add(held: dict[str, Bundle], who: str, bundle: Bundle) -> None:
+    total = held.setdefault(who, {})
+    for name, amount in bundle.items():
+        total[name] = total.get(name, 0) + amount

@@ -1,0 +1,61 @@
+"""Labelled images by name, split into train, valid and test as the seed determines.
+
+digits      1,797 scanned digits of 8 x 8 pixels that come with scikit-learn: needs no network
+cifar10     60,000 photographs of 32 x 32 pixels, fetched by torchvision once per node
+folder:PATH images in PATH/train/<class>/, on every node at the same absolute path; PATH/valid
+            and PATH/test likewise; a tenth of train stands in for each that is missing
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainyard.data.splits import Splits
+
+
+def check_name(name: str) -> str:
+    """Returns the name of a data set.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if name in {"digits", "cifar10"} or name.startswith("folder:/"):
+        return name
+    raise ValueError(
+        f"{name!r} is not digits, cifar10 or folder:PATH with an absolute path on the nodes"
+    )
+
+
+def load(name: str, side: int, seed: int, limit: int | None = None) -> Splits:
+    """Loads a data set.
+
+    Args:
+        name: as above.
+        side: images are scaled to this height and width in pixels.
+        seed: fixes the splits.
+        limit: the most images of each split.
+
+    Raises:
+        DataError: the images are not there.
+        ValueError: a bad name.
+    """
+    check_name(name)
+    # Imported one at a time: torchvision takes a second, and digits do not need it; tasks that
+    # stream (trainyard/data/streaming.py) do not need PyTorch either.
+    from trainyard.data.splits import first  # noqa: PLC0415
+
+    if name == "digits":
+        from trainyard.data import digits  # noqa: PLC0415
+
+        splits = digits.load(side, seed)
+    elif name == "cifar10":
+        from trainyard.data import cifar10  # noqa: PLC0415
+
+        splits = cifar10.load(side, seed)
+    else:
+        from trainyard.data import folder  # noqa: PLC0415
+
+        splits = folder.load(Path(name.removeprefix("folder:")), side, seed)
+    return splits if limit is None else first(splits, limit)

@@ -1,0 +1,37 @@
+"""Scanned digits: UCI's optical recognition set, from scikit-learn."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+from trainyard.data.splits import Splits, cut
+
+SIDE = 8
+LEVELS = 16  # of grey
+
+
+def read() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return pixels as float32 (1797, 1, 8, 8) in 0..LEVELS, and digits as int64 (1797,).
+
+    The same as sklearn.datasets.load_digits, whose import alone takes a second of each worker.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("the digits come with scikit-learn: pip install scikit-learn")
+    table = np.loadtxt(Path(package.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    pixels = torch.as_tensor(table[:, :-1], dtype=torch.float32)
+    return pixels.view(-1, 1, SIDE, SIDE), torch.as_tensor(table[:, -1], dtype=torch.int64)
+
+
+def load(side: int, seed: int) -> Splits:
+    """Return all 1,797 digits, enlarged to side x side and in three equal channels."""
+    pixels, labels = read()
+    images = torch.nn.functional.interpolate(pixels / LEVELS, (side, side), mode="bilinear")
+    data = TensorDataset(images.expand(-1, 3, -1, -1), labels)
+    train, valid, test = (Subset(data, part) for part in cut(len(data), seed, held_out=2))
+    return Splits(train, valid, test, [str(digit) for digit in range(10)])

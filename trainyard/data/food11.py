@@ -1,0 +1,156 @@
+"""Food-11: photographs of food in 11 classes.
+
+FOOD11_DATA_DIR/{training,validation,evaluation}/class_00 ... class_10 hold the images: the real
+ones at any size, or those that docker/dataset/generated.py draws.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+from trainyard.data.splits import DataError
+
+FOLDER_VARIABLE = "FOOD11_DATA_DIR"
+CLASSES = (
+    *("Bread", "Dairy product", "Dessert", "Egg", "Fried food", "Meat"),
+    *("Noodles/Pasta", "Rice", "Seafood", "Soup", "Vegetable/Fruit"),
+)
+# ImageNet's, like the weights of the base.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+MANIFEST = ".manifest.json"  # by the dataset step, docker/dataset
+
+
+def description(side: int) -> dict[str, Any]:
+    """Return a checkpoint manifest's description of the images that the model takes.
+
+    Args:
+        side: of the images, in pixels.
+    """
+    images = {"classes": list(CLASSES), "image_side": side, "crop": True}
+    return images | {"mean": list(MEAN), "std": list(STD)}
+
+
+class EpochSampler(DistributedSampler[Any]):
+    """Order and random numbers of an epoch, from seed and epoch alone.
+
+    Lightning tells it each epoch, so a resumed run sees the same data as an uninterrupted one.
+    """
+
+    def __init__(self, data: ImageFolder, seed: int, rank: int, world: int) -> None:
+        super().__init__(data, world, rank, seed=seed)
+        self.generator = torch.Generator()  # the loader's; seeds its processes
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begins an epoch."""
+        super().set_epoch(epoch)
+        # Mixed: otherwise one epoch's numbers would be those of the next seed's previous epoch.
+        mixed = random.Random(f"{self.seed} {epoch} {self.rank}").getrandbits(63)  # noqa: S311
+        self.generator.manual_seed(mixed)
+        torch.manual_seed(mixed)  # for dropout, and for transforms if no process loads
+
+
+@dataclass(frozen=True)
+class Food11:
+    """Loaders of batches: images (batch, 3, side, side), normalised, and classes (batch,)."""
+
+    sampler: EpochSampler  # of the training images
+    train: DataLoader[Any]
+    valid: DataLoader[Any]
+    test: DataLoader[Any]
+    generated: bool
+
+
+def load(
+    *,
+    side: int,
+    batch_size: int,
+    seed: int,
+    processes: int = 0,
+    rank: int = 0,
+    world: int = 1,
+) -> Food11:
+    """Opens the three splits of FOOD11_DATA_DIR.
+
+    Args:
+        side: height and width of the images in pixels.
+        batch_size: of one worker.
+        seed: of order and augmentation.
+        processes: that decode images during training.
+        rank: of this worker.
+        world: number of workers; each gets its share of the training images, and Lightning
+            shares out the others.
+
+    Raises:
+        DataError: the images are not there.
+    """
+    folder = os.environ.get(FOLDER_VARIABLE, "")
+    augmented = [
+        v2.RandomHorizontalFlip(),
+        v2.RandomRotation(15),
+        v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.1),
+    ]
+    training = _images(folder, "training", _transform(side, augmented))
+    held_out = [
+        _images(folder, name, _transform(side, [])) for name in ("validation", "evaluation")
+    ]
+    sampler = EpochSampler(training, seed, rank, world)
+    sampler.set_epoch(0)
+    train: DataLoader[Any] = DataLoader(
+        training, batch_size, sampler=sampler, num_workers=processes, generator=sampler.generator
+    )
+    valid, test = (DataLoader(part, batch_size, num_workers=processes) for part in held_out)
+    return Food11(sampler, train, valid, test, is_generated(Path(folder)))
+
+
+def is_generated(folder: Path) -> bool:
+    """Whether the images were drawn: measurements on them say nothing about food."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return str(manifest["source"]).startswith("generated")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # brought by the user, without a manifest
+
+
+def _transform(side: int, augmented: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    transform: Callable[[Any], Any] = v2.Compose(
+        [
+            v2.RGB(),
+            v2.Resize(side),
+            v2.CenterCrop(side),
+            *augmented,
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
+    return transform
+
+
+def _images(folder: str, split: str, transform: Callable[[Any], Any]) -> ImageFolder:
+    path = Path(folder) / split
+    try:
+        images = ImageFolder(path, transform=transform)
+    except (OSError, RuntimeError) as error:
+        raise DataError(
+            f"no Food-11 in {folder or f'${FOLDER_VARIABLE}, which is not set'} ({error}): "
+            f"{FOLDER_VARIABLE} of the node or of the runtime environment names a folder that has "
+            f"{split}/class_NN/<image>; docker/dataset/generated.py draws a stand-in"
+        ) from error
+    if len(images.classes) != len(CLASSES):
+        raise DataError(
+            f"{path} has {len(images.classes)} classes and Food-11 has {len(CLASSES)}: "
+            "fill the folder again"
+        )
+    return images

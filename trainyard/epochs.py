@@ -1,0 +1,71 @@
+"""Epochs of a classifier of images or of next characters: plain PyTorch, no Ray."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import Dataset, Subset
+
+from trainyard.data.splits import size
+
+
+class Totals:
+    """Sums over the labels of an epoch; `of_all_workers` adds up those of all workers.
+
+    Attributes:
+        sums: correct predictions, loss, labels: float64 (3,).
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Begins with zero; `device` is the model's."""
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def add(self, logits: torch.Tensor, labels: torch.Tensor, loss: torch.Tensor) -> None:
+        """Adds a batch: logits (batch, classes, ...), labels (batch, ...), and its mean loss."""
+        self.sums[0] += (logits.detach().argmax(1) == labels).sum()
+        self.sums[1] += loss.detach() * labels.numel()
+        self.sums[2] += labels.numel()
+
+    def of_all_workers(self) -> tuple[float, float]:
+        """Accuracy in 0..1 and mean loss of all workers' labels. Each worker calls it, once."""
+        distributed.all_reduce(self.sums)
+        return self.means()
+
+    def means(self) -> tuple[float, float]:
+        """Accuracy in 0..1 and mean loss of `sums`: of a process that trains alone."""
+        correct, loss, count = self.sums.tolist()
+        return correct / count, loss / count
+
+
+def evaluate(model: nn.Module, loader: Iterable[Any], device: torch.device) -> Totals:
+    """Predicts all labels without training.
+
+    Args:
+        model: is put into evaluation mode; maps inputs to logits.
+        loader: yields inputs, such as images (batch, channels, height, width), and labels.
+        device: of the model.
+    """
+    model.eval()
+    totals = Totals(device)
+    with torch.no_grad():
+        for batch in loader:
+            inputs, labels = (part.to(device) for part in batch)
+            logits = model(inputs)
+            totals.add(logits, labels, cross_entropy(logits, labels))
+    return totals
+
+
+def seed_epoch(seed: int, epoch: int, rank: int) -> None:
+    """Makes an epoch's random numbers independent of the epochs before it."""
+    # Mixed: otherwise one epoch's numbers would be those of the next seed's previous epoch.
+    torch.manual_seed(random.Random(f"{seed} {epoch} {rank}").getrandbits(63))  # noqa: S311
+
+
+def share(data: Dataset[Any], rank: int, world: int) -> Subset[Any]:
+    """Return every world-th item; unlike DistributedSampler it repeats none: sums are exact."""
+    return Subset(data, range(rank, size(data), world))

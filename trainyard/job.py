@@ -1,0 +1,522 @@
+"""The parts of a job besides training: start or resume, fail together, report, end.
+
+A job has its arguments as data (trainyard/options.py), a function for the workers and a driver:
+
+    def train_worker(session: job.Session) -> None: ...
+
+    if __name__ == "__main__":
+        job.run(train_worker, JOB, ARGUMENTS, RESOURCES)
+
+`train new NAME` writes one to start from.
+"""
+
+# ruff: noqa: T201 - a job prints
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from ray import train
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer, get_device
+from ray.util import get_node_ip_address
+from torch import distributed
+
+from trainyard import asked, checkpoints, options, place, plain, progress, ray_train
+from trainyard.counted_gpus import torch_config
+from trainyard.epochs import Totals
+from trainyard.errors import JobError
+from trainyard.notices import Notices
+from trainyard.objects import StorageError
+from trainyard.run_folder import CHECKPOINT_FILE, RUN_VARIABLE, STORAGE_VARIABLE
+from trainyard.runs import Run
+
+__all__ = [
+    "JobError",
+    "Session",
+    "begin",
+    "fit",
+    "is_done",
+    "one_message",
+    "run",
+    "say_completed",
+]
+
+Config = dict[str, Any]
+T = TypeVar("T")
+_ASKED = "asked"
+OWN = ("history", _ASKED, "place")  # in a checkpoint, next to its parts
+
+
+class Part(Protocol):
+    """A part of a checkpoint: a module, an optimizer, a scheduler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+        """Loads them."""
+
+
+class Session:
+    """One worker's part of a run; each worker has one.
+
+    Attributes:
+        config: the job's arguments.
+        rank: of this worker; 0 prints and writes.
+        world: number of workers.
+        device: of this worker.
+        history: one record for each epoch that is done; at first those of the checkpoint.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Begins with no epoch done.
+
+        Args:
+            config: the job's arguments, with `storage` and `run`.
+        """
+        context = train.get_context()
+        self.config = config
+        self.rank: int = context.get_world_rank()
+        self.world: int = context.get_world_size()
+        self.device: torch.device = get_device()
+        self.history: list[dict[str, Any]] = []
+        self.run = Run(config["storage"], config["run"])
+        self._started = 0.0  # of the run's epochs, by the monotonic clock
+        self._parts: dict[str, Part] = {}
+        self._asked: asked.Asked = {}  # of the parts that this start made
+        self._loads = False  # whether saved state is known to load
+        self._description: dict[str, Any] = {"job": config.get("job", "")}
+        self._place: place.Place | None = None  # where an earlier start left an epoch
+        self._notices = Notices(self.rank, self.world)
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Does work that may fail on only one worker, such as loading data. Each worker calls it.
+
+        Raises:
+            JobError: that of any worker, on all of them: otherwise the others would wait for the
+                one that ended.
+        """
+        try:
+            outcome: T | JobError = work()
+        except JobError as error:
+            outcome = error
+        faults = [""] * self.world
+        fault = str(outcome) if isinstance(outcome, JobError) else ""
+        distributed.all_gather_object(faults, fault)
+        if isinstance(outcome, JobError) or any(faults):
+            raise JobError(max(faults))
+        return outcome
+
+    def restore(self, **parts: Part) -> None:
+        """Loads the run's last valid checkpoint, if it has one, and the records of its epochs.
+
+        Args:
+            **parts: as `report` stores them; also stored when a node of the run must go.
+
+        What this start asks of an optimizer takes precedence over its stored state
+        (trainyard/asked.py).
+
+        Raises:
+            CheckpointError: checkpoints exist and none is valid.
+            JobError: the job has a part that the checkpoint does not.
+        """
+        self._parts, self._asked = parts, asked.of(parts)
+        with checkpoints.restored(_check_state) as folder:
+            if folder is None:
+                return
+            state = checkpoints.load(folder / CHECKPOINT_FILE, self.device)
+            self._description = checkpoints.model(folder)
+        if missing := parts.keys() - state.keys():
+            raise JobError(
+                f"checkpoint {folder.name} has no {', '.join(sorted(missing))}: the job was "
+                "changed since; take another --name, or the job as it was"
+            )
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+        asked.apply(parts, state.get(_ASKED, {}), self._asked)
+        self.history = state["history"]
+        left = place.Place(**state["place"]) if "place" in state else None
+        batch_size = self.config.get("batch_size")
+        if left is not None and (len(left.workers), left.batch_size) == (self.world, batch_size):
+            self._place = left
+        if self.rank == 0:
+            where = f"{self.run.url}/{folder.name}"
+            node = get_node_ip_address()  # type: ignore[no-untyped-call]
+            progress.tell(progress.Restored(where, len(self.history), node, self.batches_done))
+            if left is not None and not self._place:
+                why = f"the run had {len(left.workers)} workers, and has {self.world}"
+                if len(left.workers) == self.world:
+                    why = f"their size was {left.batch_size}, and is {batch_size}"
+                print(
+                    f"warning: {left.batches} batches of epoch {left.epoch + 1} are trained twice: "
+                    f"{why}"
+                )
+            # Epochs that only a damaged checkpoint has are trained again.
+            self.run.write_metrics(self.history)
+
+    def epochs_left(self) -> range:
+        """Return the numbers of the epochs still to do, from 0. Starts the clock of the records."""
+        earlier = self.history[-1]["minutes"] if self.history else 0
+        self._started = time.monotonic() - 60 * earlier
+        return range(len(self.history), self.config["epochs"])
+
+    @property
+    def batches_done(self) -> int:
+        """Batches of the next epoch done by an earlier start, which `epoch_batches` omits."""
+        return self._place.batches if self._place else 0
+
+    def epoch_batches(
+        self, batches: Iterable[T], epoch: int, totals: Totals | None = None
+    ) -> Iterator[T]:
+        """Passes an epoch's batches on and shows their progress, as a bar if a client watches.
+
+        When a node of the run must go, it stores a checkpoint between two batches and leaves; the
+        next workers get the remaining batches of the epoch.
+
+        Args:
+            batches: of this worker, as many as on any other.
+            epoch: its number, from 0.
+            totals: the sums that the job keeps of the epoch.
+        """
+        text = f"epoch {epoch + 1}/{self.config['epochs']}"
+        before, done, self._place = self.batches_done, self._place, None
+        left = self._left_of(batches, epoch, totals, done)
+        total = progress.count(batches)
+        return progress.watched(left, text, tells=self.rank == 0, total=total, before=before)
+
+    def _left_of(
+        self, batches: Iterable[T], epoch: int, totals: Totals | None, done: place.Place | None
+    ) -> Iterator[T]:
+        """Yields the batches after a place in the epoch, until a node of the run must go."""
+        drawn = iter(batches)
+        number = 0
+        if done:
+            for _ in islice(drawn, done.batches):
+                pass
+            number = done.batches
+            place.take_back(done.workers[self.rank], self.device, totals)
+        while True:
+            if notice := self._notices.due():
+                self._store_place(epoch, number, totals)
+                self._notices.leave(notice)
+            try:
+                batch = next(drawn)
+            except StopIteration:
+                return
+            yield batch
+            number += 1
+
+    def _store_place(self, epoch: int, number: int, totals: Totals | None) -> None:
+        own = place.state(self.device, totals)
+        workers = [own] * self.world
+        distributed.all_gather_object(workers, own)
+        here = place.Place(epoch, number, self.config.get("batch_size"), workers)
+        folder = self.together(lambda: self._saved(self._parts, {"place": here.record()}))
+        if folder is None:
+            checkpoints.report({"epoch": epoch})
+            return
+        checkpoints.report({"epoch": epoch}, folder, self._description, wait=True)
+        progress.tell(progress.Noticed(epoch, number))
+
+    def measured_batches(self, batches: Iterable[T]) -> Iterator[T]:
+        """Passes on batches that are only measured; shows their progress every half minute."""
+        every = progress.LINE_INTERVAL_S
+        return progress.watched(batches, "measuring", every, tells=self.rank == 0)
+
+    def report(self, record: dict[str, Any], description: dict[str, Any], /, **parts: Part) -> None:
+        """Ends an epoch: reports its record and stores a checkpoint. Each worker calls it.
+
+        Args:
+            record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
+                They are converted to plain values: trainyard/plain.py.
+            description: what is needed to use the weights without the job: `model` of
+                trainyard/checkpoint_files.py.
+            **parts: the state to resume from; the first worker's is stored.
+
+        Raises:
+            JobError: on all workers: a value of the record is not plain and cannot be made so, or
+                the state of a part could not be loaded by a later start.
+        """
+        minutes = (time.monotonic() - self._started) / 60
+
+        def ready() -> Path | None:
+            self.history.append(
+                {str(key): plain.value(each, str(key)) for key, each in record.items()}
+                | {"minutes": minutes}
+            )
+            self._description = {key: plain.value(each, key) for key, each in description.items()}
+            return self._saved(parts)
+
+        folder = self.together(ready)
+        if folder is None:
+            checkpoints.report(self.history[-1])
+            return
+        # Not before the checkpoint: an interrupted run repeats the epoch, with other `minutes`.
+        told = partial(self.run.write_metrics, list(self.history))
+        checkpoints.report(self.history[-1], folder, self._description, stored=told)
+        progress.tell(progress.Epoch(self.history[-1]["epoch"]))
+
+    def _saved(self, parts: Mapping[str, Part], more: Mapping[str, Any] = {}) -> Path | None:
+        """Return a new folder with the state of the run; None for workers that store nothing.
+
+        Raises:
+            JobError: a later start could not load it.
+        """
+        if self.rank != 0:
+            return None
+        if taken := sorted(parts.keys() & set(OWN)):
+            raise JobError(
+                f"parts {', '.join(taken)} of the checkpoint have reserved names: rename "
+                "them in session.report and session.restore"
+            )
+        folder = checkpoints.new_folder()
+        state = {name: part.state_dict() for name, part in parts.items()}
+        own = {"history": self.history, _ASKED: self._asked, **more}
+        torch.save(state | own, folder / CHECKPOINT_FILE)
+        if not self._loads:  # the next ones hold the same types
+            self._check_loads(folder / CHECKPOINT_FILE, state)
+            self._loads = True
+        return folder
+
+    def _check_loads(self, file: Path, state: Mapping[str, Any]) -> None:
+        try:
+            checkpoints.load(file, mapped=True)
+        except checkpoints.CheckpointError as error:
+            fault = error
+        else:
+            return
+        for name, part in state.items():
+            torch.save({name: part}, file)
+            try:
+                checkpoints.load(file, mapped=True)
+            except checkpoints.CheckpointError as error:
+                raise JobError(
+                    f"no later start could load the state of {name!r}: {error}; make it plain "
+                    "values, or leave it out of session.report and session.restore"
+                ) from None
+        raise JobError(f"no later start could load the run's state: {fault}")
+
+
+Worker = Callable[[Session], None]
+
+
+def _check_state(folder: Path) -> None:
+    """Checks that a checkpoint holds the state that `Session.restore` reads.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    state: Any = checkpoints.load(folder / CHECKPOINT_FILE, mapped=True)
+    try:
+        history = [
+            {key: plain.value(each, key) for key, each in record.items()}
+            for record in state["history"]
+        ]
+        good = history == state["history"] and all(
+            isinstance(record["minutes"], int | float) for record in history
+        )
+        if "place" in state:
+            place.Place(**state["place"])
+    except (JobError, LookupError, TypeError, AttributeError) as error:
+        raise checkpoints.CheckpointError(
+            f"{CHECKPOINT_FILE} is not a run's checkpoint: {error!r}"
+        ) from None
+    if not good:
+        raise checkpoints.CheckpointError(f"{CHECKPOINT_FILE} has no records of epochs")
+
+
+def run(
+    train_worker: Worker,
+    name: str,
+    arguments: options.Arguments,
+    resources: options.Resources,
+    fixed: Sequence[str] = (),
+    given: Sequence[str] | None = None,
+) -> Run:
+    """Runs a job's driver: begins or resumes the run, trains, and ends it.
+
+    Args:
+        train_worker: what each worker runs.
+        name: of the job.
+        arguments: of the job; `epochs` and `max_failures` among them.
+        resources: the first entry is the workers'.
+        fixed: arguments that a resumed run keeps.
+        given: arguments in place of the command line's.
+
+    Returns:
+        The run, with all epochs done. An error that a user can fix ends the process with a line.
+    """
+    with one_message():
+        the_run, config = begin(name, arguments, fixed, given)
+        if not is_done(the_run, config):
+            ray_train.connect()
+            fit(train_worker, the_run, config, resources)
+            the_run.end()
+        say_completed(the_run)
+    return the_run
+
+
+@contextmanager
+def one_message() -> Iterator[None]:
+    """Turns an error that a user can fix into one line, and ends the process with exit code 1."""
+    try:
+        yield
+    except (JobError, StorageError) as error:
+        sys.exit(f"error: {error}")
+
+
+def begin(
+    name: str,
+    arguments: options.Arguments,
+    fixed: Sequence[str] = (),
+    given: Sequence[str] | None = None,
+    *,
+    epochs: str = "epochs",
+) -> tuple[Run, Config]:
+    """Return the run that the client named, and its configuration.
+
+    Without the client a run gets a new name. Arguments that are not given are those of the run's
+    last start.
+
+    Args:
+        name: of the job.
+        arguments: of the job.
+        fixed: arguments that a resumed run keeps.
+        given: arguments in place of the command line's.
+        epochs: the argument that says how many epochs there are.
+
+    Raises:
+        JobError: the run was started with other arguments.
+        StorageError: the run's files in the store cannot be read.
+    """
+    storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
+    own = f"{name.replace('/', '-')}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    the_run = Run(storage, os.environ.get(RUN_VARIABLE) or own.replace("_", "-"))
+    earlier = the_run.config() or {}
+    config = {"job": name} | options.parse(f"train submit {name} --", arguments, given, earlier)
+    if other := options.differences(earlier, config, ("job", *fixed)):
+        raise JobError(
+            f"run {the_run.name!r} was started with other arguments ({other}): "
+            "take another --name, or the same arguments"
+        )
+    return the_run, config | {"epochs": config[epochs]}
+
+
+def is_done(the_run: Run, config: Config) -> bool:
+    """Whether all epochs are done; says so if they are."""
+    done = len(the_run.metrics())
+    if done < config["epochs"]:
+        return False
+    print(
+        f"run {the_run.name} has finished: {done} epochs are done and {config['epochs']} were "
+        "asked for; ask for more epochs, or take another --name"
+    )
+    return True
+
+
+def fit(
+    train_worker: Worker,
+    the_run: Run,
+    config: Config,
+    resources: options.Resources,
+    **trainer: Any,
+) -> None:
+    """Trains with Ray Train; the process is connected already.
+
+    Args:
+        train_worker: what each worker runs; a function at the top level of a module or script.
+        the_run: to train.
+        config: `max_failures` is how often lost workers are restarted.
+        resources: the first entry is the workers'.
+        **trainer: more arguments for Ray's TorchTrainer.
+
+    Raises:
+        JobError: the training failed.
+        StorageError: the store stays unavailable.
+    """
+    the_run.start(config)
+    bundles = options.bundles(resources[:1], config)
+    result = ray_train.fit(
+        TorchTrainer(
+            partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
+            train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},
+            torch_config=torch_config(use_gpu="GPU" in bundles[0]),
+            scaling_config=ScalingConfig(
+                num_workers=len(bundles),
+                use_gpu="GPU" in bundles[0],
+                resources_per_worker=bundles[0],
+            ),
+            run_config=ray_train.run_config(the_run.storage, the_run.name, config["max_failures"]),
+            **trainer,
+        )
+    )
+    if fault := str(result.return_value):  # type: ignore[attr-defined]  # as above
+        raise JobError(fault)
+
+
+def say_completed(the_run: Run) -> None:
+    """Says that the run is done, and where it is stored."""
+    print(f"Training completed after {len(the_run.metrics())} epochs: {the_run.url}")
+
+
+def _address(train_worker: Worker) -> tuple[str, str]:
+    """Return a function's module, or its script's path in the working folder, and its name.
+
+    Ray would send a script's function with all modules that it seems to name: `torch` and any
+    `x.classes` would bring torch.classes, which cannot be sent.
+    """
+    module, name = train_worker.__module__, train_worker.__name__
+    if train_worker.__qualname__ != name:
+        raise ValueError(f"{train_worker.__qualname__} is not at the top level of its script")
+    if module != "__main__":
+        return module, name
+    main = sys.modules[module]
+    if main.__spec__ is not None:  # python -m
+        return main.__spec__.name, name
+    return os.path.relpath(main.__file__ or ""), name
+
+
+def _find(module: str, name: str) -> Worker:
+    if module.endswith(".py"):
+        # Ray puts the working folder into the path, but runs elsewhere.
+        places = [Path(place, module) for place in ("", *sys.path)]
+        path = next((place for place in places if place.is_file()), places[0]).resolve()
+        sys.path.insert(0, str(path.parent))  # as for a script
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{module} is not a Python source file")
+        script = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = script
+        spec.loader.exec_module(script)
+    else:
+        script = importlib.import_module(module)
+    found: Worker = getattr(script, name)
+    return found
+
+
+def _work(module: str, name: str, config: Config) -> str:
+    """Runs on each worker; returns why it could not go on.
+
+    If it were raised, Ray Train would restart the workers, only to fail again.
+    """
+    logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
+    train_worker = _find(module, name)
+    try:
+        train_worker(Session(config))
+    except JobError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,85 @@
+"""Models that the jobs train, and their loading from checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainyard.models import char_gpt
+from trainyard.models.alexnet import AlexNet
+
+# Keys of the weights in a job's file: Lightning's, and that of jobs without it.
+STATES = ("state_dict", "model")
+
+
+def build(architecture: str, classes: int) -> nn.Module:
+    """Return an untrained network, for images (batch, 3, side, side) or characters' ids.
+
+    Args:
+        architecture: alexnet, mobilenet_v2, resnet18, char_gpt_small or char_gpt_full.
+        classes: number of logits.
+
+    Raises:
+        ValueError: an unknown architecture.
+    """
+    # torchvision takes a second to import, and AlexNet does not need it.
+    if architecture == "alexnet":
+        return AlexNet(classes)
+    if architecture == "mobilenet_v2":
+        from torchvision.models import mobilenet_v2  # noqa: PLC0415
+
+        network: nn.Module = mobilenet_v2(num_classes=classes)
+        return network
+    if architecture == "resnet18":
+        from trainyard.models.resnet import resnet18  # noqa: PLC0415
+
+        return resnet18(classes)
+    sizes = {char_gpt.ARCHITECTURE + name: size for name, size in char_gpt.SIZES.items()}
+    if architecture in sizes:
+        return char_gpt.CharGpt(sizes[architecture], classes)
+    raise ValueError(
+        f"architecture {architecture!r} is none of alexnet, mobilenet_v2, resnet18, "
+        f"{', '.join(sizes)}: the checkpoint is of a newer version than this code"
+    )
+
+
+def read(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a job's file of weights: tensors and plain values only.
+
+    Args:
+        folder: the checkpoint's files, verified.
+        model: its description in the checkpoint's manifest (trainyard/checkpoints.py).
+    """
+    # Anyone who can write to the bucket must not run code here. Mapped, so that the optimizer's
+    # state in the same file, twice the weights, is not read.
+    saved: dict[str, Any] = torch.load(
+        folder / model["file"], map_location="cpu", weights_only=True, mmap=True
+    )
+    return saved
+
+
+def load(saved: dict[str, Any], model: dict[str, Any]) -> nn.Module:
+    """Return the network with the saved weights, on the CPU, in evaluation mode.
+
+    Raises:
+        ValueError: an unknown architecture, or the weights are missing.
+        RuntimeError: the weights do not fit the architecture.
+    """
+    state = next((saved[name] for name in STATES if name in saved), None)
+    if state is None:
+        raise ValueError(f"{model['file']} has none of {', '.join(STATES)}, which hold weights")
+    prefix = model["prefix"]
+    weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    network = build(model["architecture"], len(model["classes"]))
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def epochs(saved: dict[str, Any]) -> int | None:
+    """Return how many epochs the saved model has learned, if its job says so."""
+    if "history" in saved:
+        return len(saved["history"])
+    return saved["epoch"] + 1 if "epoch" in saved else None

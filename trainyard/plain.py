@@ -1,0 +1,72 @@
+"""Plain values, which a record of a run may hold, so that each later start can read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date
+from pathlib import PurePath
+from typing import Any
+
+from trainyard.errors import JobError
+
+MOST_VALUES = 1024  # of an array or tensor in a record
+LARGEST_INT = 2**63  # other programs read whole numbers of 64 bits
+
+
+def value(found: Any, name: str) -> Any:  # noqa: PLR0911 - one per kind
+    """Return a value as plain ones: numbers, texts, None, lists and dicts with texts as keys.
+
+    Args:
+        found: a plain value; or a number, array or tensor of NumPy or PyTorch, a path, a date.
+        name: of the value, for messages.
+
+    Raises:
+        JobError: it is something else.
+    """
+    kind = type(found)
+    if found is None or kind in (bool, float, str):
+        return found
+    if isinstance(found, Mapping):
+        return {str(key): value(each, f"{name}.{key}") for key, each in found.items()}
+    if isinstance(found, list | tuple | set | frozenset):
+        return [value(each, f"{name}[{index}]") for index, each in enumerate(found)]
+    if isinstance(found, PurePath):
+        return str(found)
+    if isinstance(found, date):
+        return found.isoformat()
+    # NumPy and PyTorch, whose numbers may also be subclasses of Python's.
+    if hasattr(found, "tolist") and hasattr(found, "dtype"):
+        if math.prod(found.shape) > MOST_VALUES:
+            raise JobError(
+                f"{name} of an epoch's record has {math.prod(found.shape)} values: report at most "
+                f"{MOST_VALUES}, and put the rest into a separate file"
+            )
+        plain = found.tolist()
+        if not isinstance(plain, kind):
+            return value(plain, name)
+    for base in (int, float, str):
+        if isinstance(found, base):
+            return _number(int(found)) if base is int else base(found)
+    raise JobError(
+        f"{name} of an epoch's record is a {kind.__module__}.{kind.__qualname__}: report numbers, "
+        "texts, lists and dicts"
+    )
+
+
+def finite(found: Any) -> Any:
+    """Return a plain value for JSON: NaN and infinities, which JSON lacks, become None."""
+    if isinstance(found, dict):
+        return {key: finite(each) for key, each in found.items()}
+    if isinstance(found, list | tuple):
+        return [finite(each) for each in found]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _number(found: int) -> int | float:
+    if abs(found) < LARGEST_INT:
+        return found
+    try:
+        return float(found)
+    except OverflowError:
+        return math.inf if found > 0 else -math.inf

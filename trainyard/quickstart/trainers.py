@@ -1,0 +1,129 @@
+"""Ray's trainer and tuner, whose `fit` runs on a box and brings the results here."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ray.train.torch
+import ray.tune
+from ray.train.constants import DEFAULT_STORAGE_PATH
+
+from trainyard import run_folder
+from trainyard.client.errors import ClientError
+from trainyard.quickstart import on_box
+from trainyard.quickstart.syncer import Syncer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The outcome of a training, or of a trial.
+
+    Attributes:
+        metrics: the last that were reported.
+        folder: of the results, on this machine.
+        checkpoint: folder of the last checkpoint, on this machine; None without one.
+        fault: why a trial failed, "" if it did not.
+    """
+
+    metrics: dict[str, Any]
+    folder: Path
+    checkpoint: Path | None
+    fault: str
+
+
+class OnBox:
+    """One of Ray's classes with a `fit`. It is created where it runs: on the box.
+
+    Attributes:
+        kind: Ray's class.
+    """
+
+    kind: ClassVar[type[Any]]
+
+    def __init__(self, *arguments: Any, run_config: Any, **options: Any) -> None:
+        """Takes what Ray's class takes.
+
+        Args:
+            *arguments: for Ray's class.
+            run_config: Ray's; its name is the folder of the results.
+            **options: for Ray's class.
+        """
+        self._arguments = arguments
+        self._options = options
+        self._run_config = run_config
+
+    def _fit(self, syncer: Syncer | None, *, clean_trials: bool) -> list[Outcome]:
+        try:
+            name = run_folder.check_name(self._run_config.name or "")
+        except ValueError as error:
+            raise ClientError(f"run_config: {error}") from None
+        run_config = copy.copy(self._run_config)
+        options = {**self._options, "run_config": run_config}
+        if syncer is None:
+            storage = Path(run_config.storage_path or DEFAULT_STORAGE_PATH).expanduser()
+            run_config.storage_path = str(storage)
+            if clean_trials:
+                shutil.rmtree(storage / name, ignore_errors=True)
+            return _outcomes(on_box.fit(self.kind, self._arguments, options), storage, storage)
+        run_config.storage_path = syncer.there
+        if clean_trials:
+            syncer.clean(name)
+        results = syncer.run(name, on_box.fit, self.kind, self._arguments, options)
+        return _outcomes(results, Path(syncer.there), syncer.here)
+
+
+class Synced(OnBox):
+    """A trainer of Ray on a box. For another one derive a class: `kind = LightGBMTrainer`."""
+
+    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> Outcome:
+        """Trains on the box, and brings the results here meanwhile and at the end.
+
+        Args:
+            syncer: of `initialize_ray_with_syncer`; None trains on this machine.
+            clean_trials: removes earlier results of the run first, on both machines.
+
+        Raises:
+            ClientError: the training failed, or its results could not be fetched.
+        """
+        return self._fit(syncer, clean_trials=clean_trials)[0]
+
+
+class TorchTrainer(Synced):
+    """`ray.train.torch.TorchTrainer` on a box."""
+
+    kind = ray.train.torch.TorchTrainer
+
+
+class Tuner(OnBox):
+    """`ray.tune.Tuner` on a box."""
+
+    kind = ray.tune.Tuner
+
+    def fit(self, syncer: Syncer | None, *, clean_trials: bool = False) -> list[Outcome]:
+        """Tunes on the box; arguments and errors as for a trainer.
+
+        Returns:
+            One outcome for each trial.
+        """
+        return self._fit(syncer, clean_trials=clean_trials)
+
+
+def _outcomes(results: list[on_box.Result], there: Path, here: Path) -> list[Outcome]:
+    """The results of the box, with the paths of this machine."""
+
+    def mapped(path: str) -> Path:
+        return here / Path(path).relative_to(there)
+
+    return [
+        Outcome(
+            metrics=metrics,
+            folder=mapped(folder),
+            checkpoint=mapped(checkpoint) if checkpoint else None,
+            fault=fault,
+        )
+        for metrics, folder, checkpoint, fault in results
+    ]

@@ -1,0 +1,166 @@
+"""Ray Train for all jobs: connect, configure, train to the end.
+
+Nothing here depends on a model or data set, or needs PyTorch before `connect`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.train import (
+    ControllerError,
+    FailureConfig,
+    LoggingConfig,
+    Result,
+    RunConfig,
+    TrainingFailedError,
+)
+from ray.train.v2._internal.callbacks import DatasetsCallback
+
+from trainyard import controller_log
+from trainyard.errors import JobError
+from trainyard.lost_workers import LostWorkers
+from trainyard.objects import StorageError, open_url
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchTrainer
+
+# The job's runtime environment takes precedence.
+SETTINGS = {
+    # Ray Train would also log each printed line.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    # The watch for nodes that must go runs in the first worker (trainyard/notices.py): Ray Train
+    # would start it with an extra process and an error line for each run.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    # Ray Data would print its plan and its log's path once per epoch.
+    "RAY_DATA_LOG_LEVEL": "WARNING",
+    # With Ray's 2 s, lost workers and the end of a run are noticed up to 2 s late.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    # A worker that hangs is given up after this, not after Ray's 10 minutes. A thread other than
+    # the training one answers, so long steps do no harm unless they hold Python's lock.
+    "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "30",
+    # Ray Train asks a worker that hangs to leave its process group, and waits 30 s for it.
+    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5",
+    # By default glibc raises the size from which blocks are mapped, and returned when freed, to
+    # 32 MiB; smaller blocks of a step leave holes, and a worker on CPUs grows step by step.
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 1024**2),
+}
+HOOK = "worker_process_setup_hook"  # the user's runtime environment takes precedence
+JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
+SNAPSHOT = "checkpoint_manager_snapshot.json"
+RESUME = (
+    "the log above has more; submitted again under the same --name the run goes on from its last "
+    "checkpoint"
+)
+
+
+def connect() -> None:
+    """Sets Ray Train's environment variables, and connects to the job's cluster."""
+    ours = {name: value for name, value in SETTINGS.items() if name not in os.environ}
+    os.environ.update(ours)
+    if not sys.stdout.isatty():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
+    # Before Ray's threads start: with them MKL's library sometimes fails to load, which ends the
+    # process.
+    import torch  # noqa: F401, PLC0415
+
+    # Ray Train's helpers look up their cluster, and fail if the machine has two.
+    ours |= {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
+    env: dict[str, Any] = {"env_vars": ours}
+    if HOOK not in json.loads(os.environ.get(JOB_VARIABLE, "{}")).get("runtime_env", {}):
+        env[HOOK] = f"{controller_log.__name__}.{controller_log.shorten.__name__}"
+    # Otherwise Ray reports three times that it is connected, between the job's lines.
+    ray.init(runtime_env=env, logging_level=logging.WARNING)
+
+
+def run_config(storage: str, name: str, max_failures: int) -> RunConfig:
+    """Return the configuration of a run with the checkpoints of trainyard/checkpoints.py.
+
+    Ray's own list of earlier checkpoints is removed: Ray stops at the first missing one, and the
+    existing and valid ones are read from the store.
+
+    Args:
+        storage: s3://bucket[/prefix] or file:///folder.
+        name: the run's name.
+        max_failures: how often lost workers are restarted.
+
+    Raises:
+        StorageError: the store stays unavailable.
+    """
+    _forget_checkpoints(storage, name)
+    return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
+        name=name,
+        storage_path=storage,
+        failure_config=FailureConfig(max_failures=max_failures),
+        logging_config=LoggingConfig(log_level="WARNING"),
+        callbacks=[LostWorkers(max_failures)],  # type: ignore[list-item]  # as above
+    )
+
+
+def fit(trainer: TorchTrainer) -> Result:
+    """Trains to the end.
+
+    Ray Train restarts lost workers; this function restarts its controller, which fails when the
+    store does not accept its list of checkpoints.
+
+    Raises:
+        JobError: the training failed.
+        StorageError: the store stays unavailable.
+    """
+    config: Any = trainer.run_config  # Train V2 fills in the defaults
+    starts_left = config.failure_config.max_failures
+    if not trainer.datasets:
+        _start_no_manager_of_datasets(trainer)
+    while True:
+        try:
+            return trainer.fit()
+        except TrainingFailedError as error:
+            if not isinstance(error, ControllerError) or starts_left < 1:
+                raise JobError(_reason(error)) from None
+            starts_left -= 1
+            print(f"warning: training starts again: {_reason(error)}", flush=True)  # noqa: T201
+        if config.checkpoint_config.num_to_keep is None:  # otherwise Ray itself removes checkpoints
+            _forget_checkpoints(config.storage_path, config.name)
+
+
+def _start_no_manager_of_datasets(trainer: Any) -> None:
+    """Omits the actor that passes on data sets, which a run without Ray Data does not have.
+
+    Ray Train starts it each time with the workers, at two seconds of processor time; Ray 2.60 has
+    no setting for it.
+    """
+    callbacks = trainer._create_default_callbacks
+
+    def without_datasets() -> list[Any]:
+        return [each for each in callbacks() if not isinstance(each, DatasetsCallback)]
+
+    trainer._create_default_callbacks = without_datasets
+
+
+def _forget_checkpoints(storage: str, name: str) -> None:
+    """Removes Ray's list of a run's checkpoints."""
+    open_url(f"{storage}/{name}").delete(SNAPSHOT)
+
+
+def _reason(error: TrainingFailedError) -> str:
+    """Return one line on why training failed; errors of the store are shown alone."""
+    failures = getattr(error, "worker_failures", None)
+    if not failures:
+        line = str(error).strip().splitlines()[-1]
+        return f"Ray Train's controller failed: {line}; {RESUME}"
+    mark = f"{StorageError.__name__}: "
+    for failure in failures.values():
+        if isinstance(failure, StorageError):
+            return str(failure)
+        # Ray passes on a traceback's text.
+        said = [line for line in str(failure).splitlines() if mark in line]
+        if said:
+            return said[-1].partition(mark)[2]
+    lines = {rank: str(failure).strip().splitlines()[-1] for rank, failure in failures.items()}
+    rank, line = min(lines.items())
+    return f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"

@@ -1,0 +1,127 @@
+"""A run's files in the store under `<storage>/<run>/`.
+
+config.json         the job's arguments at the run's last start
+starts.jsonl        one line per start: time, arguments, git commit, package versions
+metrics.jsonl       one line per epoch
+curves.png          loss and accuracy over the epochs
+checkpoint_*/       the newest few (trainyard/checkpoints.py)
+tracking.json       the run of MLflow, if the stack has it (trainyard/tracking.py)
+
+Jobs reach the store through trainyard/objects.py, which waits for an unavailable store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from trainyard.objects import StorageError, open_folder
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+CONFIG = "config.json"
+STARTS = "starts.jsonl"
+METRICS = "metrics.jsonl"
+CURVES = "curves.png"
+CHECKPOINT_FILE = "checkpoint.pt"
+
+RUN_VARIABLE = "TRAINYARD_RUN"
+COMMIT_VARIABLE = "TRAINYARD_GIT_COMMIT"
+STORAGE_VARIABLE = "TRAINYARD_STORAGE_URL"
+PROGRESS_VARIABLE = "TRAINYARD_PROGRESS"
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def check_name(name: str) -> str:
+    """Returns a run's name.
+
+    Raises:
+        ValueError: it would not work everywhere as a folder and as an object's prefix.
+    """
+    if not NAME_PATTERN.fullmatch(name):
+        raise ValueError(
+            f"run name {name[:80]!r} is not 1 to 63 lower-case letters, digits, '.', '_' or '-' "
+            "beginning with a letter or digit: choose another name"
+        )
+    return name
+
+
+def whole_records(content: bytes | None) -> list[dict[str, Any]]:
+    """Return the objects in lines of JSON, up to the first line without one."""
+    records: list[dict[str, Any]] = []
+    for line in (content or b"").splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(record, dict):
+            break
+        records.append(record)
+    return records
+
+
+class RunFolder:
+    """A run's folder in the store."""
+
+    def __init__(self, storage: str, name: str) -> None:
+        """Opens the folder; nothing is created.
+
+        Args:
+            storage: s3://bucket[/prefix] or file:///folder.
+            name: the run's name.
+
+        Raises:
+            ValueError: a bad name.
+        """
+        from pyarrow.fs import FileSystem  # noqa: PLC0415 - the client imports this module too
+
+        self.name = check_name(name)
+        self.storage = storage.rstrip("/")
+        self._files, root = FileSystem.from_uri(self.storage)
+        self._folder = f"{root}/{name}"
+        self._store = open_folder(self._files, self._folder)
+
+    @property
+    def url(self) -> str:
+        """Address of the folder."""
+        return f"{self.storage}/{self.name}"
+
+    @property
+    def place(self) -> tuple[FileSystem, str]:
+        """The folder as pyarrow knows it."""
+        return self._files, self._folder
+
+    def config(self) -> dict[str, Any] | None:
+        """Return the arguments of the last start, None before the first.
+
+        Raises:
+            StorageError: the file is not a configuration.
+        """
+        text = self.read(CONFIG)
+        if text is None:
+            return None
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StorageError(
+                f"{self.url}/{CONFIG} is not a JSON object ({type(error).__name__}): restore "
+                "the file, or take another --name"
+            ) from None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return one record per epoch, oldest first, up to the first damaged one."""
+        return whole_records(self.read(METRICS))
+
+    def read(self, name: str) -> bytes | None:
+        """Return one of the run's files; None if it does not exist."""
+        try:
+            return self._store.read(name)
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes one of the run's files, which appears whole or not at all."""
+        self._store.write(name, content)

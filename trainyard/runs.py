@@ -1,0 +1,85 @@
+"""A run, written by its job: starts, metrics, curves; also in MLflow, if the stack has it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trainyard import plain, tracking
+from trainyard.housekeeping import housekeeping
+from trainyard.run_folder import COMMIT_VARIABLE, CONFIG, CURVES, METRICS, STARTS, RunFolder
+
+PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
+
+
+class Run(RunFolder):
+    """A run's folder, written to by its job; arguments are those of RunFolder."""
+
+    def __init__(self, storage: str, name: str) -> None:
+        """Opens the folder; nothing is created."""
+        super().__init__(storage, name)
+        self._tracking = tracking.of(self)
+
+    def start(self, config: dict[str, Any]) -> None:
+        """Records a start and its configuration."""
+        self.write(CONFIG, json.dumps(config, indent=2).encode())
+        record = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": os.environ.get(COMMIT_VARIABLE, ""),
+            "python": platform.python_version(),
+            "packages": {name: _version(name) for name in PACKAGES},
+            "config": config,
+        }
+        self.write(STARTS, (self.read(STARTS) or b"") + json.dumps(record).encode() + b"\n")
+        if self._tracking is not None:
+            self._tracking.start(config)
+
+    def write_metrics(self, history: Sequence[dict[str, Any]]) -> None:
+        """Rewrites all epochs: a resumed run's history is its checkpoint's."""
+        self.write(
+            METRICS, "".join(json.dumps(plain.finite(epoch)) + "\n" for epoch in history).encode()
+        )
+        if self._tracking is not None:
+            self._tracking.log(history)
+
+    def end(self) -> None:
+        """Draws the curves and tells MLflow that the run is done; for its driver."""
+        with housekeeping(f"{CURVES} is missing"):
+            self.draw_curves()
+        if self._tracking is not None:
+            self._tracking.end()
+
+    def draw_curves(self) -> None:
+        """Draws loss and accuracies of the recorded epochs."""
+        from matplotlib.figure import Figure  # noqa: PLC0415 - slow
+
+        history = self.metrics()
+        epochs = [record["epoch"] + 1 for record in history]
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        for axes, names in zip(
+            figure.subplots(1, 2), (("loss", "valid_loss"), ("train_acc", "valid_acc")), strict=True
+        ):
+            shown = [name for name in names if all(name in record for record in history)]
+            for name in shown:
+                axes.plot(epochs, [record[name] for record in history], marker="o", label=name)
+            axes.set_xlabel("epoch")
+            axes.grid(alpha=0.3)
+            if shown:
+                axes.legend()
+        figure.suptitle(self.name)
+        image = io.BytesIO()
+        figure.savefig(image, format="png", dpi=110)
+        self.write(CURVES, image.getvalue())
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,151 @@
+"""Plain requests to a bucket of an S3 service, signed by botocore.
+
+It only uses botocore's signature. The clients of botocore and boto3 first load the description of
+all of S3: half a second of processor time for a few kinds of requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+from xml.etree import ElementTree as ET
+
+import urllib3
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials, ReadOnlyCredentials
+
+from trainyard.objects import PASSING_CODE
+from trainyard.pieces import PIECE_BYTES, Pieces
+
+REGION = "us-east-1"
+CONNECTIONS = 8  # as many as trainyard/client/history.py has readers
+CONNECT_TIMEOUT_S = 1
+SEND_TIMEOUT_S = 30  # for a piece of a large body: a busy store may be slow to accept it
+BUSY = (500, 502, 503, 504)  # HTTP statuses after which the request is repeated once
+PASSING_TRIES, PASSING_PAUSE_S = 5, 0.05
+
+
+class UnansweredError(Exception):
+    """The service did not answer; the message is the kind of the cause."""
+
+
+class Reply(NamedTuple):
+    """The service's answer.
+
+    Attributes:
+        status: of HTTP.
+        content: the body.
+    """
+
+    status: int
+    content: bytes
+
+    @property
+    def good(self) -> bool:
+        """Whether the request succeeded."""
+        return self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def refusal(self) -> tuple[str, str]:
+        """Code and text of a refusal, "" for missing ones."""
+        said = xml(self.content)
+        if said is None:
+            return "", ""
+        code, text = (said.findtext(name) or "" for name in ("{*}Code", "{*}Message"))
+        return code, text
+
+
+class Requests:
+    """Requests to one bucket.
+
+    Args:
+        endpoint: URL of the service.
+        bucket: its name.
+        keys: access key and secret key.
+        region: of the bucket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        bucket: str,
+        keys: Credentials | ReadOnlyCredentials,
+        region: str = REGION,
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.bucket = bucket
+        self._signature = S3SigV4Auth(keys, "s3", region)
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # nothing about first attempts
+        self._pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            retries=urllib3.Retry(
+                total=1,
+                redirect=False,
+                status_forcelist=BUSY,
+                raise_on_status=False,
+                respect_retry_after_header=False,
+            ),
+        )
+
+    def send(
+        self,
+        method: str,
+        key: str,
+        content: bytes = b"",
+        *,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float,
+    ) -> Reply:
+        """Sends a request.
+
+        Args:
+            method: of HTTP.
+            key: of the object, "" for the bucket itself.
+            content: the body.
+            query: of the URL.
+            headers: in addition to those of the signature.
+            timeout: seconds without a byte of the answer.
+
+        Raises:
+            UnansweredError: nothing answered in time.
+        """
+        url = f"{self.endpoint}/{quote(self.bucket)}/{quote(key, safe='/~')}"
+        if query:
+            url += "?" + urlencode(query, quote_via=quote)
+        # The time-out to connect is also that of each piece that is sent.
+        is_large = len(content) > PIECE_BYTES
+        connect = SEND_TIMEOUT_S if is_large else CONNECT_TIMEOUT_S
+        if is_large:
+            headers = {**(headers or {}), "Content-Length": str(len(content))}
+        request = AWSRequest(method, url, data=content, headers=headers)
+        self._signature.add_auth(request)
+        for left in reversed(range(PASSING_TRIES)):
+            try:
+                answer = self._pool.request(
+                    method,
+                    url,
+                    body=Pieces(content) if is_large else content,
+                    headers=dict(request.headers),
+                    timeout=urllib3.Timeout(connect=connect, read=timeout),
+                )
+            except urllib3.exceptions.HTTPError as error:
+                cause = getattr(error, "reason", None) or error
+                raise UnansweredError(type(cause).__name__) from None
+            reply = Reply(answer.status, answer.data)
+            if not left or reply.good or reply.refusal[0] != PASSING_CODE:
+                break
+            time.sleep(PASSING_PAUSE_S)
+        return reply
+
+
+def xml(content: bytes) -> ET.Element | None:
+    """Return the root of an answer in XML; None if it is not XML."""
+    try:
+        return ET.fromstring(content)  # noqa: S314 - expat bounds what entities grow to
+    except ET.ParseError:
+        return None

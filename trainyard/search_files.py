@@ -1,0 +1,309 @@
+"""The store for Tune's driver: state that is signed, whole, and executed only if it is ours.
+
+Tune pickles the state of a search into files that it overwrites in place and copies to the store
+while it writes them; and it unpickles the files that it finds there. With this file system,
+
+- it stores a state signed (trainyard/signed.py), only when whole, next to the previous one;
+- it reads the states that `take_up` has checked, or that it has written itself: it never sees
+  later changes of the store;
+- it neither stores nor reads any other pickle, nor an incomplete line of results.
+
+The trials' own processes get the plain file system: their checkpoints hold no pickles.
+"""
+
+# ruff: noqa: ARG002 - the signatures are pyarrow's
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickletools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow
+from pyarrow import fs
+
+from trainyard import signed
+from trainyard.errors import JobError
+from trainyard.objects import Folder, open_folder
+from trainyard.run_folder import RunFolder
+
+TUNER = "tuner.pkl"
+# By session: when the search was started or resumed.
+SEARCH = re.compile(r"experiment_state-(.*)\.json")
+STATE = re.compile(
+    r"tuner\.pkl|(?:experiment_state|basic-variant-state|search_gen_state)-([^/]*)\.json"
+    r"|(?:searcher-state|callback-states)-([^/]*)\.pkl"
+)
+BEFORE = ".before"  # the state before the last one
+LINES = ("result.json", "progress.csv")  # of a trial; each result is a line
+PICKLE = ".pkl"
+
+
+class SearchError(JobError):
+    """A stored search cannot go on; the message says what to do."""
+
+
+class SearchFiles(fs.PyFileSystem):  # type: ignore[misc]  # pyarrow's are not typed
+    """File system of a search, for its driver.
+
+    Attributes:
+        search: the checked and the new state.
+    """
+
+    def __init__(self, run: RunFolder, key: bytes) -> None:
+        """Reads nothing yet.
+
+        Args:
+            run: of the search.
+            key: of the cluster.
+        """
+        self._plain, path = run.place
+        self.search = StoredSearch(open_folder(self._plain, path), run.name, key)
+        super().__init__(_Handler(self._plain, path, self.search))
+
+    def __reduce__(self) -> Any:
+        """Becomes the plain one in another process: only the driver reads and writes states."""
+        return self._plain.__reduce__()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SearchFiles:
+        """Tune copies its configuration."""
+        return self
+
+
+class StoredSearch:
+    """The states of one search: those in the store, and those that were checked."""
+
+    def __init__(self, folder: Folder, run: str, key: bytes) -> None:
+        """Reads nothing yet.
+
+        Args:
+            folder: of the search.
+            run: its name, which is signed with each state.
+            key: of the cluster.
+        """
+        self._folder = folder
+        self._run = run
+        self._key = key
+        self.held: dict[str, bytes] = {}
+
+    def take_up(self) -> bool:
+        """Reads the state to resume from; False where none was stored.
+
+        Raises:
+            SearchError: a state is not ours, or none is whole.
+            StorageError: the store stays unavailable.
+        """
+        names = self._folder.sizes()
+        states = sorted({name.removesuffix(BEFORE) for name in names if _is_state(name)})
+        if not states:
+            return False
+        found = {name: content for name in states if (content := self._newest(name)) is not None}
+        sessions = [session[1] for name in found if (session := SEARCH.fullmatch(name))]
+        if TUNER not in found or not sessions:
+            if not any(SEARCH.fullmatch(name) for name in states):
+                return False  # interrupted before the first trial
+            raise SearchError(
+                f"no state of search {self._run!r} in {self._folder.where} is whole: bring the "
+                "store's files back, or start again with another --name"
+            )
+        newest = max(sessions)
+        # Files of a session whose state is torn would not fit the one in use.
+        self.held = {name: found[name] for name in found if _session(name) <= newest}
+        return True
+
+    def states(self) -> list[bytes]:
+        """Return the stored states of the newest session: the last two.
+
+        Raises:
+            SearchError: one of them is not ours.
+            StorageError: the store stays unavailable.
+        """
+        names = self._folder.sizes()
+        for name in sorted((name for name in names if SEARCH.fullmatch(name)), reverse=True):
+            found = [self._read(name), self._read(name + BEFORE)]
+            if any(found):
+                return [content for content in found if content]
+        return []
+
+    def store(self, name: str, content: bytes) -> None:
+        """Stores a state if it is whole: Tune may be writing while it is copied.
+
+        Raises:
+            StorageError: the store does not accept it.
+        """
+        last = self.held.get(name)
+        if content == last or not whole(name, content):
+            return
+        sign = signed.signed
+        scope = f"{self._run}/{name}"
+        # The copy first: while one of the two is written, the other is whole.
+        self._folder.write(name + BEFORE, sign(content if last is None else last, scope, self._key))
+        self._folder.write(name, sign(content, scope, self._key))
+        self.held[name] = content
+
+    def _newest(self, name: str) -> bytes | None:
+        for version in (name, name + BEFORE):
+            content = self._read(version)
+            if content is not None:
+                return content
+            print(  # noqa: T201 - a job's
+                f"warning: {version} of search {self._run!r} is not whole: the previous state is "
+                "used",
+                flush=True,
+            )
+        return None
+
+    def _read(self, version: str) -> bytes | None:
+        try:
+            stored = self._folder.read(version)
+            return signed.content_of(
+                stored, f"{self._run}/{version.removesuffix(BEFORE)}", self._key
+            )
+        except FileNotFoundError:
+            return None
+        except signed.SignatureError as error:
+            raise SearchError(
+                f"{version} in {self._folder.where} is refused, because Tune would execute it: "
+                f"{error}. Anyone who can write to the bucket may have put it there, or the "
+                "stack's Ray token has changed: start the search again with another --name"
+            ) from None
+
+
+class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # as above
+    """Names of states lead to the checked ones, all others to the store."""
+
+    def __init__(self, plain: fs.FileSystem, path: str, search: StoredSearch) -> None:
+        self._plain = plain
+        self._path = path.rstrip("/")
+        self._search = search
+        self._folder = open_folder(plain, path)
+        self._stored: dict[str, bytes] = {}  # digests of the files in the store
+
+    def get_type_name(self) -> str:
+        return f"signed {self._plain.type_name}"
+
+    def normalize_path(self, path: str) -> str:
+        return str(self._plain.normalize_path(path))
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        there = self._plain.get_file_info(selector)
+        found = [info for info in there if not self._is_hidden(info.path)]
+        if selector.base_dir.rstrip("/") == self._path:
+            found += [self._info(f"{self._path}/{name}") for name in self._search.held]
+        return found
+
+    def open_input_stream(self, path: str) -> Any:
+        return self._reader(path, self._plain.open_input_stream)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._reader(path, self._plain.open_input_file)
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        return pyarrow.PythonFile(_Upload(lambda content: self._write(path, content)), mode="w")
+
+    def open_append_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError(f"{path}: nothing in a store is appended to")
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._plain.create_dir(path, recursive=recursive)
+
+    def delete_dir(self, path: str) -> None:
+        self._plain.delete_dir(path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
+        self._plain.delete_dir_contents(path, missing_dir_ok=missing_dir_ok)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError("a store is not emptied")
+
+    def delete_file(self, path: str) -> None:
+        self._plain.delete_file(path)
+
+    def move(self, src: str, dest: str) -> None:
+        self._plain.move(src, dest)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        self._plain.copy_file(src, dest)
+
+    def _name(self, path: str) -> str:
+        return path.rstrip("/").removeprefix(f"{self._path}/")
+
+    def _is_hidden(self, path: str) -> bool:
+        """Hides unchecked states, and our JSON, which Tune would take for its own."""
+        name = self._name(path).removesuffix(BEFORE)
+        return name.endswith(PICKLE) or ("/" not in name and name.endswith(".json"))
+
+    def _info(self, path: str) -> fs.FileInfo:
+        content = self._search.held.get(self._name(path))
+        if content is not None:
+            return fs.FileInfo(path, fs.FileType.File, size=len(content))
+        if self._is_hidden(path):
+            return fs.FileInfo(path, fs.FileType.NotFound)
+        return self._plain.get_file_info(path)
+
+    def _reader(self, path: str, plain: Callable[[str], Any]) -> Any:
+        name = self._name(path)
+        if (content := self._search.held.get(name)) is not None:
+            return pyarrow.BufferReader(content)
+        if self._is_hidden(path):
+            raise FileNotFoundError(path)
+        if name.endswith(LINES):
+            with self._plain.open_input_stream(path) as stream:
+                whole_lines, newline, _ = stream.readall().rpartition(b"\n")
+            return pyarrow.BufferReader(whole_lines + newline)
+        return plain(path)
+
+    def _write(self, path: str, content: bytes) -> None:
+        name = self._name(path)
+        if STATE.fullmatch(name):
+            self._search.store(name, content)
+            return
+        if name.endswith(PICKLE) or "-tmp-" in name:
+            return  # errors and parameters, which Tune also has as text; incomplete states
+        digest = hashlib.sha256(content).digest()
+        if self._stored.get(name) != digest:  # Tune copies all files every time
+            self._folder.write(name, content)
+            self._stored[name] = digest
+
+
+class _Upload(io.BytesIO):
+    """Collects a small file, which is stored when it is closed."""
+
+    def __init__(self, store: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._store: Callable[[bytes], None] | None = store
+
+    def close(self) -> None:
+        store, self._store = self._store, None
+        content = b"" if self.closed else self.getvalue()
+        super().close()
+        if store is not None:
+            store(content)
+
+
+def whole(name: str, content: bytes) -> bool:
+    """Whether a state's content is complete; nothing of it is executed."""
+    try:
+        if SEARCH.fullmatch(name):
+            return isinstance(json.loads(content)["trial_data"], list)
+        for _, _, _ in pickletools.genops(content):
+            pass
+    except Exception:
+        return False
+    return True
+
+
+def _is_state(name: str) -> bool:
+    return STATE.fullmatch(name.removesuffix(BEFORE)) is not None
+
+
+def _session(name: str) -> str:
+    found = STATE.fullmatch(name)
+    return (found[1] or found[2] or "") if found else ""

@@ -1,0 +1,267 @@
+"""Deploys, updates and withdraws services; `train serve` submits this job.
+
+    python -m trainyard.serving.deploy RUN --name first --replicas 1 --cpus 1 --gpus 0 --timeout 300
+    python -m trainyard.serving.deploy --name first --stop
+
+Prints each step, and ends when every replica answers; the service stays. Ray Serve is started for
+the first service, on the head alone, and ended with the last.
+"""
+
+# ruff: noqa: PLC0415, T201 - a job prints; its errors come before the import of Ray
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import logging
+import os
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.objects import StorageError
+from trainyard.run_folder import STORAGE_VARIABLE
+from trainyard.serving import TOKEN_FILE_VARIABLE, check_description
+
+if TYPE_CHECKING:
+    from ray.serve.schema import ApplicationStatusOverview
+
+HOST_VARIABLE = "TRAINYARD_SERVE_HOST"
+PORT_VARIABLE = "TRAINYARD_SERVE_PORT"
+GATE_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+REQUEST_TIMEOUT_S = 120.0
+PROBE_TIMEOUT_S = 10.0
+POLL_S = 0.5
+
+
+class DeployError(Exception):
+    """The service is not available; the text says why and what to do."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's arguments; the client has checked them."""
+    p = argparse.ArgumentParser(prog="python -m trainyard.serving.deploy")
+    p.add_argument("run", nargs="?", help="run whose checkpoint to serve")
+    p.add_argument("--name", required=True, help="name of the service and its route")
+    p.add_argument("--checkpoint", help="checkpoint of the run (default: the newest valid one)")
+    p.add_argument("--replicas", type=int, default=1)
+    p.add_argument("--cpus", type=float, default=1, help="CPUs of a replica")
+    p.add_argument("--gpus", type=float, default=0, help="GPUs of a replica")
+    p.add_argument("--timeout", type=float, default=300, help="seconds until all replicas answer")
+    p.add_argument("--stop", action="store_true", help="withdraw the service")
+    return p
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the job."""
+    args = parser().parse_args(arguments)
+    try:
+        if args.stop:
+            _connect()
+            stop(args.name)
+        else:
+            deploy(args)
+    except (DeployError, StorageError) as error:
+        sys.exit(f"error: {error}")
+
+
+def deploy(args: argparse.Namespace) -> None:
+    """Starts the service, or updates it to another checkpoint.
+
+    Raises:
+        DeployError: the checkpoint is missing, or the replicas find no room.
+    """
+    address = _address()
+    storage = os.environ[STORAGE_VARIABLE].rstrip("/")
+    checkpoint = _choose(storage, args.run, args.checkpoint)
+    print(f"checkpoint {checkpoint} of run {args.run}", flush=True)
+    _connect()
+    from ray import serve
+
+    from trainyard.serving.service import Service
+
+    _start(*address)
+    known = args.name in serve.status().applications
+    service = Service.options(  # type: ignore[attr-defined]  # a class that Serve has wrapped
+        num_replicas=args.replicas,
+        ray_actor_options={"num_cpus": args.cpus, "num_gpus": args.gpus},
+        user_config={"storage": storage, "run": args.run, "checkpoint": checkpoint},
+    )
+    target = serve.RunTarget(service.bind(), name=args.name, route_prefix=f"/{args.name}")
+    # Not `serve.run`, which waits forever without room.
+    serve.run_many([target], wait_for_applications_running=False)
+    try:
+        _wait(args)
+    except DeployError:
+        if not known:  # a service that never ran must not use room that appears later
+            stop(args.name)
+        raise
+    print(f"service {args.name} is ready", flush=True)
+
+
+def stop(name: str) -> None:
+    """Withdraws a service, and Ray Serve with the last one.
+
+    Raises:
+        DeployError: the service does not exist.
+    """
+    from ray import serve
+
+    if name not in serve.status().applications:
+        raise DeployError(f"no service is called {name!r}: `train services` lists them")
+    serve.delete(name)
+    print(f"service {name} is withdrawn", flush=True)
+    if not serve.status().applications:
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        print("it was the last one: Ray Serve has ended", flush=True)
+
+
+def _address() -> tuple[str, int]:
+    names = (HOST_VARIABLE, PORT_VARIABLE, TOKEN_FILE_VARIABLE)
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        raise DeployError(
+            f"this node does not have {', '.join(missing)}, which set where services listen and "
+            "who has access: bring the stack up with this version (make up), then serve again"
+        )
+    return os.environ[HOST_VARIABLE], int(os.environ[PORT_VARIABLE])
+
+
+def _choose(storage: str, run: str, wanted: str | None) -> str:
+    """Return the checkpoint to serve; it is read and loaded before a service is changed."""
+    from pyarrow.fs import FileSystem
+
+    from trainyard import checkpoints
+
+    files, path = FileSystem.from_uri(f"{storage}/{run}")
+    found = [name for name, _ in checkpoints.valid(files, path)]
+    if wanted is not None and wanted not in found:
+        raise DeployError(
+            f"run {run!r} has no valid checkpoint {wanted!r}: it has {', '.join(found) or 'none'}"
+        )
+    for name in [wanted] if wanted else found:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                manifest = checkpoints.fetch(files, path, name, Path(folder))
+                check_description(manifest["model"])
+                checkpoints.check_loads(Path(folder), manifest)
+            except checkpoints.CheckpointError as error:
+                print(f"warning: checkpoint {name} is not served: {error}", flush=True)
+            except ValueError as error:
+                raise DeployError(f"run {run!r} cannot be served: {error}") from None
+            else:
+                return name
+    raise DeployError(
+        f"run {run!r} has no valid checkpoint with a manifest in {storage}: `train runs` lists the "
+        f"runs; `train submit` under --name {run} trains one, or goes on with it"
+    )
+
+
+def _connect() -> None:
+    import ray
+    from ray import serve  # noqa: F401 - sets the level of its logger
+
+    # The controller's log would drown ours; it is in the dashboard.
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    ray.init(logging_level=logging.WARNING, log_to_driver=False)
+
+
+def _start(host: str, port: int) -> None:
+    """Starts Ray Serve on the head, unless it runs.
+
+    Raises:
+        DeployError: the port is taken, or Ray Serve was started without the gate.
+    """
+    from ray import serve
+
+    try:
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={"host": host, "port": port, "request_timeout_s": REQUEST_TIMEOUT_S},
+            controller_options={
+                "runtime_env": {"env_vars": {GATE_VARIABLE: "trainyard.serving.gate.at_proxy"}}
+            },
+        )
+    except Exception as error:
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        raise DeployError(
+            f"Ray Serve does not listen at {host}:{port} ({_last_line(error)}): end the program "
+            "that has the port, or choose another servePort and run `make up`"
+        ) from None
+    here = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
+    if _status(f"http://{here}:{port}/-/routes") != 401:
+        raise DeployError(
+            f"the Ray Serve at {host}:{port} answers without a token: another job started it; "
+            "withdraw its applications and end it (serve.shutdown()), then serve again"
+        )
+
+
+def _status(url: str) -> int:
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=PROBE_TIMEOUT_S) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, http.client.HTTPException):
+        return 0
+
+
+def _wait(args: argparse.Namespace) -> None:
+    from ray import serve
+
+    deadline = time.monotonic() + args.timeout
+    said = ""
+    while True:
+        application = serve.status().applications[args.name]
+        running, message = _progress(application)
+        line = f"{running} of {args.replicas} replicas are ready"
+        if line != said:
+            said = line
+            print(line, flush=True)
+        if application.status == "RUNNING":
+            return
+        if application.status == "DEPLOY_FAILED":
+            raise DeployError(f"service {args.name} does not start: {message}")
+        if time.monotonic() > deadline:
+            raise DeployError(
+                f"{running} of {args.replicas} replicas of service {args.name} are ready after "
+                f"{args.timeout:g} s; {_demand(args)}: stop a job or a service (train list, train "
+                f"services), ask for less, or wait longer (--timeout) {message}".rstrip()
+            )
+        time.sleep(POLL_S)
+
+
+def _progress(application: ApplicationStatusOverview) -> tuple[int, str]:
+    """Return the number of replicas that answer, and Ray's message about the others."""
+    from ray.serve.schema import ReplicaState  # type: ignore[attr-defined]
+
+    [deployment] = application.deployments.values() or [None]
+    if deployment is None:
+        return 0, application.message
+    running = deployment.replica_states.get(ReplicaState.RUNNING, 0)
+    return running, deployment.message or application.message
+
+
+def _demand(args: argparse.Namespace) -> str:
+    import ray
+
+    free = ray.available_resources()  # type: ignore[no-untyped-call]
+    asked = {"CPU": args.cpus, "GPU": args.gpus}
+    return "; ".join(
+        f"each asks for {name} {amount:g}, and free in the cluster are {free.get(name, 0):g}"
+        for name, amount in asked.items()
+        if amount
+    )
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Predictions of a checkpoint: images in, class probabilities out. No Ray, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+
+from trainyard import models, serving
+from trainyard.data.transforms import to_tensor
+
+TOP = 5  # classes named for each image
+
+
+class Predictor:
+    """One model with the transforms of its training."""
+
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        """Loads the weights.
+
+        Args:
+            folder: the checkpoint's files, verified.
+            model: its description in the checkpoint's manifest (trainyard/checkpoints.py).
+
+        Raises:
+            ValueError: an unknown architecture, or a manifest that does not describe the model.
+            RuntimeError: the weights do not fit the architecture.
+        """
+        serving.check_description(model)
+        self.classes: list[str] = model["classes"]
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        saved = models.read(folder, model)
+        self.epochs = models.epochs(saved)
+        self._network = models.load(saved, model).to(self._device)
+        self._transform = _transform(model)
+
+    def prepare(self, image: Image.Image) -> torch.Tensor:
+        """Return a picture as the network's input: float32 (channels, side, side)."""
+        tensor: torch.Tensor = self._transform(image)
+        return tensor
+
+    def probabilities(self, images: torch.Tensor) -> torch.Tensor:
+        """Return probabilities (batch, classes) of images (batch, channels, side, side), on CPU."""
+        with torch.inference_mode():
+            logits: torch.Tensor = self._network(images.to(self._device))
+            return logits.softmax(1).cpu()
+
+    def describe(self, probabilities: torch.Tensor) -> dict[str, Any]:
+        """Return the answer for probabilities (classes,): the likeliest class, then the next."""
+        values, indices = probabilities.topk(min(TOP, len(self.classes)))
+        top = [
+            {"class": self.classes[index], "probability": value}
+            for value, index in zip(values.tolist(), indices.tolist(), strict=True)
+        ]
+        return top[0] | {"top": top}
+
+
+def _transform(model: dict[str, Any]) -> Callable[[Image.Image], torch.Tensor]:
+    side = model["image_side"]
+    if model.get("crop"):  # as trainyard/data/food11.py
+        whole = [v2.Resize(side), v2.CenterCrop(side), v2.ToImage()]
+        scaled = v2.Compose([*whole, v2.ToDtype(torch.float32, scale=True)])
+    else:
+        scaled = to_tensor(side, model.get("resized_side"))
+    normal = [v2.Normalize(model["mean"], model["std"])] if model["mean"] else []
+    transform: Callable[[Image.Image], torch.Tensor] = v2.Compose([scaled, *normal])
+    return transform

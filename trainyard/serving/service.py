@@ -1,0 +1,90 @@
+"""The application: a batch of images in, their classes out, over HTTP.
+
+GET  /<service>/-/healthy   {"status": "ready", "model": {...}}; needs no token
+POST /<service>/predict     a form with files in fields named `images`
+"""
+
+# `serve.ingress` copies the application at definition, and replicas get that copy: names in its
+# methods must be defined above it, and annotations must not be text.
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastapi import FastAPI, HTTPException, Request
+from pyarrow.fs import FileSystem
+from ray import serve
+
+from trainyard import checkpoints
+from trainyard.serving import uploads
+from trainyard.serving.gate import SERVICE_HEALTH, Gate
+from trainyard.serving.predictor import Predictor
+
+ONGOING_REQUESTS = 16  # of a replica
+QUEUED_REQUESTS = 64  # waiting for replicas; a further one gets 503
+BATCH_IMAGES = 16
+BATCH_WAIT_S = 0.005
+START_ATTEMPTS = 2
+
+app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+app.add_middleware(Gate)
+
+
+@serve.deployment(
+    name="model",
+    max_ongoing_requests=ONGOING_REQUESTS,
+    max_queued_requests=QUEUED_REQUESTS,
+    max_constructor_retry_count=START_ATTEMPTS,
+)
+@serve.ingress(app)
+class Service:
+    """One replica, with the model in its memory."""
+
+    def reconfigure(self, config: dict[str, Any]) -> None:
+        """Fetches and loads the checkpoint.
+
+        Args:
+            config: `storage`, `run` and `checkpoint` to load.
+
+        Raises:
+            CheckpointError: its files do not match its manifest.
+        """
+        files, run = FileSystem.from_uri(f"{config['storage']}/{config['run']}")
+        with tempfile.TemporaryDirectory() as folder:
+            manifest = checkpoints.fetch(files, run, config["checkpoint"], Path(folder))
+            self._predictor = Predictor(Path(folder), manifest["model"])
+        self._model = {
+            "run": config["run"],
+            "checkpoint": config["checkpoint"],
+            "epochs": self._predictor.epochs,
+        }
+
+    @app.get(SERVICE_HEALTH)
+    def health(self) -> dict[str, Any]:
+        """Answers once the model is loaded; until then Ray holds the request."""
+        return {"status": "ready", "model": self._model}
+
+    @app.post("/predict")
+    async def predict(self, request: Request) -> dict[str, Any]:
+        """Classifies the images of a form."""
+        try:
+            body = await uploads.read(request.headers, request.stream())
+            kind = request.headers.get("content-type", "")
+            images = await asyncio.to_thread(self._images, kind, body)
+        except uploads.UploadError as error:
+            raise HTTPException(error.status, str(error)) from None
+        found = await asyncio.gather(*(self._classify(image) for image in images))
+        answers = [self._predictor.describe(probabilities) for probabilities in found]
+        return {"predictions": answers, "model": self._model}
+
+    @serve.batch(max_batch_size=BATCH_IMAGES, batch_wait_timeout_s=BATCH_WAIT_S)
+    async def _classify(self, images: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Runs the images of simultaneous requests through the model together."""
+        found = await asyncio.to_thread(self._predictor.probabilities, torch.stack(images))
+        return list(found)
+
+    def _images(self, content_type: str, body: bytes) -> list[torch.Tensor]:
+        pictures = uploads.pictures(content_type, body)
+        return [self._predictor.prepare(picture) for picture in pictures]

@@ -1,0 +1,116 @@
+"""A point's output in the store: its result as JSON, and its files as an archive.
+
+Nothing is pickled on the way back: the user's machine must not trust a node's files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard import archive
+
+FOLDER = ".trainyard/sweeps"  # in the store; no run's name begins with a dot
+MOST_BYTES = 256 * 2**20  # of a point's files: they pass through the memory of both sides
+LONGEST_TEXT = 1000  # characters of a value that JSON cannot represent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The result of a point.
+
+    Attributes:
+        completed: the function returned.
+        value: its return value, as JSON.
+        note: the missing part of the value or files; "" without one.
+        error: one line of the exception; "" without one.
+    """
+
+    completed: bool
+    value: Any = None
+    note: str = ""
+    error: str = ""
+
+
+def keys(sweep: str, number: int, job: str) -> tuple[str, str]:
+    """Return the keys of the result and archive of one start of a point, in the storage."""
+    stem = f"{FOLDER}/{sweep}/{number}-{job}"
+    return f"{stem}.json", f"{stem}.tar"
+
+
+def write(result: Result) -> bytes:
+    """Return a result as JSON."""
+    return json.dumps(asdict(result)).encode()
+
+
+def read(content: bytes) -> Result:
+    """Return a result from JSON.
+
+    Raises:
+        ValueError: it is not a result.
+    """
+    try:
+        found = json.loads(content)
+        return Result(
+            completed=found["completed"] is True,
+            value=found["value"],
+            note=str(found["note"]),
+            error=str(found["error"]),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"no result of a point: {type(error).__name__}") from None
+
+
+def as_json(value: Any) -> tuple[Any, str]:
+    """Return a value that JSON can represent.
+
+    Returns:
+        The value, and a note: "" or why only its text is returned.
+    """
+    try:
+        plain = _plain(value)
+        json.dumps(plain)
+    except (TypeError, ValueError, RuntimeError):  # RecursionError, and PyTorch's
+        kind = type(value).__name__
+        return str(value)[:LONGEST_TEXT], f"a {kind} is not JSON: its text is returned"
+    return plain, ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(each) for each in value]
+    # Numbers of NumPy and PyTorch; a tensor of more than one refuses.
+    return value.item() if hasattr(value, "item") else value
+
+
+def pack(folder: Path) -> tuple[bytes, str]:
+    """Packs the files below a folder, small ones first, up to the limit.
+
+    Returns:
+        A plain tar, and a note: "" or the omitted files.
+    """
+    files = sorted((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+    packed, size, left = io.BytesIO(), 0, []
+    # Links are packed as their targets: links are not unpacked.
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
+        for count, file in enumerate(files, start=1):
+            name = file.relative_to(folder).as_posix()
+            size += file.stat().st_size
+            if size > MOST_BYTES or count > archive.MOST_FILES or archive.fault_of_name(name):
+                left.append(name)
+            else:
+                tar.add(file, name)
+    if not left:
+        return packed.getvalue(), ""
+    return packed.getvalue(), (
+        f"{len(left)} files stay on the node: {ascii(left[:5])[1:-1]}; at most "
+        f"{MOST_BYTES // 2**20} MiB and {archive.MOST_FILES} files come back, with names of up to "
+        f"{archive.LONGEST_NAME} bytes; write large files to the store"
+    )

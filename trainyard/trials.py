@@ -1,0 +1,230 @@
+"""The output of a search with Ray Tune: running trials, the table, the best trial, the picture."""
+
+# ruff: noqa: ARG002, T201 - the signatures are Tune's, and a job prints
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from ray import tune
+
+from trainyard import best_trial, search_state
+from trainyard.housekeeping import housekeeping
+from trainyard.progress import LINE_INTERVAL_S
+from trainyard.run_folder import CURVES
+from trainyard.runs import Run
+
+TITLES = {"valid_acc": "Valid. Acc.", "valid_loss": "Valid. Loss"}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The sampled arguments of a search, and the figure that determines its best trial.
+
+    Attributes:
+        searched: the layout of each sampled value in the table, by the argument's name.
+        figure: `valid_acc` (the highest is best) or `valid_loss` (the lowest).
+    """
+
+    searched: Mapping[str, str]
+    figure: str = "valid_acc"
+
+    @property
+    def metric(self) -> str:
+        """The name under which trials report the figure."""
+        return "val_accuracy" if self.figure == "valid_acc" else "val_loss"
+
+    @property
+    def mode(self) -> str:
+        """Tune's mode: `max` or `min`."""
+        return "max" if self.figure == "valid_acc" else "min"
+
+    def said(self, config: Mapping[str, Any]) -> str:
+        """Return a trial's sampled values, for a line."""
+        return ", ".join(f"{name} {config[name]:.4g}" for name in self.searched)
+
+    def shown(self, figure: float) -> str:
+        """Return an accuracy in %, or a loss."""
+        return f"{figure:.3%}" if self.figure == "valid_acc" else f"{figure:.4f}"
+
+    def best(self, history: list[dict[str, Any]]) -> float:
+        """Return the best epoch's figure; greater is better for either figure. NaN is worst."""
+        sign = 1 if self.mode == "max" else -1
+        figures = (float(each[self.figure]) for each in history)
+        return max((sign * each for each in figures if math.isfinite(each)), default=-math.inf)
+
+
+class TrialLines(tune.Callback):
+    """Prints each sampled configuration once, and a line for each epoch of a trial.
+
+    After half a minute without output, a line reports the progress of the search.
+    """
+
+    def __init__(self, epochs: int, goal: Goal) -> None:
+        """Nothing is printed yet.
+
+        Args:
+            epochs: the most that a trial gets.
+            goal: of the search.
+        """
+        self._epochs = epochs
+        self._goal = goal
+        self._sampled: set[str] = set()
+        self._printed = time.monotonic()
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Prints the trials sampled since the last step."""
+        for trial in trials:
+            if trial.trial_id not in self._sampled:
+                self._sampled.add(trial.trial_id)
+                with housekeeping(f"the values of {_title(trial.trial_id)} are not shown"):
+                    self._print(f"{_title(trial.trial_id)}: {self._goal.said(trial.config)}")
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Says that the search goes on, after a while without output."""
+        if time.monotonic() - self._printed < LINE_INTERVAL_S:
+            return
+        self._printed = time.monotonic()  # also if nothing can be shown: it is tried again later
+        with housekeeping("the progress of the search is not shown"):
+            ended = sum(trial.is_finished() for trial in trials)
+            running = sum(trial.status == trial.RUNNING for trial in trials)
+            self._print(f"search: {ended} of {len(trials)} trials have ended, {running} run")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Prints an epoch."""
+        with housekeeping(f"an epoch of {_title(trial.trial_id)} is not shown"):
+            self._print(
+                f"{_title(trial.trial_id)} | "
+                f"Epoch: {result['training_iteration']:03d}/{self._epochs:03d} | "
+                f"Valid. Acc.: {result['val_accuracy']:.3%} | Loss: {result['val_loss']:.4f}"
+                f"{_mark(result)}"
+            )
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Says that the search goes on."""
+        self._print(f"{_title(trial.trial_id)} failed; the others go on")
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        print(line, flush=True)
+
+
+def finish(run: Run, found: tune.ResultGrid, goal: Goal) -> str:
+    """Prints the table and the best trial, and writes the files for `train show` and `train pull`.
+
+    Args:
+        run: of the search.
+        found: its trials.
+        goal: of the search.
+
+    Returns:
+        Why the search has no best trial; "" if it has one.
+    """
+    print("  ".join(("trial", *goal.searched, "epochs", goal.figure)))
+    # A resumed search has its trials in another order.
+    results = sorted(
+        (found[index] for index in range(len(found))),
+        key=lambda result: _number(search_state.trial_id(Path(result.path).name)),
+    )
+    histories: list[list[dict[str, Any]]] = []
+    for number, result in enumerate(results):
+        history: list[dict[str, Any]] = []
+        with housekeeping(f"the results of trial {number:05d} are not shown"):
+            history = _history(result)
+        shown = (
+            f"{goal.shown(history[-1][goal.figure]):>9}{_mark(result.metrics)}"
+            if history
+            else "        -"
+        )
+        failed = " | failed" if result.error else ""
+        config = result.config or {}
+        cells = (_cell(config, name, layout) for name, layout in goal.searched.items())
+        print("  ".join((f"{number:05d}", *cells, f"{len(history):6d}", f"{shown}{failed}")))
+        histories.append(history)
+    if not any(histories):
+        return f"all {len(found)} trials failed: the log above says why"
+    best = max(range(len(histories)), key=lambda number: goal.best(histories[number]))
+    if goal.best(histories[best]) == -math.inf:
+        return f"no epoch of the {len(found)} trials has a finite {goal.figure}: lower their rates"
+    result = results[best]
+    with housekeeping("the search has no checkpoint of its best trial"):
+        best_trial.keep(run, Path(result.path).name)
+    run.write_metrics(histories[best])
+    run.end()  # draws the best trial's curves, which the picture of all then replaces
+    with housekeeping(f"{CURVES} of all trials is missing"):
+        run.write(CURVES, _picture(run.name, histories, best, goal))
+    print(
+        f"Best trial: {best:05d} ({goal.said(result.config or {})}), "
+        f"{TITLES[goal.figure]}: {goal.shown(abs(goal.best(histories[best])))}"
+        f"{_mark(result.metrics)}"
+    )
+    print(f"Search completed after {len(found)} trials, {found.num_errors} failed: {run.url}")
+    return ""
+
+
+def _history(result: tune.Result) -> list[dict[str, Any]]:
+    """Return one record per epoch, as in trainyard/run_folder.py."""
+    table = result.metrics_dataframe
+    if table is None or "val_accuracy" not in table:
+        return []
+    note = {"data": "generated"} if _mark(result.metrics) else {}
+    # In a trial that resumed from its checkpoint, a repeated epoch comes last.
+    rows = table.drop_duplicates("epoch", keep="last").to_dict("records")
+    return [
+        {
+            "loss": row["train_loss"],
+            "epoch": row["epoch"],
+            "train_acc": row["train_accuracy"],
+            "valid_acc": row["val_accuracy"],
+            "valid_loss": row["val_loss"],
+            "minutes": row["time_total_s"] / 60,
+        }
+        | note
+        for row in rows
+    ]
+
+
+def _picture(name: str, histories: list[list[dict[str, Any]]], best: int, goal: Goal) -> bytes:
+    """Return the goal's figure over the epochs of all trials, as a PNG."""
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    for number, history in enumerate(histories):
+        epochs = [record["epoch"] + 1 for record in history]
+        width = 2.5 if number == best else 1.0
+        figures = [record[goal.figure] for record in history]
+        axes.plot(epochs, figures, marker="o", linewidth=width, label=f"{number:05d}")
+    generated = any("data" in record for history in histories for record in history)
+    measured = "validation accuracy" if goal.figure == "valid_acc" else "validation loss"
+    figure.suptitle(f"{name}: {measured}{' on generated data' if generated else ''}")
+    axes.set_xlabel("epoch")
+    axes.grid(alpha=0.3)
+    axes.legend(title="trial", ncols=2, fontsize="small")
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=110)
+    return image.getvalue()
+
+
+def _title(trial_id: str) -> str:
+    return f"trial {_number(trial_id)}"
+
+
+def _number(trial_id: str) -> str:
+    return trial_id.rpartition("_")[2]
+
+
+def _cell(config: dict[str, Any], name: str, layout: str) -> str:
+    """Return a value of a trial; Tune lacks it if the trial failed before its first report."""
+    return f"{f'{config[name]:{layout}}' if name in config else '-':>{len(name)}}"
+
+
+def _mark(metrics: dict[str, Any] | None) -> str:
+    return " | generated data" if (metrics or {}).get("generated") else ""
