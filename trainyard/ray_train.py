@@ -21,6 +21,7 @@ from ray.train import (
     TrainingFailedError,
 )
 from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
 from trainyard import controller_log
 from trainyard.errors import JobError
@@ -114,8 +115,7 @@ def fit(trainer: TorchTrainer) -> Result:
     """
     config: Any = trainer.run_config  # Train V2 fills in the defaults
     starts_left = config.failure_config.max_failures
-    if not trainer.datasets:
-        _start_no_manager_of_datasets(trainer)
+    _start_no_idle_actors(trainer)
     while True:
         try:
             return trainer.fit()
@@ -128,18 +128,20 @@ def fit(trainer: TorchTrainer) -> Result:
             _forget_checkpoints(config.storage_path, config.name)
 
 
-def _start_no_manager_of_datasets(trainer: Any) -> None:
-    """Omits the actor that passes on data sets, which a run without Ray Data does not have.
+def _start_no_idle_actors(trainer: Any) -> None:
+    """Omits two actors that do nothing for a job, at two seconds of processor time each.
 
-    Ray Train starts it each time with the workers, at two seconds of processor time; Ray 2.60 has
-    no setting for it.
+    One passes on data sets: a run without Ray Data has none. The other frees the workers' resources
+    after a kill of the controller: that ends the driver too, and Ray frees what a job held when its
+    driver ends. Ray 2.60 has no setting for either.
     """
+    idle: tuple[type, ...] = (PlacementGroupCleanerCallback,)
+    if not trainer.datasets:
+        idle += (DatasetsCallback,)
     callbacks = trainer._create_default_callbacks
-
-    def without_datasets() -> list[Any]:
-        return [each for each in callbacks() if not isinstance(each, DatasetsCallback)]
-
-    trainer._create_default_callbacks = without_datasets
+    trainer._create_default_callbacks = lambda: [
+        each for each in callbacks() if not isinstance(each, idle)
+    ]
 
 
 def _forget_checkpoints(storage: str, name: str) -> None:

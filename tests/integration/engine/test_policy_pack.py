@@ -10,10 +10,10 @@ import grpc
 import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
-from tests.unit.infra.policy.test_rules import CASES
 
 from engine.structs import to_struct
 from infra.policy.rules import ADVISORY, MANDATORY, RULES
+from tests.unit.infra.policy.test_rules import CASES
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

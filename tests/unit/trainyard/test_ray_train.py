@@ -14,6 +14,7 @@ import pytest
 import ray
 from ray.train import CheckpointConfig, ControllerError, TrainingFailedError, WorkerGroupError
 from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
 from trainyard import controller_log, ray_train
@@ -169,11 +170,12 @@ def test_but_not_more_often_than_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("datasets", [{}, {"train": None}])
-def test_only_a_run_with_datasets_starts_their_manager(
+def test_actors_that_would_do_nothing_are_not_started(
     datasets: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Trainer, "datasets", datasets)
     trainer, manager = Trainer(tmp_path), DatasetsCallback.__new__(DatasetsCallback)
-    trainer._create_default_callbacks = lambda: ["another", manager]
+    cleaner = PlacementGroupCleanerCallback()
+    trainer._create_default_callbacks = lambda: ["another", manager, cleaner]
     ray_train.fit(trainer)  # type: ignore[arg-type]
     assert trainer.callbacks == (["another", manager] if datasets else ["another"])

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
-EPOCHS = 3
+EPOCHS = 2
 *USED, ENDED = blocks_of("kubernetes")["docs/kubernetes.md"]  # its last block is `make down`
 GROUP_OF_FILES = 1000  # kubernetes.group
 # Each page's answer to a user without a password: the dashboard's page asks for a token itself, and
