@@ -32,6 +32,7 @@ def main() -> None:
         if not works(Path.cwd() / ENVIRONMENT / "bin"):
             look(Path.cwd())
             make()
+        show_checkout()
         install()
     except SetupError as error:
         sys.exit(terminal.clean_lines(f"error: {error}, then run the same command again"))
@@ -100,10 +101,14 @@ def works(programs: Path) -> bool:
 
 
 def make() -> None:
-    """Make the environment, which also finds the checkout's packages that no wheel has."""
+    """Make the environment."""
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=False)
     if made.returncode:
         sys.exit(made.returncode)  # it has said why
+
+
+def show_checkout() -> None:
+    """Let the environment find the checkout's packages that no wheel has."""
     for packages in ENVIRONMENT.glob("lib/python3*/site-packages"):
         (packages / "trainyard_checkout.pth").write_text(f"{Path.cwd()}\n")
 

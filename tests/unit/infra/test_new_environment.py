@@ -105,6 +105,8 @@ def test_an_environment_that_works_is_kept(  # F57
     """A stack may run from it; and without a network, only it can end that stack."""
     programs = checkout / ".venv" / "bin"
     programs.mkdir(parents=True)
+    packages = checkout / ".venv" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
     assert not new_environment.works(programs)
     version = version or "{}.{}".format(*sys.version_info)
     for name, text in (("python", f"#!/bin/sh\necho {version}\n"), ("pip", begin.format(programs))):
@@ -115,6 +117,8 @@ def test_an_environment_that_works_is_kept(  # F57
         monkeypatch.setattr(new_environment, name, lambda *_, name=name: steps.append(name))
     new_environment.main()
     assert steps == (["install"] if kept else ["look", "make", "install"])
+    (found,) = packages.iterdir()  # also one of before finds the program and what it imports
+    assert (found.suffix, found.read_text()) == (".pth", f"{checkout}\n")
 
 
 def made(checkout: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int) -> None:
