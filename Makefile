@@ -35,7 +35,7 @@ REST_ONE := $(sort $(wildcard $(TRAINING)/test_[a-f]*.py)) $(INFRA)/lambda_cloud
 REST_ONE += --deselect $(INFRA)/lambda_cloud/test_groups.py
 REST_TWO := $(filter-out $(REST_ONE),$(sort $(wildcard $(TRAINING)/test_*.py))) $(INFRA)/hosts
 REST_THREE := tests/integration/machines
-REST_THREE += $(addprefix $(INFRA)/test_,dashboards.py drain.py drift.py drill.py node_groups.py pages.py process.py pulumi_cli.py replica.py rotate.py tracking.py)
+REST_THREE += $(addprefix $(INFRA)/test_,drain.py drift.py drill.py node_groups.py pages.py process.py replica.py tracking.py)
 REST_DOCKER := tests/integration/docker tests/integration/engine $(INFRA)
 REST_DOCKER += $(addprefix --deselect ,$(PROMISES) $(filter $(INFRA)/%,$(REST_ONE) $(REST_TWO) $(REST_THREE) $(REST_PODS) $(REST_RENTED)))
 # Unit tests in two halves of similar length, even before Python has compiled PyTorch and Ray.
