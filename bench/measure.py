@@ -41,7 +41,7 @@ class Ratio:
         name: as docs/benchmarks.md names it.
         ours: figures of ours, in `unit`.
         plain: figures of the plain way, in the same run.
-        unit: of the figures.
+        unit: unit of the figures.
         goal: bound of the ratio of the medians; None where it is only reported.
         at_most: True when smaller is better, False when the goal is a lower bound.
         note: a hint for the reader.

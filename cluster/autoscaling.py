@@ -54,9 +54,9 @@ class NodeProvider:
     """What starts and stops services on demand, for Ray's autoscaler.
 
     Attributes:
-        text: of a Python module with a class `Provider`, a node provider for Ray; it needs Ray
-            and the packages of Ray nodes, and nothing else of this project.
-        settings: of the provider; the autoscaler's configuration has them under `provider`.
+        text: source of a Python module with a class `Provider`, a node provider for Ray; it needs
+            only Ray and the packages of Ray nodes.
+        settings: settings of the provider, under `provider` in the autoscaler's configuration.
         secrets: content of its secret files by name; the head gets them next to its own.
     """
 

@@ -28,7 +28,7 @@ class DatasetArgs:
     Attributes:
         runtime: where the program runs.
         generate: whether a stand-in is drawn, in place of an archive.
-        url: of the archive, "" without one or if it is a file.
+        url: address of the archive; "" if it is a file, or without an archive.
         archive: absolute path of the archive on the host, "" without one or if it is a URL.
         sha256: hexadecimal digest that the archive must have, "" to take it as it is.
     """

@@ -174,8 +174,8 @@ def head_budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[st
     """Return the budget that keeps `kubectl drain` from ending the head, and with it all jobs.
 
     Args:
-        name: of the RayCluster.
-        namespace: of the stack.
+        name: name of the RayCluster.
+        namespace: namespace of the stack.
         labels: of the budget.
     """
     return {

@@ -73,7 +73,7 @@ class RayClusterSpec:
     Values of environment may be Pulumi's outputs: they are passed on as they are.
 
     Attributes:
-        name: of the RayCluster; names of all that KubeRay makes for it begin with it.
+        name: name of the RayCluster; the names of the objects that KubeRay makes begin with it.
         namespace: of Kubernetes.
         labels: on it and on its pods; together they tell the stack from others.
         image: of all pods, with Ray and what jobs need.
@@ -90,8 +90,8 @@ class RayClusterSpec:
         shared: path of the one among them where jobs keep results, "" for none; all pods check at
             their start that they may write there.
         accelerator: kind of the nodes' GPUs, nvidia or amd; "" counts them only.
-        annotations: of all pods; KubeRay recreates them when one changes, so digests of the files'
-            contents belong here.
+        annotations: annotations of all pods. KubeRay recreates the pods when one changes, so
+            digests of the files' contents belong here.
         user: user and group that pods run as.
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.

@@ -74,7 +74,7 @@ class NodeResources:
         threads: of PyTorch in one process, where the node offers more CPUs than it has; None leaves
             them to Ray, which takes the CPUs that the process asked for.
         group: name of the node's group, "" for none.
-        growth: of its group, if Ray's autoscaler starts and ends its nodes; otherwise None.
+        growth: bounds of the node's group if Ray's autoscaler starts and ends its nodes, else None.
         hourly_cost: $ for each hour that its machine exists, 0 if it costs nothing more.
     """
 

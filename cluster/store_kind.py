@@ -39,7 +39,7 @@ class StoreKind:
     """One program that speaks S3.
 
     Attributes:
-        name: of the program and of its service, and its value of the setting objectStore.
+        name: name of the program, of its service, and of its choice in the setting objectStore.
         title: its name for users.
         service: returns the service, from the runtime, both ports and the keys of its root.
         bucket: resource of a bucket.

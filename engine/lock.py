@@ -78,7 +78,7 @@ def held(folder: Path, temporary: Path, timestamp: str) -> Iterator[Hold]:
     """Hold a stack for one operation.
 
     Args:
-        folder: of the stack's locks, named after the stack. The CLI takes any file in it for one.
+        folder: folder of the stack's locks. For the CLI, every file in it is a lock.
         temporary: a name outside of it, on the same file system.
         timestamp: the time, as Go writes it.
 

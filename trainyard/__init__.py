@@ -1,4 +1,7 @@
-"""Jobs and everything they need on the nodes; `client` uploads this package with each job."""
+"""The library of jobs, and the command `train` in `client/`.
+
+Each job's upload has this package without `access/`, `client/` and `quickstart/` (`.rayignore`).
+"""
 
 from __future__ import annotations
 

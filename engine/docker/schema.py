@@ -140,7 +140,7 @@ TABLES = {
 
 
 def fill(value: Any, table: Table) -> Any:
-    """Inputs with their defaults, as the plugin records them: of an object or a list of them."""
+    """Return the inputs of an object, or of a list of objects, with the plugin's defaults."""
     if isinstance(value, list):
         return [fill(item, table) for item in value]
     if not isinstance(value, dict):

@@ -24,7 +24,7 @@ class GoProgram:
     """A program that Go builds.
 
     Attributes:
-        name: of the program.
+        name: name of the program.
         module: Go's name of its sources.
         version: of the module.
         sum: digest of the module, as Go's checksum database has it.

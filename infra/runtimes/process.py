@@ -334,7 +334,7 @@ class Program(dynamic.Resource, module="process", name="Program"):
     """A program of a supervisord; exists once its health checks have answered.
 
     Attributes:
-        name: of the program.
+        name: name of the program.
     """
 
     name: pulumi.Output[str]

@@ -50,7 +50,7 @@ def obtain(name: str, *, optimized: bool = False) -> Path:
     """Return a program, which is made unless it is there. Runs that come together make it once.
 
     Args:
-        name: of the program.
+        name: name of the program.
         optimized: whether all of it is, as in a release; benchmarks compare with such a one.
 
     Raises:

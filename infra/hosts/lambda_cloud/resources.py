@@ -45,13 +45,13 @@ class Choice(dynamic.Resource, module="lambda", name="Choice"):
         choices: where launches are tried, in order: instanceType, region, hourlyCost ($ for one),
             gpus, gpuDescription, vcpus, memoryMib of each.
         regions: of all choices.
-        instanceType: of the first choice, like all that follow.
+        instanceType: instance type of the first choice; the next ones describe that choice too.
         region: its region.
         hourlyCost: $/h for as many instances as there may be.
-        gpus: of one instance.
+        gpus: number of GPUs of one instance.
         gpuDescription: model and memory of its GPUs.
-        vcpus: of one instance.
-        memoryMib: of one instance.
+        vcpus: number of CPUs of one instance.
+        memoryMib: memory of one instance.
     """
 
     choices: pulumi.Output[list[Props]]

@@ -36,7 +36,7 @@ class LambdaCloud:
     Attributes:
         candidates: types and regions in order; a region of "" is any.
         gpus: at least so many in an instance; used without candidates.
-        gpu_memory_gib: of each GPU, 0 for any.
+        gpu_memory_gib: memory of each GPU at least, 0 for any.
         max_hourly_cost: $ for all instances, 0 for no bound.
         budget: $ for all instances over ttl_hours, 0 for no bound.
         ttl_hours: after which the instances end themselves, 0 for never.

@@ -32,7 +32,7 @@ def test_a_run_ends_as_if_nothing_had_happened(  # F22
     started = lab.container("minio").attrs["State"]["StartedAt"]
     for node in NODES:
         lab.container(node).exec_run(["rm", "-f", GO])
-    # The whole tree, because a user's own script takes no package `training` along.
+    # The whole tree, whose library the script imports.
     options = ("--name", run, "--no-wait", "--working-dir", str(ROOT))
     job = ("--epochs", str(EPOCHS), "--go", GO)
     submit = train("submit", drilled.__file__, *options, "--", *job)

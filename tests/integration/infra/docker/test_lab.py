@@ -364,7 +364,7 @@ def test_what_is_changed_by_hand_is_seen_and_mended(
 def test_a_job_ends_on_the_other_worker_from_its_checkpoint(  # D47 D48 D49 D50 D13
     lab: Any, outputs: dict[str, Any], tmp_path: Path, wait_for: Callable[..., Any]
 ) -> None:
-    # The whole tree, because a user's own script takes no package `training` along.
+    # The whole tree, whose library the script imports.
     options = ("--name", "moved", "--working-dir", str(ROOT))
     job = ("--epochs", str(EPOCHS), "--go", GO)
     submit = ("submit", drilled.__file__, *options, "--", *job)

@@ -157,7 +157,7 @@ def test_a_job_uses_both_machines_from_here(
     done = subprocess.run(
         [
             *(TRAIN, submit, tiny.__file__, "--name", "both", "--outputs", str(outputs_file)),
-            # The whole tree, because a user's own script takes no package `training` along.
+            # The whole tree, whose library the script imports.
             *("--working-dir", str(ROOT), *arguments, "--max-failures", "0"),
         ],
         env=on_hosts.environment,
