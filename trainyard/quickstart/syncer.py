@@ -333,7 +333,7 @@ def _take_client(address: str, env: dict[str, Any]) -> None:
     for left in reversed(range(START_TRIES)):
         try:
             ray.init(address, runtime_env=env)
-        except RuntimeError as error:
+        except ConnectionError as error:  # Ray's, with the text of the server's RuntimeError
             if not left or NOT_STARTED not in str(error):
                 raise
             say("Ray's server for this client did not start in time: trying again")

@@ -296,7 +296,11 @@ def test_a_run_without_a_name_that_is_a_folder_is_refused(made: Syncer, name: st
 
 
 def test_a_box_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = RuntimeError("Starting Ray client server failed. See ray_client_server_23001.err")
+    # What Ray 2.60's client raises: the traceback of the server, as text.
+    failed = ConnectionAbortedError(
+        "Initialization failure from server:\nTraceback (most recent call last):\n"
+        "RuntimeError: Starting Ray client server failed. See ray_client_server_23001.err"
+    )
     answers: list[Exception | None] = [failed, None]
 
     def init(*_: Any, **__: Any) -> None:
@@ -307,8 +311,8 @@ def test_a_box_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> N
     syncer._take_client("ray://box", {})
     assert not answers
     answers += [failed] * syncer.START_TRIES
-    with pytest.raises(RuntimeError, match="Starting Ray client server failed"):
+    with pytest.raises(ConnectionAbortedError, match="Starting Ray client server failed"):
         syncer._take_client("ray://box", {})
-    answers[:] = [RuntimeError("another version"), None]
-    with pytest.raises(RuntimeError, match="another version"):
+    answers[:] = [ConnectionAbortedError("another version"), None]
+    with pytest.raises(ConnectionAbortedError, match="another version"):
         syncer._take_client("ray://box", {})
