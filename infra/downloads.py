@@ -1,15 +1,18 @@
 """Sums up the downloads of uv, which shows its bars on a terminal only.
 
-    uv pip install … 2>&1 | python -m infra.downloads
+    python -m infra.downloads uv pip install …
 
-It runs before anything is installed. Other lines of uv are passed on, except its list of all
-packages at the end.
+It runs before anything is installed. On a terminal uv takes its place. Elsewhere other lines of uv
+are passed on, except its list of all packages at the end.
 """
 
 import os
 import re
 import select
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 
 from trainyard.access import terminal
 
@@ -47,13 +50,18 @@ class Downloads:
         return f"downloaded {packages}, {done:.0f} of {total:.0f} MiB"
 
 
-def main() -> None:
-    """Read standard input to its end."""
+def main(command: Sequence[str]) -> int:
+    """Run a command of uv; return its exit code."""
+    if os.isatty(2):
+        os.execv(command[0], command)  # noqa: S606
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None  # noqa: S101 (for the type checker)
+    source = process.stdout.fileno()
     downloads, rest, shown = Downloads(), "", ""
     due = time.monotonic() + PERIOD_SECONDS
     while True:
-        ready, _, _ = select.select([0], [], [], max(0.0, due - time.monotonic()))
-        data = os.read(0, 65536) if ready else b""
+        ready, _, _ = select.select([source], [], [], max(0.0, due - time.monotonic()))
+        data = os.read(source, 65536) if ready else b""
         *lines, rest = (rest + data.decode(errors="replace")).split("\n")
         for line in lines:
             if not downloads.take(line):
@@ -66,8 +74,8 @@ def main() -> None:
                 shown = text
             due = time.monotonic() + PERIOD_SECONDS
         if ended:
-            return
+            return process.wait()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A second try for failed tests: a pytest plugin, and `python -m tests.again FILE…`.
+"""A second try for failed tests: a pytest plugin, and what `make retry` does.
 
 Real clusters on two cores miss a deadline now and then while other tests run. CI tries such a test
 again alone; a fault of the code fails it there too. Tests that passed only at the second try are
@@ -10,7 +10,6 @@ listed at the end of CI, for somebody to look at.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -81,6 +80,25 @@ def failed_once(files: Sequence[Path]) -> list[str]:
     return failed
 
 
+def skipped(files: Sequence[Path]) -> dict[str, list[str]]:
+    """Return the skipped tests by reason; a run that did not end has no file, and skipped none."""
+    found: dict[str, list[str]] = {}
+    for file in filter(Path.exists, files):
+        for reason, tests in json.loads(file.read_text())["skipped"].items():
+            found.setdefault(reason, []).extend(tests)
+    return found
+
+
+def summary(found: dict[str, list[str]]) -> list[str]:
+    """Return the lines about skipped tests: they show what this machine lacks."""
+    counts = {reason: len(tests) for reason, tests in found.items()}
+    if not counts:
+        return ["No test was skipped."]
+    ordered = sorted(counts.items(), key=lambda each: -each[1])
+    lines = [f"{count:5}  {reason}" for reason, count in ordered]
+    return [f"{sum(counts.values())} tests were skipped:", *lines]
+
+
 def main(
     files: Sequence[Path], call: Callable[[Sequence[str]], int], say: Callable[[str], object]
 ) -> int:
@@ -103,7 +121,3 @@ def main(
     for test in failed if code == 0 else ():
         say(f"passed only at the second try: {test}")
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main([Path(each) for each in sys.argv[1:]], subprocess.call, print))

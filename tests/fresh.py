@@ -36,7 +36,7 @@ PREFIX = "tyfresh-"
 USER, UID = "newcomer", 47011
 HOME = Path("/home", USER)
 CLONE = HOME / "trainyard"
-OUTCOMES = Path(".pytest_cache/outcomes")  # as in the Makefile
+OUTCOMES = Path(".pytest_cache/outcomes")  # as in tests/parts.py
 INSTALL = re.compile(r"^(?:sudo )?apt-get install (?P<packages>[a-z0-9.+ -]+)$", re.MULTILINE)
 # Only what login sets.
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"

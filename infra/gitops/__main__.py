@@ -1,34 +1,23 @@
 """`python3 -m infra.gitops COMMAND`: the steps of the workflows in .github besides `make`.
 
-    changed --base REF STACK...     the stacks that a change concerns, as JSON; with --pull NUMBER
-                                    earlier comments on the others are taken back
-    apart                           refuses stacks on standard input that no pull request has
-    closed [--expired STACK...]     of stacks on standard input, the numbers of pull requests that
-                                    are closed, or whose stack is among those that are expired
-    comment NUMBER PAGE             writes or updates one comment of a pull request
-    issue TITLE COMMAND...          runs a command; while it fails, an issue has its output
-    stack NUMBER                    the name of a pull request's stack
-    plan STACK COMMIT               the run and the artifact with a merged pull request's plan
-
-Exit codes: 0, 1 with one message.
+`make` calls ready, preview, up, down and sweep on a runner, after `make setup`. Exit codes: 0, 1
+with one message.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.gitops import changed
+from infra.gitops import changed, runner
 from infra.gitops.changed import GitError
-from infra.gitops.github import REPOSITORY, GitHub, GithubError
+from infra.gitops.github import GitHub, GithubError
+from infra.gitops.runner import RunnerError
 from trainyard.access import markdown, terminal
 
 ARTIFACT = "plan"
@@ -36,24 +25,21 @@ ARTIFACT = "plan"
 SAME = """<!-- trainyard: preview of {stack} -->
 ## {stack}: this pull request does not change it
 """
-# The stack of a pull request. Repositories may share a state backend: each has names of its own.
-REVIEW = "pr-{number}{repository}"
-DIGITS = 8  # of the repository's hash in it
-REVIEWS = re.compile(rf"pr-[1-9][0-9]*(-[0-9a-f]{{{DIGITS}}})?")  # of every repository
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     try:
-        if options.command == "apart":
-            return _apart(sys.stdin.read().split())
-        if options.command == "closed":
-            return _over(sys.stdin.read().split(), options.expired)
-        terminal.print_value(_answer(options))
-    except (GitError, GithubError) as error:
+        if "act" in options:
+            options.act(options)
+        else:
+            terminal.print_value(_answer(options))
+    except (GitError, GithubError, RunnerError) as error:
         terminal.warn(f"error: {error}")
         return 1
+    except subprocess.CalledProcessError:
+        return 1  # the program has said why
     except OSError as error:
         what = f"cannot read or start {error.filename} ({error.strerror})"
         terminal.warn(f"error: {what}")
@@ -70,48 +56,9 @@ def _answer(options: argparse.Namespace) -> str:
         return json.dumps(found)
     if options.command == "plan":
         return " ".join(map(str, GitHub().run_with(f"{ARTIFACT}-{options.stack}", options.commit)))
-    if options.command == "stack":
-        return _stack(options.number)
     if options.command == "comment":
         return f"comment {GitHub().comment(options.number, options.page.read_text())}"
     return _watched(options.title, options.run)
-
-
-def _stack(number: int | str) -> str:
-    """Return the name of a pull request's stack; by hand, without a repository, a plain one."""
-    name = os.environ.get(REPOSITORY, "").lower()  # GitHub takes capital letters for small ones
-    digest = hashlib.sha256(name.encode()).hexdigest()[:DIGITS]
-    return REVIEW.format(number=number, repository=f"-{digest}" if name else "")
-
-
-def _apart(stacks: Sequence[str]) -> int:
-    """Return 1, with a message, if other stacks share the state backend of pull requests."""
-    others = [stack for stack in stacks if not REVIEWS.fullmatch(stack)]
-    if others:
-        terminal.warn(
-            f"error: the state backend also has {', '.join(others)}, whose states a pull request's "
-            "code could write: give stacks of pull requests a bucket or prefix and a role of "
-            "their own, with the variables REVIEW_BACKEND_URL and REVIEW_AWS_ROLE (docs/gitops.md)"
-        )
-    return int(bool(others))
-
-
-def _over(stacks: Sequence[str], expired: Sequence[str]) -> int:
-    """Print the pull requests of this repository whose stacks must end; 1 if one is unknown."""
-    github = GitHub()
-    pattern = re.compile(re.escape(_stack("NUMBER")).replace("NUMBER", "([1-9][0-9]*)"))
-    numbers, failed = [], False
-    for stack in stacks:
-        if not (match := pattern.fullmatch(stack)):
-            continue
-        try:
-            if stack in expired or github.is_closed(int(match[1])):
-                numbers.append(match[1])
-        except GithubError as error:
-            terminal.warn(f"error: {stack} is kept: {error}")
-            failed = True
-    terminal.print_value(" ".join(numbers))
-    return int(failed)
 
 
 def _watched(title: str, command: Sequence[str]) -> str:
@@ -137,13 +84,6 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--base", required=True, help="what the change is compared with")
     each.add_argument("--pull", type=int, metavar="NUMBER", help="number of its pull request")
     each.add_argument("stacks", nargs="*", metavar="STACK", help="all stacks")
-    commands.add_parser("apart", help="refuse a state backend that has other stacks too")
-    each = commands.add_parser("closed", help="the pull requests whose stacks are to end")
-    each.add_argument(
-        "--expired", nargs="*", default=[], metavar="STACK", help="stacks past their time"
-    )
-    each = commands.add_parser("stack", help="name of a pull request's stack")
-    each.add_argument("number", type=int, help="number of the pull request")
     each = commands.add_parser("comment", help="write or update one comment")
     each.add_argument("number", type=int, help="number of the pull request")
     each.add_argument("page", type=Path, help="Markdown; its first line marks the comment")
@@ -153,6 +93,25 @@ def _parser() -> argparse.ArgumentParser:
     each = commands.add_parser("plan", help="run and artifact of a pull request's plan")
     each.add_argument("stack", help="name of the stack")
     each.add_argument("commit", help="commit of the merged pull request")
+    each = commands.add_parser("ready", help="check a runner, and take its SSH key")
+    each.add_argument("states", help="prefix of the states' variables: PULUMI or REVIEW")
+    each.set_defaults(act=runner.ready)
+    each = commands.add_parser("preview", help="save a plan and its page")
+    each.add_argument("--unlock", action="store_true", help="first remove a lost runner's lock")
+    each.add_argument("--refresh", action="store_true", help="first compare with what runs")
+    each.add_argument("stack", help="name of the stack")
+    each.add_argument("out", type=Path, help="folder of both")
+    each.add_argument("rules", nargs="*", help="options of the engine, after --")
+    each.set_defaults(act=runner.plan)
+    each = commands.add_parser("up", help="bring the stack of a pull request up")
+    each.add_argument("number", help="number of the pull request")
+    each.add_argument("rules", nargs="*", help="options of the engine, after --")
+    each.set_defaults(act=runner.up)
+    each = commands.add_parser("down", help="end the stack of a pull request")
+    each.add_argument("number", help="number of the pull request")
+    each.set_defaults(act=runner.down)
+    each = commands.add_parser("sweep", help="end stacks of pull requests that are over")
+    each.set_defaults(act=runner.sweep)
     return parser
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import again, skipped
+from tests import again
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -86,17 +86,13 @@ def test_the_plugin_notes_faults_of_calls_and_of_fixtures(tmp_path: Path) -> Non
     assert json.loads(file.read_text()) == {"exit": 1, "failed": failed, "skipped": reasons}
 
 
-def test_skips_of_all_parts_are_a_line_for_each_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_skips_of_all_parts_are_a_line_for_each_reason(tmp_path: Path) -> None:
     files = [tmp_path / f"{name}.json" for name in ("one", "two", "killed")]
     parts = ({"no ssh": ["a", "b"], "no Go": ["c"]}, {"no Go": ["d"] * 40})
     for file, reasons in zip(files, parts, strict=False):
         file.write_text(json.dumps({"skipped": reasons}))
+    found = again.skipped(files)
+    assert found == {"no ssh": ["a", "b"], "no Go": ["c", *["d"] * 40]}
     lines = ["43 tests were skipped:", "   41  no Go", "    2  no ssh"]
-    skipped.main(list(map(str, files)))
-    assert capsys.readouterr().out.splitlines() == lines
-    skipped.main(["--list", *map(str, files)])
-    assert capsys.readouterr().out.split() == ["a", "b", "c", *["d"] * 40]
-    skipped.main([str(tmp_path / "killed.json")])
-    assert capsys.readouterr().out == "No test was skipped.\n"
+    assert again.summary(found) == lines
+    assert again.summary(again.skipped(files[2:])) == ["No test was skipped."]

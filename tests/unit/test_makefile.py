@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.gitops.runner import review_stack
 from infra.review.page import MARK
+from tests.fakes import github as fake
 
 ROOT = Path(__file__).parents[2]
-INNER = {"able", "help", "python", "store"}  # not meant to be typed
+INNER = {"able", "help", "python", "ready", "store"}  # not meant to be typed
 # Each waits until the other has begun, but not for ever; so both pass only at the same time.
 MEET = """
 meet() {{ touch {folder}/$1; for _ in $(seq 100); do [ -e {folder}/$2 ] && return; sleep 0.1; done
@@ -26,14 +28,11 @@ case "$*" in
 *infra.new_environment*) mkdir -p .venv/bin
   for name in pip train python; do cp "$0" .venv/bin/$name; done; cp {folder}/uv.sh .venv/bin/uv ;;
 *go_build*) echo "building the store"; meet store packages; exit {store} ;;
-*infra.downloads*) cd {root} && exec {real} -m infra.downloads ;;
+*infra.downloads*|*infra.gitops*) PYTHONPATH={root} exec {real} "$@" ;;
 *"engine preview"*) exit "${{PREVIEW:-0}}" ;;
 *infra.review*) printf %s "$PAGE"; exit "${{REVIEW:-0}}" ;;
-*"stack ls") [ -z "$LIST" ] && printf 'dev\npr-7\npr-9\n' ;;
-*"gitops stack "*) [ -n "$4" ] && echo "pr-$4" ;;
-*"gitops apart") cat >/dev/null; [ -z "$APART" ] ;;
-*"gitops closed "*) cat >/dev/null; echo "${{CLOSED_ONES:-7}}"; [ -z "$CLOSED" ] ;;
-*infra.expired) [ -z "$EXPIRED" ] && echo pr-9 ;;
+*"stack ls") [ -z "$LIST" ] && printf '%s\n' $STACKS ;;
+*infra.expired) [ -z "$EXPIRED" ] && echo $PAST ;;
 *"engine destroy"*) exit "${{DESTROY:-0}}" ;;
 esac
 """
@@ -111,22 +110,20 @@ def test_what_fails_of_the_two_ends_the_demo(run, failing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "parts"),
+    ("given", "asked"),
     [
-        (["AFTER=test"], "unit-one unit-two promises"),
-        (["AFTER=test-rest"], "rest-one rest-docker rest-two rest-three rest-pods rest-rented"),
-        (
-            ["AFTER=test-rest", "FROM=outcomes"],
-            "rest-one rest-docker rest-two rest-three rest-pods rest-rented rest-skipped",
-        ),
+        (["test"], "test"),
+        (["test-unit"], "test-unit"),
+        (["test-rest", "FROM=a b"], "test-rest --from a b"),
+        (["retry", "AFTER=test"], "test --again"),
+        (["retry", "FROM=outcomes"], "test-rest --again --from outcomes"),
     ],
 )
-def test_a_second_try_knows_all_parts(run, given: list[str], parts: str) -> None:
+def test_the_parts_of_the_tests_are_asked_for(run, given: list[str], asked: str) -> None:
     assert run("setup", "store", "-j2")[0] == 0
-    code, said, calls = run("retry", *given)
+    code, said, calls = run(*given)
     assert code == 0, said
-    files = " ".join(f".pytest_cache/outcomes/test-{part}.json" for part in parts.split())
-    assert f"-m tests.again {files}" in calls
+    assert calls[-1] == f"-m tests.parts {asked}"
 
 
 def test_packages_that_are_not_whole_are_installed_again(run, tmp_path: Path) -> None:
@@ -210,18 +207,26 @@ def on_runner(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert run("setup", "store", "-j2")[0] == 0
 
     def make(*arguments: str, **answers: str) -> tuple[int, list[str], str]:
-        names = ("PAGE", "PREVIEW", "REVIEW", "LIST", "CLOSED", "DESTROY", "CLOSED_ONES", "EXPIRED")
-        names += ("APART",)
-        for name in names:
-            monkeypatch.setenv(name, answers.get(name, ""))
+        given = {"STACKS": "dev"} | answers
+        for name in ("PAGE", "PREVIEW", "REVIEW", "LIST", "STACKS", "DESTROY", "EXPIRED", "PAST"):
+            monkeypatch.setenv(name, given.get(name, ""))
         (tmp_path / "log").unlink(missing_ok=True)
         code, _, calls = run(*arguments)
-        # Except the checks of Python's version, and of the name of a pull request's stack.
-        calls = [call for call in calls if not call.startswith(("-c ", "-m infra.gitops stack"))]
+        # Except the checks of Python's version, and the module that makes the other calls.
+        calls = [call for call in calls if not call.startswith(("-c ", "-m infra.gitops"))]
         found = tmp_path / "checkout" / "out" / "page.md"
         return code, calls, found.read_text() if found.exists() else ""
 
     return make
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch):
+    with fake.serve() as server:
+        monkeypatch.setenv("GITHUB_API_URL", server.url)
+        monkeypatch.setenv("GITHUB_REPOSITORY", fake.REPOSITORY)
+        monkeypatch.setenv("GITHUB_TOKEN", fake.TOKEN)
+        yield server
 
 
 def test_a_runner_makes_a_plan_and_its_page(on_runner) -> None:
@@ -256,46 +261,55 @@ def test_a_runner_applies_a_plan_and_tries_the_cluster(on_runner) -> None:
     ]
 
 
+LISTED = "-m engine stack ls"
+
+
+def ended(stack: str) -> list[str]:
+    return [
+        f"-m engine destroy -s {stack} --yes --wait 10m",
+        f"-m engine stack rm -s {stack} --yes",
+    ]
+
+
 def test_a_pull_request_has_a_stack_while_it_is_open(on_runner, tmp_path: Path) -> None:
-    looks = ["-m engine stack ls", "-m infra.gitops apart"]
     # Not in the backend of other stacks: code of the pull request may write there.
-    assert on_runner("review-up", "NUMBER=8", APART="1") == (2, looks, "")
-    assert on_runner("review-up", "NUMBER=8", "POLICY=infra/policy")[1] == [
-        *looks,
+    assert on_runner("review-up", "NUMBER=8") == (2, [LISTED], "")
+    assert on_runner("review-up", "NUMBER=8", "POLICY=infra/policy", STACKS="pr-7")[1] == [
+        LISTED,
         "-m engine up -s pr-8 --yes --wait 10m --refresh --policy-pack infra/policy",
     ]
     settings = (ROOT / "Pulumi.review.yaml").read_text()
     assert (tmp_path / "checkout" / "Pulumi.pr-8.yaml").read_text() == settings
-    listed = "-m engine stack ls"
-    assert on_runner("review-down", "NUMBER=8")[1] == [listed]  # it was never made
-    ended = ["-m engine destroy -s pr-7 --yes --wait 10m", "-m engine stack rm -s pr-7 --yes"]
-    assert on_runner("review-down", "NUMBER=7")[1] == [listed, *ended]
-    code, calls, _ = on_runner("review-sweep")
-    assert code == 0
-    assert calls[:3] == [listed, "-m infra.expired", "-m infra.gitops closed --expired pr-9"]
-    assert calls[3:] == [listed, *ended]
+    assert on_runner("review-down", "NUMBER=8", STACKS="pr-7")[1] == [LISTED]  # it was never made
+    assert on_runner("review-down", "NUMBER=7", STACKS="pr-7")[1] == [LISTED, *ended("pr-7")]
     assert on_runner("review-down") == (2, [], "")  # no NUMBER
 
 
 def test_what_cannot_be_listed_is_not_taken_for_gone(on_runner) -> None:
     for arguments in (["review-sweep"], ["review-down", "NUMBER=7"], ["plan", "REFRESH=1"]):
         code, calls, _ = on_runner(*arguments, LIST="1")
-        assert (code, calls) == (2, ["-m engine stack ls"])
+        assert (code, calls) == (2, [LISTED])
 
 
-@pytest.mark.parametrize("fails", ["CLOSED", "EXPIRED"])
-def test_one_stack_of_which_nothing_is_known_keeps_no_other(on_runner, fails: str) -> None:  # F49
-    code, calls, _ = on_runner("review-sweep", **{fails: "1"})
-    assert code == 2
-    assert "-m engine destroy -s pr-7 --yes --wait 10m" in calls
-
-
-def test_a_review_that_cannot_be_ended_keeps_no_other(on_runner) -> None:
-    code, calls, _ = on_runner("review-sweep", DESTROY="1", CLOSED_ONES="7 9")
-    assert code == 2
-    assert [call for call in calls if "destroy" in call] == [
-        f"-m engine destroy -s pr-{number} --yes --wait 10m" for number in (7, 9)
-    ]
+@pytest.mark.parametrize("fails", ["", "request", "EXPIRED", "DESTROY"])
+def test_a_stack_that_cannot_be_judged_or_ended_keeps_no_other(  # F49
+    on_runner, github: fake.GitHub, fails: str
+) -> None:
+    github.closed |= {7, 9}
+    if fails == "request":
+        github.unknown.add(8)
+    mine = {number: review_stack(number) for number in "789"}
+    answers = {"STACKS": " ".join(["dev", *mine.values()]), "PAST": mine["9"]}
+    if fails.isupper():
+        answers[fails] = "1"
+    code, calls, _ = on_runner("review-sweep", **answers)
+    assert code == (2 if fails else 0)
+    assert calls[:2] == [LISTED, "-m infra.expired"]
+    calls = [call for call in calls[2:] if call != LISTED]
+    if fails == "DESTROY":
+        assert calls == [ended(mine["7"])[0], ended(mine["9"])[0]]
+    else:
+        assert calls == [*ended(mine["7"]), *ended(mine["9"])]
 
 
 def test_a_runner_keeps_states_where_the_next_one_finds_them(
@@ -311,7 +325,7 @@ def test_a_runner_keeps_states_where_the_next_one_finds_them(
     for target in ("plan", "apply", "drift-issue", "reap-issue", "review-up", "review-down"):
         code, said, calls = run(target, "NUMBER=1")
         assert code == 2
-        assert not [call for call in calls if not call.startswith(("-c ", "-m infra.gitops stack"))]
+        assert not [call for call in calls if not call.startswith(("-c ", "-m infra.gitops ready"))]
         whose = "REVIEW" if target.startswith("review") else "PULUMI"
         told = f"set the variable {whose}_BACKEND_URL and the secret {whose}_CONFIG_PASSPHRASE"
         assert f"error: PULUMI_BACKEND_URL is empty: {told}" in said

@@ -8,7 +8,9 @@ from pathlib import Path
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
-RUN = "from infra import downloads; downloads.PERIOD_SECONDS = 0.05; downloads.main()"
+RUN = """import sys; from infra import downloads
+downloads.PERIOD_SECONDS = 0.05
+sys.exit(downloads.main(["sh", "-c", "cat >&2; exit 3"]))"""
 
 
 def test_downloads_are_summed_up_also_while_uv_says_nothing(tmp_path):
@@ -16,7 +18,9 @@ def test_downloads_are_summed_up_also_while_uv_says_nothing(tmp_path):
     command = [sys.executable, "-c", RUN]
     with (
         out.open("wb") as file,
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=file) as process,
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=file, stderr=file
+        ) as process,
     ):
         fd = process.stdin.fileno()
         os.write(fd, b"Resolved 2 packages in 4s\nDownloading torch (1.5GiB)\nDownloading x (512")
@@ -26,7 +30,7 @@ def test_downloads_are_summed_up_also_while_uv_says_nothing(tmp_path):
             fd, b"KiB)\n Downloaded torch\n Downloading numpy (2.0MiB)\nInstalled 2\n + x==1\n"
         )
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(30) == 3  # as uv's
     lines = out.read_text().splitlines()
     assert lines[0] == "Resolved 2 packages in 4s"
     assert "Installed 2" in lines

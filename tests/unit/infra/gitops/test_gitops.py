@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import os
 import re
+import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,15 +15,24 @@ import pytest
 from markdown_it import MarkdownIt
 
 from infra.gitops import __main__ as command
-from infra.gitops import changed, github
+from infra.gitops import changed, github, runner
 from infra.gitops.changed import GitError
 from infra.gitops.github import GitHub, GithubError
 from infra.review.page import MARK
 from tests.fakes import github as fake
+from tests.waiting import wait_for
 from trainyard.access.terminal import CONTROL
 
 STACKS = ["staging", "prod"]
 PAGE = "<!-- trainyard: preview of prod -->\n## prod: 1 to create\n"
+
+ENGINE = """#!/bin/sh
+case "$*" in
+*"stack ls") echo pr-7 ;;
+*destroy*) sleep 60 & trap 'sleep 0.5; touch ended; kill $!; exit 1' INT TERM; touch begun; wait ;;
+*) touch removed ;;
+esac
+"""
 
 
 @pytest.fixture
@@ -155,13 +167,31 @@ def test_the_plan_is_the_newest_of_the_pull_request_and_of_no_fork(
         here.run_with("plan-prod", "def")
 
 
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """The output of programs that the runner starts, and the arguments of the others."""
+    programs: dict[str, list[str]] = {"called": []}
+
+    def run(*command: str, stdout: int | None = None) -> str:
+        if stdout is not None:
+            return "".join(f"{line}\n" for line in programs[" ".join(command)])
+        programs["called"].append(" ".join(command))
+        return ""
+
+    monkeypatch.setattr(runner, "_run", run)
+    monkeypatch.setattr(shutil, "copy", lambda *_: None)
+    return programs
+
+
 def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
-    there: fake.GitHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    there: fake.GitHub,
+    engine: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def of(number: int, repository: str) -> str:
         monkeypatch.setenv("GITHUB_REPOSITORY", repository)
-        assert command.main(["stack", str(number)]) == 0
-        return capsys.readouterr().out.strip()
+        return runner.review_stack(str(number))
 
     # Two repositories with states in one backend: they have requests of the same numbers.
     theirs = [of(number, "another/cluster") for number in (7, 8)]
@@ -171,15 +201,17 @@ def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
     assert re.fullmatch(r"pr-7-[0-9a-f]{8}", ours[0])
     there.closed |= {7, 40}
     there.unknown.add(9)
-    listed = ["dev", "pr-7", f"my-{ours[0]}", *theirs, *ours]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(listed)))
+    engine["engine stack ls"] = ["dev", "pr-7", f"my-{ours[0]}", *theirs, *ours]
+    engine["infra.expired"] = [ours[4], theirs[1]]
     # A request that GitHub does not know keeps no other.
-    assert command.main(["closed", "--expired", ours[4], theirs[1]]) == 1
-    out, err = capsys.readouterr()
-    assert out == "7 40 41\n"
-    assert err == (
+    assert command.main(["sweep"]) == 1
+    assert [call.split()[3] for call in engine["called"] if "destroy" in call] == [
+        *(ours[0], ours[3], ours[4])
+    ]
+    assert capsys.readouterr().err == (
         f"error: {ours[2]} is kept: GitHub refuses GET pulls/9 (404): check the number, and that "
         "the job may read it (permissions)\n"
+        "error: not all stacks could be judged and ended: see above\n"
     )
 
 
@@ -187,20 +219,44 @@ def test_a_repository_ends_the_stacks_of_its_own_pull_requests_only(  # F49
     ("listed", "code"),
     [
         ("", 0),
-        ("pr-7\npr-12-0a1b2c3d\n", 0),
-        ("pr-7\nprod\npr-8\n", 1),
-        ("pr-7-mine\n", 1),
-        ("my-pr-7\n", 1),
+        ("pr-7 pr-12-0a1b2c3d", 0),
+        ("pr-7 prod pr-8", 1),
+        ("pr-7-mine", 1),
+        ("my-pr-7", 1),
     ],
 )
 def test_stacks_of_pull_requests_share_no_backend_with_others(  # F48
-    listed: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    listed: str, code: int, engine: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(listed))
-    assert command.main(["apart"]) == code
+    engine["engine stack ls"] = listed.split()
+    assert command.main(["up", "8"]) == code
+    assert len(engine["called"]) == 1 - code
     err = capsys.readouterr().err
     assert ("REVIEW_BACKEND_URL and REVIEW_AWS_ROLE" in err) == bool(code)
     assert "pr-8" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_engine_ends_in_its_own_time_before_a_signalled_runner(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "Pulumi.review.yaml").touch()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").write_text(ENGINE)
+    (tmp_path / ".venv" / "bin" / "python").chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, "-m", "infra.gitops", "down", "7"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[4])},
+        start_new_session=True,
+    ) as process:
+        wait_for("the engine", (tmp_path / "begun").exists)
+        # A terminal sends its Ctrl-C to all programs, `make` a SIGTERM to those that it started.
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        assert process.wait(30) != 0
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.suffix) == [
+        *(".venv", "begun", "ended")
+    ]
 
 
 def test_what_a_command_says_stays_a_block_of_an_issue(  # F39
