@@ -12,7 +12,6 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 
 from trainyard.access import terminal
 
@@ -50,7 +49,7 @@ class Downloads:
         return f"downloaded {packages}, {done:.0f} of {total:.0f} MiB"
 
 
-def main(command: Sequence[str]) -> int:
+def main(command: list[str]) -> int:
     """Run a command of uv; return its exit code."""
     if os.isatty(2):
         os.execv(command[0], command)  # noqa: S606

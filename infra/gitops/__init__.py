@@ -1,4 +1,4 @@
-"""The steps of the workflows in .github besides `make`: stacks, comments, issues and plans.
+"""The steps of the workflows in .github: stacks, comments, issues and plans.
 
 It needs only Python and git, so a job can start with it.
 """

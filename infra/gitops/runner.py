@@ -43,7 +43,7 @@ def ready(given: argparse.Namespace) -> None:
             )
     if key := os.environ.get("SSH_KEY"):
         path = Path.home() / ".ssh/trainyard-runner.pem"
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(f"{key}\n")
 
