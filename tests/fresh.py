@@ -75,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("commands", nargs="+", metavar="COMMAND", help="a shell command")
     parser.add_argument("--without-network", metavar="COMMAND", help="which has to fail before")
     parser.add_argument("--outcomes", type=Path, metavar="FOLDER", help="gets those of the tests")
+    parser.add_argument("--hold", type=Path, metavar="FILE", help="the last command waits for it")
     parser.add_argument(INSIDE, type=Path, metavar="ROOT", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -84,8 +85,12 @@ def main(arguments: Sequence[str]) -> int:
             if parsed.without_network:
                 machine.refuse(parsed.without_network)
             try:
-                for command in parsed.commands:
+                *first, last = parsed.commands
+                for command in first:
                     machine.run(command)
+                while parsed.hold and not parsed.hold.exists():
+                    time.sleep(1)
+                machine.run(last)
             finally:
                 if parsed.outcomes:
                     machine.fetch(OUTCOMES, parsed.outcomes)
