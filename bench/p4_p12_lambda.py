@@ -28,9 +28,8 @@ from bench import measure
 from bench.form import Form
 from bench.measure import ROOT, FailedError, Ratio, in_turn
 from bench.scratch import PASSPHRASE
-from infra.hosts.lambda_cloud.client import Client, Network
-from infra.hosts.lambda_cloud.model import LaunchRequest
-from infra.hosts.lambda_cloud.pacing import Pace, PacedTransport
+from infra.hosts import key_pair
+from infra.hosts.lambda_cloud.pacing import Pace, PacedClient
 
 INSTANCES = 8
 ROUNDS = 3
@@ -167,25 +166,28 @@ def _stack(cloud: _Cloud, count: int) -> Iterator[_Stack]:
 
 def _launch_and_wait(cloud: _Cloud, count: int) -> float:
     """Return the seconds of launching and asking, without the key and the instances' end."""
-    transport = PacedTransport(Network(cloud.url), Pace(scale=SCALE))
-    api = Client(cloud.environment["LAMBDA_API_KEY"], cloud.url, transport)
-    key = api.add_ssh_key("plain")
+    account = cloud.environment["LAMBDA_API_KEY"], cloud.url
+    api = PacedClient(*account, sleep=time.sleep, pace=Pace(scale=SCALE))
+    key = api.add_ssh_key("plain", key_pair.generate().public)
     type_, region = PLACE
     begun = time.perf_counter()
     ids = [
         api.launch(
-            LaunchRequest(
-                region=region, instance_type=type_, ssh_key_name=key.name, name=f"plain-{node}"
-            )
+            {
+                "region_name": region,
+                "instance_type_name": type_,
+                "ssh_key_names": [key.name],
+                "name": f"plain-{node}",
+            }
         )
         for node in range(count)
     ]
     while any(machine.status != "active" for machine in api.instances()):
         pass  # each request waits for its turn
     took = time.perf_counter() - begun
-    api.terminate(ids)
+    for id_ in ids:
+        api.terminate(id_)
     while api.instances():
         pass
     api.delete_ssh_key(key.id)
-    api.close()
     return took

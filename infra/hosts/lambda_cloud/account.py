@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from infra.hosts.lambda_cloud.client import BASE_URL, Client, Network, is_loopback
-from infra.hosts.lambda_cloud.errors import InvalidApiKeyError, LambdaError
-from infra.hosts.lambda_cloud.pacing import PacedTransport
+from infra.hosts.lambda_cloud.client import BASE_URL, Client, is_loopback
+from infra.hosts.lambda_cloud.errors import AccessError, LambdaError
+from infra.hosts.lambda_cloud.pacing import PacedClient
 from infra.hosts.lambda_cloud.settings import API_KEY
 
 KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY")  # the second as in Lambda's own examples
@@ -25,11 +25,11 @@ def open_account(config_key: str | None, sleep: Callable[[float], None] = time.s
         sleep: waits seconds; what it raises ends the call that waits.
 
     Raises:
-        InvalidApiKeyError: the key is missing, or cannot be a key.
+        AccessError: the key is missing, or cannot be a key.
         LambdaError: LAMBDA_API_URL is not an address to send a key to.
     """
     key, url = credentials(config_key)
-    return Client(key, url, transport=PacedTransport(Network(url), sleep=sleep))
+    return PacedClient(key, url, sleep=sleep)
 
 
 def credentials(config_key: str | None) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def _key(config_key: str | None) -> str:
     for key in (*found, (config_key or "").strip()):
         if key:
             return key
-    raise InvalidApiKeyError(
+    raise AccessError(
         f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "
         f"setting with `python -m engine config set --secret {API_KEY}`"
     )

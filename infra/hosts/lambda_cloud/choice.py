@@ -7,8 +7,9 @@ be refused.
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from infra.hosts.lambda_cloud.model import Offer
 
@@ -30,60 +31,54 @@ class ChoiceError(Exception):
         self.setting = setting
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pick:
+class Props(BaseModel):
+    """Properties of a resource, whose names are camelCase and whole numbers may be floats."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, frozen=True, hide_input_in_errors=True
+    )
+
+
+class Pick(Props):
     """One type in one region.
 
     Attributes:
-        price: $/h of one instance.
+        hourly_cost: $/h of one instance.
         memory_mib: of one instance, GPU memory not included.
     """
 
     instance_type: str
     region: str
-    price: float
+    hourly_cost: float
     gpus: int
     gpu_description: str
     vcpus: int
     memory_mib: int
 
-    def to_props(self) -> dict[str, Any]:
-        """Return it as a property value."""
-        return {
-            "instanceType": self.instance_type,
-            "region": self.region,
-            "hourlyCost": self.price,
-            "gpus": self.gpus,
-            "gpuDescription": self.gpu_description,
-            "vcpus": self.vcpus,
-            "memoryMib": self.memory_mib,
-        }
-
-    @classmethod
-    def of_props(cls, props: Mapping[str, Any]) -> "Pick":
-        """Return it from a property value, where whole numbers may have become floats."""
-        return cls(
-            instance_type=props["instanceType"],
-            region=props["region"],
-            price=float(props["hourlyCost"]),
-            gpus=int(props["gpus"]),
-            gpu_description=props["gpuDescription"],
-            vcpus=int(props["vcpus"]),
-            memory_mib=int(props["memoryMib"]),
-        )
-
     def __str__(self) -> str:
         return f"{self.instance_type} in {self.region}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceRequest:
-    """The request of a stack.
+class Candidate(Props):
+    """A type, and a region or "" for any."""
+
+    type: str
+    region: str = ""
+
+
+class Need(Props):
+    """At least so many GPUs in an instance, each with at least so much memory."""
+
+    gpus: int = 0
+    gpu_memory_gib: int = 0
+
+
+class InstanceRequest(Props):
+    """The request of a stack, as the properties of a Choice have it.
 
     Attributes:
-        candidates: (type, region) in order of preference; region "" for any.
-        gpus: at least so many in an instance; used without candidates.
-        gpu_memory_gib: at least so much on each GPU; used without candidates.
+        candidates: in order of preference.
+        need: used without candidates.
         count: instances, at most.
         least: instances, at least; 0 where there are never fewer.
         max_hourly_cost: bound of $/h for all instances, 0 for none.
@@ -92,47 +87,14 @@ class InstanceRequest:
         need_firewall: leave out regions that apply no firewall rules.
     """
 
-    candidates: tuple[tuple[str, str], ...] = ()
-    gpus: int = 0
-    gpu_memory_gib: int = 0
+    candidates: list[Candidate] = []
+    need: Need = Need()
     count: int = 1
     least: int = 0
     max_hourly_cost: float = 0.0
     budget: float = 0.0
     ttl_hours: float = 0.0
     need_firewall: bool = False
-
-    @classmethod
-    def of_props(cls, props: Mapping[str, Any]) -> "InstanceRequest":
-        """Return the request in the properties of a Choice.
-
-        Raises:
-            ChoiceError: they contradict one another.
-        """
-        need = props.get("need") or {}
-        request = cls(
-            candidates=tuple((c["type"], c.get("region") or "") for c in props["candidates"] or ()),
-            gpus=int(need.get("gpus", 0)),
-            gpu_memory_gib=int(need.get("gpuMemoryGib", 0)),
-            count=int(props["count"]),
-            least=int(props.get("least") or 0),
-            max_hourly_cost=float(props["maxHourlyCost"] or 0),
-            budget=float(props["budget"] or 0),
-            ttl_hours=float(props["ttlHours"] or 0),
-            need_firewall=bool(props["needFirewall"]),
-        )
-        if request.count < 1:
-            raise ChoiceError("count", f"is {request.count}; at least 1 instance is needed")
-        if bool(request.candidates) == bool(need):
-            raise ChoiceError(
-                "candidates", "name either types of instance or what is needed of the GPUs"
-            )
-        if request.budget and not request.ttl_hours:
-            raise ChoiceError(
-                "budget",
-                f"{request.budget:g} $ bounds nothing without a time to live; set ttlHours too",
-            )
-        return request
 
     def names(self, pick: Pick) -> bool:
         """Return whether this type and region was asked for, whatever the price."""
@@ -141,8 +103,8 @@ class InstanceRequest:
         if not self.candidates:
             return self._is_enough(pick.instance_type, pick.gpus, pick.gpu_description)
         return any(
-            type_ == pick.instance_type and region in ("", pick.region)
-            for type_, region in self.candidates
+            each.type == pick.instance_type and each.region in ("", pick.region)
+            for each in self.candidates
         )
 
     def over_budget(self, price: float) -> str:
@@ -160,11 +122,11 @@ class InstanceRequest:
 
     def describe(self, pick: Pick) -> str:
         """Return one line on a choice and its cost."""
-        hourly, grows = pick.price * self.count, 0 < self.least < self.count
+        hourly, grows = pick.hourly_cost * self.count, 0 < self.least < self.count
         text = f"{self.count} x {pick}: {hourly:.2f} $/h"
         if grows:
             text = (
-                f"{self.least} to {self.count} x {pick}: {pick.price * self.least:.2f} to "
+                f"{self.least} to {self.count} x {pick}: {pick.hourly_cost * self.least:.2f} to "
                 f"{hourly:.2f} $/h"
             )
         if self.ttl_hours:
@@ -180,23 +142,22 @@ class InstanceRequest:
         return f"all {self.count} possible instances: " if 0 < self.least < self.count else ""
 
     def _is_enough(self, type_: str, gpus: int, gpu_description: str) -> bool:
-        if ARM.search(type_) or gpus < self.gpus:
+        if ARM.search(type_) or gpus < self.need.gpus:
             return False
         memory = re.search(r"(\d+)\s*GB", gpu_description)
-        return not self.gpu_memory_gib or (
-            memory is not None and int(memory.group(1)) >= self.gpu_memory_gib
-        )
+        least = self.need.gpu_memory_gib
+        return not least or (memory is not None and int(memory.group(1)) >= least)
 
     def wanted(self, offers: Mapping[str, Offer]) -> list[tuple[Offer, str]]:
         """Return types and regions in the order to try them."""
         if self.candidates:
-            return [(offers[type_], region) for type_, region in self.candidates]
+            return [(offers[each.type], each.region) for each in self.candidates]
         fitting = (
             offer
             for offer in offers.values()
             if self._is_enough(offer.name, offer.gpus, offer.gpu_description)
         )
-        by_price = sorted(fitting, key=lambda offer: (offer.price_cents_per_hour, offer.name))
+        by_price = sorted(fitting, key=lambda offer: (offer.price, offer.name))
         return [(offer, "") for offer in by_price]
 
 
@@ -214,7 +175,7 @@ def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[
     Raises:
         ChoiceError: a type is unknown, or no candidate is left.
     """
-    for type_, _ in request.candidates:
+    for type_ in (each.type for each in request.candidates):
         if type_ not in offers:
             near = difflib.get_close_matches(type_, offers, n=3, cutoff=0.4) or sorted(offers)
             raise ChoiceError(
@@ -237,6 +198,11 @@ def choose(request: InstanceRequest, offers: Mapping[str, Offer]) -> tuple[list[
     raise _nothing_left(request, offers, wanted, refused)
 
 
+def bound_of(reason: str) -> str:
+    """Return the setting whose bound a reason of `over_budget` is about."""
+    return "budget" if "budget" in reason else "maxHourlyCost"
+
+
 def _is_above(amount: float, bound: float) -> bool:
     """Return whether it is above by a cent or more: three times 1.10 is above 3.30 by less."""
     return round(amount * 100) > round(bound * 100)
@@ -244,8 +210,7 @@ def _is_above(amount: float, bound: float) -> bool:
 
 def _try(request: InstanceRequest, offer: Offer, region: str) -> tuple[list[Pick], str]:
     """Return the picks of one candidate, or the reason why there are none."""
-    price = offer.price_cents_per_hour / 100
-    if reason := request.over_budget(price):
+    if reason := request.over_budget(offer.price):
         return [], reason
     regions = [each for each in offer.regions if region in ("", each)]
     if not regions:
@@ -254,7 +219,7 @@ def _try(request: InstanceRequest, offer: Offer, region: str) -> tuple[list[Pick
         Pick(
             instance_type=offer.name,
             region=each,
-            price=price,
+            hourly_cost=offer.price,
             gpus=offer.gpus,
             gpu_description=offer.gpu_description,
             vcpus=offer.vcpus,
@@ -273,20 +238,19 @@ def _nothing_left(
     refused: Iterable[str],
 ) -> ChoiceError:
     if not wanted:
-        largest = max(offers.values(), key=lambda offer: (offer.gpus, offer.price_cents_per_hour))
+        largest = max(offers.values(), key=lambda offer: (offer.gpus, offer.price))
         return ChoiceError(
             "need",
-            f"no type has {request.gpus} GPUs of {request.gpu_memory_gib} GB; the largest is "
-            f"{largest.name} ({largest.gpus} x {largest.gpu_description}): ask for less",
+            f"no type has {request.need.gpus} GPUs of {request.need.gpu_memory_gib} GB; the "
+            f"largest is {largest.name} ({largest.gpus} x {largest.gpu_description}): ask for less",
         )
     reasons = "; ".join(refused)
-    prices = [offer.price_cents_per_hour / 100 for offer, _ in wanted]
-    if above := [reason for reason in map(request.over_budget, prices) if reason]:
-        setting = "budget" if "budget" in above[0] else "maxHourlyCost"
-        if len(above) == len(prices):
-            return ChoiceError(
-                setting, f"no candidate is cheap enough ({reasons}); raise it, or ask for less"
-            )
+    above = [request.over_budget(offer.price) for offer, _ in wanted]
+    if all(above):
+        return ChoiceError(
+            bound_of(above[0]),
+            f"no candidate is cheap enough ({reasons}); raise it, or ask for less",
+        )
     return ChoiceError("candidates", f"none is available now ({reasons}). {available(offers)}")
 
 
@@ -294,12 +258,12 @@ def available(offers: Mapping[str, Offer]) -> str:
     """Return the types with capacity now, the cheapest first, and the next action."""
     having = sorted(
         (offer for offer in offers.values() if offer.regions),
-        key=lambda offer: (offer.price_cents_per_hour, offer.name),
+        key=lambda offer: (offer.price, offer.name),
     )
     if not having:
         return "No type has capacity in any region: run up again later"
     lines = [
-        f"{offer.name} in {', '.join(offer.regions)} ({offer.price_cents_per_hour / 100:.2f} $/h)"
+        f"{offer.name} in {', '.join(offer.regions)} ({offer.price:.2f} $/h)"
         for offer in having[:SHOWN]
     ]
     more = f", and {len(having) - SHOWN} more expensive types" if len(having) > SHOWN else ""

@@ -1,38 +1,41 @@
 """Lambda Cloud's API, version 1: one method for each endpoint, and no policy.
 
-Nothing is repeated, paced or looked up here: a transport may do that (see `pacing`). The API key
-goes into one header and nowhere else.
+Nothing is repeated, paced or looked up here (see `pacing`). The API key goes into one header and
+nowhere else.
 """
 
+import email.utils
 import ipaddress
+import math
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import ValidationError
 
-from infra.hosts.lambda_cloud import decoding, replies
 from infra.hosts.lambda_cloud.errors import (
-    InvalidApiKeyError,
-    InvalidParametersError,
+    AccessError,
     LambdaError,
     LostReplyError,
     RateLimitedError,
-    RedirectedError,
     ServerError,
     UnreachableError,
     error_class,
 )
 from infra.hosts.lambda_cloud.model import (
+    Envelope,
     FileSystem,
     FirewallRule,
     FirewallRuleset,
-    Image,
-    LaunchRequest,
+    Launched,
     Machine,
+    Nothing,
     Offer,
     SshKey,
+    Terminated,
 )
 
 BASE_URL = "https://cloud.lambda.ai"
@@ -42,9 +45,14 @@ TIMEOUT_SECONDS = 60.0  # a launch may take its time, and a lost reply costs a l
 CONNECT_SECONDS = 10.0
 TEXT_LIMIT = 400  # characters of the server's own words in an error
 API_KEY = re.compile(r"[\x21-\x7e]+")  # what a header can carry
-# Keys of httpx's extensions, which pass data outside HTTP between client and transport:
-DECODE = "decode"  # of a request: decodes the `data` of a success
-GIVEN_UP = "given_up"  # of a refusal: how long the transport has waited before it gave up
+# Raised before anything of the request went out.
+NOT_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
 
 T = TypeVar("T")
 
@@ -67,14 +75,15 @@ class Client:
         Args:
             api_key: as the account's dashboard shows it.
             base_url: scheme, host and port.
-            transport: sends the requests; by default a Network.
+            transport: sends the requests; by default the network, by the proxies and certificates
+                that the environment names.
             timeout: seconds without a byte after which an answer counts as lost.
 
         Raises:
-            InvalidApiKeyError: no header can carry the key.
+            AccessError: no header can carry the key.
         """
         if not API_KEY.fullmatch(api_key):
-            raise InvalidApiKeyError(
+            raise AccessError(
                 "the API key of Lambda Cloud is empty or holds blanks, line breaks or characters "
                 "that no key has: copy it again from the account's page of API keys"
             )
@@ -85,137 +94,101 @@ class Client:
             headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json"},
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
             follow_redirects=False,
-            transport=Network(self._base_url) if transport is None else transport,
+            transport=transport,
+            # The user's proxy cannot reach this machine's loopback.
+            trust_env=not is_loopback(base_url),
         )
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def instance_types(self) -> dict[str, Offer]:
         """Return all types of instance by name."""
-        return self._call("GET", "/instance-types", decoding.offers)
+        return self._call("GET", "/instance-types", Envelope[dict[str, Offer]])
 
     def instances(self) -> list[Machine]:
         """Return the instances of the account; one that is terminated is soon left out."""
-        return self._call("GET", "/instances", decoding.each(decoding.machine))
+        return self._call("GET", "/instances", Envelope[list[Machine]])
 
     def instance(self, id_: str) -> Machine:
         """Return one instance."""
-        return self._call("GET", f"/instances/{_segment(id_)}", decoding.machine)
+        return self._call("GET", f"/instances/{_segment(id_)}", Envelope[Machine])
 
-    def launch(self, request: LaunchRequest) -> str:
+    def launch(self, request: Mapping[str, Any]) -> str:
         """Launch one instance and return its id.
 
         After a ServerError or a LostReplyError there may be an instance anyway.
+
+        Args:
+            request: with the API's own names.
         """
-        body: dict[str, Any] = {
-            "region_name": request.region,
-            "instance_type_name": request.instance_type,
-            "ssh_key_names": [request.ssh_key_name],
-            "name": request.name,
-            "hostname": request.hostname,
-            "user_data": request.user_data,
-            "tags": [{"key": key, "value": value} for key, value in request.tags.items()],
-            "file_system_mounts": [
-                {"mount_point": path, "file_system_id": id_}
-                for path, id_ in request.file_system_mounts.items()
-            ],
-            "firewall_rulesets": [{"id": id_} for id_ in request.firewall_ruleset_ids],
-        }
-        given = {key: value for key, value in body.items() if value}
-        return self._call("POST", LAUNCH, decoding.launched, given)
+        launched = self._call("POST", LAUNCH, Envelope[Launched], request)
+        return launched.instance_ids[0]
 
-    def terminate(self, ids: Sequence[str]) -> list[Machine]:
-        """Begin to end instances; they count as gone once the API no longer knows them."""
-        return self._call(
-            "POST",
-            "/instance-operations/terminate",
-            decoding.within("terminated_instances", decoding.each(decoding.machine)),
-            {"instance_ids": list(ids)},
-        )
+    def terminate(self, id_: str) -> None:
+        """Begin to end an instance; it counts as gone once the API no longer knows it."""
+        path, body = "/instance-operations/terminate", {"instance_ids": [id_]}
+        self._call("POST", path, Envelope[Terminated], body)
 
-    def restart(self, ids: Sequence[str]) -> list[Machine]:
-        """Restart instances."""
-        return self._call(
-            "POST",
-            "/instance-operations/restart",
-            decoding.within("restarted_instances", decoding.each(decoding.machine)),
-            {"instance_ids": list(ids)},
-        )
-
-    def rename(self, id_: str, name: str) -> Machine:
+    def rename(self, id_: str, name: str) -> None:
         """Give an instance another name, of at most 64 characters."""
-        return self._call("POST", f"/instances/{_segment(id_)}", decoding.machine, {"name": name})
+        self._call("POST", f"/instances/{_segment(id_)}", Envelope[Machine], {"name": name})
 
     def ssh_keys(self) -> list[SshKey]:
         """Return the account's SSH keys."""
-        return self._call("GET", "/ssh-keys", decoding.each(decoding.ssh_key))
+        return self._call("GET", "/ssh-keys", Envelope[list[SshKey]])
 
-    def add_ssh_key(self, name: str, public_key: str | None = None) -> SshKey:
-        """Add an SSH key; without a public key the API makes a pair, and hands out the private."""
-        body = {"name": name} | ({} if public_key is None else {"public_key": public_key})
-        return self._call("POST", "/ssh-keys", decoding.ssh_key, body)
+    def add_ssh_key(self, name: str, public_key: str) -> SshKey:
+        """Add an SSH key."""
+        body = {"name": name, "public_key": public_key}
+        return self._call("POST", "/ssh-keys", Envelope[SshKey], body)
 
     def delete_ssh_key(self, id_: str) -> None:
         """Delete an SSH key. The API documents no NotFoundError here, but invalid parameters."""
-        self._call("DELETE", f"/ssh-keys/{_segment(id_)}", decoding.nothing)
+        self._call("DELETE", f"/ssh-keys/{_segment(id_)}", Envelope[Nothing])
 
     def file_systems(self) -> list[FileSystem]:
         """Return the account's file systems."""
-        return self._call("GET", "/file-systems", decoding.each(decoding.file_system))
+        return self._call("GET", "/file-systems", Envelope[list[FileSystem]])
 
     def create_file_system(self, name: str, region: str) -> FileSystem:
         """Make a file system; the name has at most 60 characters."""
-        return self._call(
-            "POST", "/filesystems", decoding.file_system, {"name": name, "region": region}
-        )
+        body = {"name": name, "region": region}
+        return self._call("POST", "/filesystems", Envelope[FileSystem], body)
 
     def delete_file_system(self, id_: str) -> None:
         """Delete a file system with all that is in it."""
-        self._call("DELETE", f"/filesystems/{_segment(id_)}", decoding.nothing)
+        self._call("DELETE", f"/filesystems/{_segment(id_)}", Envelope[Nothing])
 
     def firewall_rulesets(self) -> list[FirewallRuleset]:
         """Return the account's firewall rulesets, without the global one."""
-        return self._call("GET", "/firewall-rulesets", decoding.each(decoding.firewall_ruleset))
-
-    def firewall_ruleset(self, id_: str) -> FirewallRuleset:
-        """Return one firewall ruleset."""
-        return self._call("GET", f"/firewall-rulesets/{_segment(id_)}", decoding.firewall_ruleset)
+        return self._call("GET", "/firewall-rulesets", Envelope[list[FirewallRuleset]])
 
     def create_firewall_ruleset(
         self, name: str, region: str, rules: Sequence[FirewallRule]
     ) -> FirewallRuleset:
         """Make a firewall ruleset."""
         body = {"name": name, "region": region, "rules": _encoded(rules)}
-        return self._call("POST", "/firewall-rulesets", decoding.firewall_ruleset, body)
+        return self._call("POST", "/firewall-rulesets", Envelope[FirewallRuleset], body)
 
-    def update_firewall_ruleset(
-        self, id_: str, rules: Sequence[FirewallRule], name: str
-    ) -> FirewallRuleset:
+    def update_firewall_ruleset(self, id_: str, rules: Sequence[FirewallRule], name: str) -> None:
         """Replace all rules and the name of a firewall ruleset."""
-        path = f"/firewall-rulesets/{_segment(id_)}"
-        return self._call(
-            "PATCH", path, decoding.firewall_ruleset, {"name": name, "rules": _encoded(rules)}
-        )
+        path, body = f"/firewall-rulesets/{_segment(id_)}", {"name": name, "rules": _encoded(rules)}
+        self._call("PATCH", path, Envelope[FirewallRuleset], body)
 
     def delete_firewall_ruleset(self, id_: str) -> None:
         """Delete a firewall ruleset that no instance uses."""
-        self._call("DELETE", f"/firewall-rulesets/{_segment(id_)}", decoding.nothing)
-
-    def images(self) -> list[Image]:
-        """Return the images that instances can start from."""
-        return self._call("GET", "/images", decoding.each(decoding.image))
+        self._call("DELETE", f"/firewall-rulesets/{_segment(id_)}", Envelope[Nothing])
 
     def _call(
-        self, method: str, path: str, decode: Callable[[Any], T], body: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        form: type[Envelope[T]],
+        body: Mapping[str, Any] | None = None,
     ) -> T:
+        """Send one request; return the data of its answer."""
         what = f"{method} {self._base_url}{API}{path}"
         try:
-            response = self._http.request(
-                method, f"{API}{path}", json=body, extensions={DECODE: decode}
-            )
-        except replies.NOT_SENT as error:
+            response = self._http.request(method, f"{API}{path}", json=body)
+        except NOT_SENT as error:
             raise UnreachableError(
                 f"{what}: no connection ({self._clean(str(error))}). Look at this machine's "
                 "network and proxy, then try again"
@@ -235,68 +208,52 @@ class Client:
         if response.status_code != 200:
             raise self._refusal(what, response)
         try:
-            return replies.decoded(response, decode)
-        except decoding.UnexpectedError as error:
+            return form.model_validate_json(response.content).data
+        except ValidationError as error:
+            # Its own text repeats the answer, in which a server may repeat the key.
+            fault = error.errors(include_url=False, include_input=False)[0]
+            place = " ".join(map(str, (*fault["loc"], fault["msg"])))
             raise ServerError(
-                f"{what}: status 200 with an answer that is not of the API ({error}): "
+                f"{what}: status 200 with an answer that is not of the API ({self._clean(place)}): "
                 f"{self._clean(response.text) or 'nothing'}. Look whether something stands between "
                 "this machine and the API, then try again",
                 status=200,
-            ) from error
+            ) from None
 
     def _refusal(self, what: str, response: httpx.Response) -> LambdaError:
         """Return the error of an answer other than success."""
         status = response.status_code
         if 300 <= status < 400:
             return self._redirection(what, response)
-        code, message, suggestion = map(self._clean, replies.problem(response))
-        words = " ".join(text for text in (message, suggestion) if text)
-        text = f"{what}: {f'{status} {code}'.rstrip()}: {words or self._clean(response.text)}"
-        if GIVEN_UP in response.extensions:
-            text += f". {response.extensions[GIVEN_UP]}"
+        code, message, suggestion = map(self._clean, _problem(response))
+        words = f"{message} {suggestion}".strip()
         error = error_class(status, code)(
-            text, status=status, code=code, message=message, suggestion=suggestion
+            f"{what}: {f'{status} {code}'.rstrip()}: {words or self._clean(response.text)}",
+            status=status,
+            code=code,
         )
         if isinstance(error, RateLimitedError):
-            error.retry_after = replies.retry_after(response)
+            error.retry_after = _retry_after(response.headers.get("Retry-After", ""))
         return error
 
-    def _redirection(self, what: str, response: httpx.Response) -> RedirectedError:
+    def _redirection(self, what: str, response: httpx.Response) -> LambdaError:
+        """Return the error of a redirect, which is not followed."""
         try:
             target = urlsplit(str(response.url.join(response.headers.get("Location", ""))))
         except (httpx.InvalidURL, ValueError):
             target = urlsplit("")
         host = self._clean(f"{target.scheme}://{target.netloc.rpartition('@')[2]}")
-        return RedirectedError(
+        return LambdaError(
             f"{what}: {response.status_code}, a redirect to {host}, not followed, since it would "
             f"turn a POST into a GET. If that is Lambda's, set LAMBDA_API_URL={host}",
             status=response.status_code,
         )
 
     def _clean(self, text: str) -> str:
-        """Return the server's words for an error: one line, not long, without the key."""
-        line = replies.line(text.replace(self._secret, "***"))
+        """Return the server's words for an error: one printable line, not long, without the key."""
+        words = " ".join(text.replace(self._secret, "***").split())
+        line = "".join(each for each in words if each.isprintable())
         return line if len(line) <= TEXT_LIMIT else f"{line[:TEXT_LIMIT]}…"
-
-
-class Network(httpx.BaseTransport):
-    """Sends requests by the proxies and certificates that the environment names.
-
-    httpx reads the environment only for a client without a transport: this one has such a client.
-    """
-
-    def __init__(self, base_url: str) -> None:
-        """Prepare for requests to an address; nothing is sent."""
-        # The user's proxy cannot reach this machine's loopback.
-        self._http = httpx.Client(trust_env=not is_loopback(base_url))
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request as it is."""
-        return self._http.send(request, stream=True)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
 
 def is_loopback(url: str) -> bool:
@@ -311,19 +268,34 @@ def is_loopback(url: str) -> bool:
 def _segment(id_: str) -> str:
     """Return an id as one segment of a path."""
     if not re.fullmatch(r"[\w-]+", id_, re.ASCII):
-        raise InvalidParametersError(
+        raise LambdaError(
             f"{id_!r} is not an id of Lambda Cloud: ids have letters, digits, _ and - only"
         )
     return id_
 
 
 def _encoded(rules: Sequence[FirewallRule]) -> list[dict[str, Any]]:
-    return [
-        {
-            "protocol": rule.protocol,
-            "source_network": rule.source_network,
-            "description": rule.description,
-        }
-        | ({} if rule.port_range is None else {"port_range": list(rule.port_range)})
-        for rule in rules
-    ]
+    return [rule.model_dump(exclude_none=True) for rule in rules]
+
+
+def _problem(response: httpx.Response) -> list[str]:
+    """Return code, message and suggestion of a refusal, "" for missing ones."""
+    try:
+        error = response.json()["error"]
+        texts = [error.get(key) for key in ("code", "message", "suggestion")]
+    # RecursionError: JSON that is nested too deeply.
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ["", "", ""]
+    return [text if isinstance(text, str) else "" for text in texts]
+
+
+def _retry_after(header: str) -> float | None:
+    """Return the seconds that a refusal asks to wait, None if it asks for nothing."""
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None

@@ -12,12 +12,13 @@ import json
 import secrets
 import shlex
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi import dynamic
 
 from infra.hosts.lambda_cloud.account import credentials
+from infra.hosts.lambda_cloud.resources import Resource
 from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.hosts.presence import HostProvider
 from infra.provided import difference
@@ -47,7 +48,6 @@ READ = f"sudo python3 -I -c {shlex.quote(LOOK)}"
 SALT_BYTES = 16
 UNUSABLE = ""  # fingerprint of settings that cannot end the machine
 
-
 Props = dict[str, Any]
 
 
@@ -57,9 +57,7 @@ class DeadlineProvider(HostProvider):
     def diff(self, _id: str, olds: Props, news: Props) -> dynamic.DiffResult:
         """Another machine has its own timer; another time or key is told to the same one."""
         found = difference(olds, news, replaces=["machine"])
-        if olds.get("salt") is None or _fingerprint(olds["salt"], *self._account()) != olds.get(
-            "fingerprint"
-        ):
+        if _fingerprint(olds["salt"], *self._account()) != olds["fingerprint"]:
             found.changes = True
         return found
 
@@ -74,12 +72,8 @@ class DeadlineProvider(HostProvider):
         """
         printed = ""
         with self.unless_gone(props):
-            printed = run(
-                Connection.of(props["host"]),
-                READ,
-                stdin=props.get("salt") or "",
-                seconds=CALL_SECONDS,
-            )
+            host = Connection.of(props["host"])
+            printed = run(host, READ, stdin=props["salt"], seconds=CALL_SECONDS)
         if not printed.strip():
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, {**props, **_told(json.loads(printed), props)})
@@ -88,7 +82,7 @@ class DeadlineProvider(HostProvider):
         """Tell the timer again."""
         return dynamic.UpdateResult(self._tell(news))
 
-    def delete(self, _id: str, props: dict[str, Any]) -> None:
+    def delete(self, _id: str, props: Props) -> None:
         """Remove time and key from the machine."""
         with self.unless_gone(props):
             run(Connection.of(props["host"]), f"sudo rm -f {FILE}", seconds=CALL_SECONDS)
@@ -132,24 +126,20 @@ def _seconds(at: str) -> int:
     return int(datetime.fromisoformat(at).timestamp())
 
 
-class Deadline(dynamic.Resource, module="lambda", name="Deadline"):
-    """The end of a machine."""
+class Deadline(Resource, module="lambda", name="Deadline"):
+    """The end of a machine, from host (as its admin), machine (its id) and at (ISO 8601).
 
-    def __init__(
-        self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        """Declare an end from host (as its admin), machine (its id) and at (ISO 8601).
+    With idle (url, token, last) the machine also ends when the service at url says so.
 
-        With idle (url, token, last) the machine also ends when the service at url says so.
-        """
-        # A reader of the salt could try keys; nobody needs to read it.
-        marked = pulumi.ResourceOptions(additional_secret_outputs=["salt"])
-        super().__init__(
-            DeadlineProvider(),
-            name,
-            {"salt": None, "fingerprint": None, **props},
-            pulumi.ResourceOptions.merge(opts, marked),
-        )
+    Attributes:
+        salt: a secret output: a reader of it could try keys; nobody needs to read it.
+        fingerprint: of the key and the address of the API that the machine was told.
+    """
+
+    _kind = DeadlineProvider
+    _secret: ClassVar = ["salt"]
+    salt: pulumi.Output[str]
+    fingerprint: pulumi.Output[str]
 
 
 def after(launched_at: str, hours: float) -> str:

@@ -6,7 +6,6 @@ Messages are for people and change; nothing here or elsewhere looks at them.
 import pulumi
 
 CAPACITY = "instance-operations/launch/insufficient-capacity"
-WRONG_REGION = "instance-operations/launch/file-system-in-wrong-region"
 UPSTREAM = "provider/"  # begins the codes of a fault behind the API
 
 
@@ -18,32 +17,16 @@ class LambdaError(pulumi.RunError):
     Attributes:
         status: HTTP status, None if there was no answer.
         code: `error.code` of the answer, "" if it has none.
-        message: `error.message` of the answer, "" if it has none.
-        suggestion: `error.suggestion` of the answer, "" if it has none.
     """
 
-    def __init__(
-        self,
-        text: str,
-        *,
-        status: int | None = None,
-        code: str = "",
-        message: str = "",
-        suggestion: str = "",
-    ) -> None:
+    def __init__(self, text: str, *, status: int | None = None, code: str = "") -> None:
         super().__init__(text)
         self.status = status
         self.code = code
-        self.message = message
-        self.suggestion = suggestion
 
 
-class InvalidApiKeyError(LambdaError):
-    """The API key is missing, malformed or refused."""
-
-
-class AccountError(LambdaError):
-    """The account may not do this: it is inactive or lacks a valid address."""
+class AccessError(LambdaError):
+    """The API key is missing, malformed or refused, or the account may not do this."""
 
 
 class InsufficientCapacityError(LambdaError):
@@ -52,18 +35,6 @@ class InsufficientCapacityError(LambdaError):
 
 class NotFoundError(LambdaError):
     """The API says that the thing does not exist."""
-
-
-class QuotaError(LambdaError):
-    """The account may not have more of these."""
-
-
-class DuplicateError(LambdaError):
-    """One of that name exists already."""
-
-
-class InvalidParametersError(LambdaError):
-    """The API does not accept the request."""
 
 
 class InUseError(LambdaError):
@@ -92,24 +63,21 @@ class UnreachableError(LambdaError):
     """No connection: nothing was sent."""
 
 
-class RedirectedError(LambdaError):
-    """The API answers elsewhere. Not followed: that would turn a POST into a GET."""
-
-
 BY_CODE: dict[str, type[LambdaError]] = {
-    "global/invalid-api-key": InvalidApiKeyError,
-    "global/account-inactive": AccountError,
-    "global/invalid-address": AccountError,
-    "global/invalid-parameters": InvalidParametersError,
+    "global/invalid-api-key": AccessError,
+    "global/account-inactive": AccessError,
+    "global/invalid-address": AccessError,
     "global/object-does-not-exist": NotFoundError,
-    "global/quota-exceeded": QuotaError,
-    "global/duplicate": DuplicateError,
     "global/internal-error": ServerError,
     "global/rate-limited": RateLimitedError,
     CAPACITY: InsufficientCapacityError,
-    WRONG_REGION: InvalidParametersError,
     "filesystems/filesystem-in-use": InUseError,
     "firewall-rulesets/firewall-ruleset-in-use": InUseError,
+    # Refusals, even with a status of 500: they may not be taken for a fault that passes.
+    "global/invalid-parameters": LambdaError,
+    "global/quota-exceeded": LambdaError,
+    "global/duplicate": LambdaError,
+    "instance-operations/launch/file-system-in-wrong-region": LambdaError,
 }
 
 
@@ -123,10 +91,8 @@ def error_class(status: int, code: str) -> type[LambdaError]:
         return RateLimitedError
     if code in BY_CODE:
         return BY_CODE[code]
-    if status == 401:
-        return InvalidApiKeyError
-    if status == 403:
-        return AccountError
+    if status in (401, 403):
+        return AccessError
     if status >= 500 or not code or code.startswith(UPSTREAM):
         return ServerError
     return LambdaError

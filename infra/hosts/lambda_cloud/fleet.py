@@ -68,29 +68,13 @@ class LambdaFleet:
 
     def declare(self) -> Declared:
         """Declare instances, and the resources that they need in the account."""
-        rental = Rental("lambda", self._cloud, self.groups, self._args)
-        return Declared(
-            machines=rental.machines,
-            login=Login(key_file=str(rental.key_file), hands_out_key=True),
-            rest=rental.rest,
-            expires_at=rental.expires_at,
-        )
+        return Rental("lambda", self._cloud, self.groups, self._args).declared
 
 
 class Rental(pulumi.ComponentResource):
-    """The instances of a stack, and the resources that they need in the account.
+    """The instances of a stack, and the resources that they need in the account."""
 
-    Attributes:
-        machines: the instances that are wanted now, the head's first.
-        rest: the group that grows; None without one.
-        key_file: private key that the account's key belongs to.
-        expires_at: when they end themselves, in ISO 8601; "" for never.
-    """
-
-    machines: list[Machine]
-    rest: Rest | None = None
-    key_file: Path
-    expires_at: pulumi.Output[str]
+    declared: Declared
 
     def __init__(
         self,
@@ -113,6 +97,7 @@ class Rental(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         always, most = groups[0].count, sum(group.count for group in groups)
         account = Account(f"{name}-account", child)
+        marks = {"stackId": account.stackId, "backendId": account.backendId}
         choice = Choice(
             f"{name}-choice",
             {
@@ -120,7 +105,7 @@ class Rental(pulumi.ComponentResource):
                 **groups[0].type,
                 # Bounds hold for the largest possible number.
                 "count": most,
-                **_least(always, args.growing),
+                "least": always + sum(grown.growth.least for grown in args.growing if grown.growth),
                 "maxHourlyCost": cloud.max_hourly_cost,
                 "budget": cloud.budget,
                 "ttlHours": cloud.ttl_hours,
@@ -129,22 +114,16 @@ class Rental(pulumi.ComponentResource):
             },
             child,
         )
-        self.key_file = args.key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
+        key_file = args.key_file or Path(f"~/.ssh/{cloud.ssh_key_name}.pem")
         key = SshKey(
             f"{name}-key",
-            {
-                "stackId": account.stackId,
-                "backendId": account.backendId,
-                "name": cloud.ssh_key_name,
-                "keyFile": str(self.key_file),
-            },
+            {**marks, "name": cloud.ssh_key_name, "keyFile": str(key_file)},
             child,
         )
         firewall = FirewallRuleset(
             f"{name}-firewall",
             {
-                "stackId": account.stackId,
-                "backendId": account.backendId,
+                **marks,
                 "regions": choice.regions,
                 "rules": [_rule(cidr) for cidr in args.allowed_cidrs],
             },
@@ -200,7 +179,7 @@ class Rental(pulumi.ComponentResource):
         together = await_active("", range(always))
         # A late or missing one does not hold up others.
         alone = {number: await_active(f"-{number}", [number]) for number in args.wanted}
-        self.machines = [
+        machines = [
             self._machine(
                 number,
                 groups[int(number >= always)],
@@ -213,13 +192,13 @@ class Rental(pulumi.ComponentResource):
             )
             for number, instance in instances.items()
         ]
-        self.expires_at = pulumi.Output.from_input("")
+        expires_at = pulumi.Output.from_input("")
         if cloud.ttl_hours:
             launched = [instances[number].launchedAt for number in range(always)]
-            self.expires_at = pulumi.Output.all(*launched).apply(
+            expires_at = pulumi.Output.all(*launched).apply(
                 lambda known: after(min(known), cloud.ttl_hours)
             )
-            for machine in self.machines:
+            for machine in machines:
                 instance = instances[machine.number]
                 own = lift(lambda at: after(at, cloud.ttl_hours), instance.launchedAt)
                 Deadline(
@@ -228,36 +207,24 @@ class Rental(pulumi.ComponentResource):
                         "host": {**machine.connection, "user": cloud_init.ADMIN},
                         "machine": instance.id,
                         # Later ones end with the stack: they are useless without a head.
-                        "at": own if machine.number < always else self.expires_at,
-                        **self._idle(args.idle, machine, several=most > 1),
+                        "at": own if machine.number < always else expires_at,
+                        **_idle(args.idle, machine, machines[0], several=most > 1),
                     },
                     machine.options(self),
                 )
+        rest = None
         for grown in args.growing:
             first = instances[0]
-            self.rest = Rest(
+            rest = Rest(
                 numbers=range(always, most),
                 least=grown.growth.least if grown.growth else 0,
                 resources=lift(
                     partial(_offered, grown), choice.choices, first.instanceType, first.region
                 ),
             )
-        self.register_outputs({"expires_at": self.expires_at})
-
-    def _idle(
-        self, idle: IdleWatch | None, machine: Machine, *, several: bool
-    ) -> dict[str, pulumi.Input[Any]]:
-        """Return the watch that a machine's timer asks, {} where only the deadline counts."""
-        if idle is None:
-            return {}
-        # On several machines services that others use listen on the head's address only.
-        address = self.machines[0].address if several else "127.0.0.1"
-        known = {
-            "url": join("http://", address, f":{idle.port}/verdict"),
-            "token": idle.token,
-            "last": machine.number == 0,
-        }
-        return {"idle": pulumi.Output.secret(known)}
+        login = Login(key_file=str(key_file), hands_out_key=True)
+        self.declared = Declared(machines=machines, login=login, rest=rest, expires_at=expires_at)
+        self.register_outputs({"expires_at": expires_at})
 
     def _machine(
         self,
@@ -315,10 +282,20 @@ class Rental(pulumi.ComponentResource):
         )
 
 
-def _least(always: int, growing: Sequence[NodeGroup]) -> dict[str, int]:
-    """Return the least number of instances, where it differs from the most."""
-    kept = [group.growth.least for group in growing if group.growth]
-    return {"least": always + sum(kept)} if kept else {}
+def _idle(
+    idle: IdleWatch | None, machine: Machine, head: Machine, *, several: bool
+) -> dict[str, pulumi.Input[Any]]:
+    """Return the watch that a machine's timer asks, {} where only the deadline counts."""
+    if idle is None:
+        return {}
+    # On several machines services that others use listen on the head's address only.
+    address = head.address if several else "127.0.0.1"
+    known = {
+        "url": join("http://", address, f":{idle.port}/verdict"),
+        "token": idle.token,
+        "last": machine.number == 0,
+    }
+    return {"idle": pulumi.Output.secret(known)}
 
 
 def _offered(
@@ -336,9 +313,9 @@ def _offered(
         region: of that instance.
     """
     same = [c for c in choices if (c["instanceType"], c["region"]) == (instance_type, region)]
-    pick = Pick.of_props((same or choices)[0])
+    pick = Pick.model_validate((same or choices)[0])
     offered = worker_on(group.name, group.fields, pick.vcpus, pick.memory_mib, pick.gpus)
-    return replace(offered, growth=group.growth, hourly_cost=pick.price)
+    return replace(offered, growth=group.growth, hourly_cost=pick.hourly_cost)
 
 
 def _hostname(stack: str, index: int) -> str:

@@ -24,7 +24,7 @@ class LambdaAccount:
             Holding(
                 kind=INSTANCE,
                 id=machine.id,
-                name=machine.name,
+                name=machine.name or "",
                 type=machine.instance_type,
                 region=machine.region,
                 price=machine.price_cents_per_hour / 100,

@@ -19,11 +19,8 @@ END = "trainyard:end"  # ISO 8601; as set at the launch, because no tag changes 
 
 NAME_LIMIT = 64
 _ID = "([0-9a-f]{8})"
-_HEAD = "trainyard-(?:[A-Za-z0-9-]*-)?"
-_TAIL = "(?:-[a-z0-9-]+)?"
-_NAME = re.compile(f"{_HEAD}{_ID}-on-{_ID}{_TAIL}")
-_NAME_WITHOUT_BACKEND = re.compile(f"{_HEAD}{_ID}(){_TAIL}")
-_COMMENT = re.compile(rf"trainyard:{_ID}(?:@{_ID})?( generated)?(?:\s|$)")
+_NAME = re.compile(f"trainyard-(?:[A-Za-z0-9-]*-)?{_ID}-on-{_ID}(?:-[a-z0-9-]+)?")
+_COMMENT = re.compile(rf"trainyard:{_ID}@{_ID}( generated)?(?:\s|$)")
 
 Text = TypeVar("Text")
 
@@ -34,7 +31,7 @@ class Mark:
 
     Attributes:
         stack: id of the stack, "" when it is not ours.
-        backend: id of the state backend, "" when it does not say.
+        backend: id of the state backend.
         generated: of a key: the stack made the pair too, not only its entry in the account.
     """
 
@@ -64,7 +61,7 @@ def resource_name(*, project: str, stack: str, mark: Mark, suffix: str) -> str:
 
 def mark_in_name(name: str) -> Mark:
     """Return the mark in the name of a thing."""
-    match = _NAME.fullmatch(name) or _NAME_WITHOUT_BACKEND.fullmatch(name)
+    match = _NAME.fullmatch(name)
     return Mark(stack=match.group(1), backend=match.group(2)) if match else Mark()
 
 
@@ -79,7 +76,7 @@ def mark_in_key(public_key: str) -> Mark:
     if match is None:
         return Mark()
     stack, backend, generated = match.groups()
-    return Mark(stack=stack, backend=backend or "", generated=bool(generated))
+    return Mark(stack=stack, backend=backend, generated=bool(generated))
 
 
 def is_of(machine_tags: Mapping[str, str], stack_id: str) -> bool:

@@ -9,17 +9,19 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import Field
 
 from infra.cancellation import Cancellation
 from infra.hosts.lambda_cloud import identity
-from infra.hosts.lambda_cloud.choice import Pick, available
+from infra.hosts.lambda_cloud.choice import Pick, Props, available
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
-    AccountError,
+    AccessError,
     InsufficientCapacityError,
-    InvalidApiKeyError,
     LambdaError,
     LostReplyError,
     NotFoundError,
@@ -27,7 +29,7 @@ from infra.hosts.lambda_cloud.errors import (
     ServerError,
     UnreachableError,
 )
-from infra.hosts.lambda_cloud.model import LaunchRequest, Machine
+from infra.hosts.lambda_cloud.model import Machine
 from infra.hosts.lambda_cloud.pacing import PACE
 from infra.provided import say
 
@@ -67,64 +69,81 @@ class Clock:
         return max(seconds * self.scale, min(seconds, LEAST_LIMIT_SECONDS))
 
 
-def span(seconds: float) -> str:
+def _span(seconds: float) -> str:
     """Return a time for messages."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """One instance that a stack wants.
+class Order(Props):
+    """One instance that a stack wants, as the properties of an Instance have it.
 
     Attributes:
         stack_id: id of the stack.
         node: number of the instance in it, from 0.
         count: instances that the stack wants; those with higher numbers are about to be ended.
-        picks: where to launch, in order.
+        choices: where to launch, in order.
         tags: those that all instances of the stack share.
         ttl_hours: until it ends itself, from its launch; 0 for never.
-        rulesets: ids of firewall rulesets by region; empty for the account's global rules.
-        file_system_mounts: ids of file systems by mount point.
+        firewall_ruleset_ids: id of the ruleset in each region.
+        file_system_mounts: ids by mount point.
     """
 
     name: str
     stack_id: str
     node: int
     count: int
-    picks: Sequence[Pick]
+    choices: list[Pick]
     ssh_key_name: str
-    hostname: str = ""
-    user_data: str = field(default="", repr=False)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    ttl_hours: float = 0.0
-    rulesets: Mapping[str, str] = field(default_factory=dict)
-    file_system_mounts: Mapping[str, str] = field(default_factory=dict)
+    hostname: str
+    user_data: str = Field(repr=False)
+    tags: dict[str, str]
+    ttl_hours: float
+    firewall_ruleset_ids: dict[str, str]
+    file_system_mounts: dict[str, str]
 
-    def request(self, pick: Pick) -> LaunchRequest:
-        """Return the launch of this instance at one place."""
-        rulesets = (self.rulesets[pick.region],) if self.rulesets else ()
-        request = LaunchRequest(
-            region=pick.region,
-            instance_type=pick.instance_type,
-            ssh_key_name=self.ssh_key_name,
-            name=self.name,
-            hostname=self.hostname,
-            user_data=self.user_data,
-            file_system_mounts=self.file_system_mounts,
-            firewall_ruleset_ids=rulesets,
-        )
-        # The name may change on a live instance, so it is not part of the digest.
-        spec = json.dumps(asdict(replace(request, name="")), sort_keys=True)
-        own = {
+    @property
+    def picks(self) -> list[Pick]:
+        """Where it can be: instances mount file systems of their region, the first choice's."""
+        if not self.file_system_mounts:
+            return self.choices
+        return [pick for pick in self.choices if pick.region == self.choices[0].region]
+
+    def request(self, pick: Pick) -> dict[str, Any]:
+        """Return the launch of this instance at one place, with the API's own names."""
+        tags = {
+            **self.tags,
             identity.ID: self.stack_id,
             identity.NODE: str(self.node),
-            identity.SPEC: hashlib.sha256(spec.encode()).hexdigest()[:16],
+            identity.SPEC: self.spec(pick),
         }
         if self.ttl_hours:
             # Its timer is set after its first boot: until then, only this tells when it ends.
             end = datetime.now(UTC) + timedelta(hours=self.ttl_hours)
-            own[identity.END] = end.isoformat(timespec="seconds")
-        return replace(request, tags={**self.tags, **own})
+            tags[identity.END] = end.isoformat(timespec="seconds")
+        listed = [{"key": key, "value": value} for key, value in tags.items()]
+        return {**self._fixed(pick), "name": self.name, "tags": listed}
+
+    def spec(self, pick: Pick) -> str:
+        """Return a digest of all that cannot change on a live instance."""
+        text = json.dumps(self._fixed(pick), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _fixed(self, pick: Pick) -> dict[str, Any]:
+        # A region that lacks its ruleset is an error: without one, the account's rules apply.
+        rulesets = [self.firewall_ruleset_ids[pick.region]] if self.firewall_ruleset_ids else []
+        fixed = {
+            "region_name": pick.region,
+            "instance_type_name": pick.instance_type,
+            "ssh_key_names": [self.ssh_key_name],
+            "hostname": self.hostname,
+            "user_data": self.user_data,
+            "file_system_mounts": [
+                {"mount_point": path, "file_system_id": id_}
+                for path, id_ in self.file_system_mounts.items()
+            ],
+            "firewall_rulesets": [{"id": id_} for id_ in rulesets],
+        }
+        return {key: value for key, value in fixed.items() if value}
 
 
 # One launch at a time: the first one that succeeds decides where the others of its stack go, and
@@ -152,12 +171,12 @@ def launch(api: Client, order: Order, clock: Clock) -> tuple[str, Pick]:
         machines = api.instances()
         if (found := _take_over(api, order, machines, clock)) is not None:
             return found
-        beside = [m for m in live(machines, order.stack_id) if not _is_node(m, order)]
+        beside = [m for m in live(machines, order.stack_id) if _node(m) != order.node]
         while (placed := _launch_beside(api, order, beside, clock)) is None:
             unwanted = [m for m in beside if _node(m) >= order.count]
             if not unwanted:
                 raise _no_room(api, order, _picks_of(beside, order))
-            names = ", ".join(m.name for m in unwanted)
+            names = ", ".join(m.name or m.id for m in unwanted)
             say(f"Ending {names} to make room: the stack wants {order.count} now")
             terminate(api, [m.id for m in unwanted], clock)
             beside = [m for m in beside if m not in unwanted]
@@ -191,7 +210,7 @@ def terminate(api: Client, ids: Collection[str], clock: Clock) -> None:
     if refused:
         whys = dict.fromkeys(map(str, refused.values()))
         raise MachineError(
-            f"instance {', '.join(refused)} could not be terminated for {span(waited)} and is "
+            f"instance {', '.join(refused)} could not be terminated for {_span(waited)} and is "
             f"still billed ({'; '.join(whys)}); it is kept in the state: run destroy again, or "
             "end it on the account's page"
         )
@@ -208,8 +227,8 @@ def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
         waited = clock.now() - began
         if waited >= clock.limit(TERMINATE_LIMIT_SECONDS):
             raise MachineError(
-                f"{', '.join(sorted(left))}: not terminated after {span(waited)} and still billed; "
-                "look at the account's page, then run destroy again"
+                f"{', '.join(sorted(left))}: not terminated after {_span(waited)} and still "
+                "billed; look at the account's page, then run destroy again"
             )
         clock.sleep(POLL_SECONDS * clock.scale)
 
@@ -224,11 +243,11 @@ def terminate_strays(api: Client, stack_id: str, clock: Clock, *, ruleset: str =
         ruleset: only those that use this firewall ruleset.
     """
     found = [
-        machine.id
-        for machine in api.instances()
-        if identity.is_of(machine.tags, stack_id)
-        and (not ruleset or ruleset in machine.firewall_ruleset_ids)
-        and machine.status != "terminated"
+        m.id
+        for m in api.instances()
+        if identity.is_of(m.tags, stack_id)
+        and (not ruleset or ruleset in {each.id for each in m.firewall_rulesets or ()})
+        and m.status != "terminated"
     ]
     if found:
         say(f"Ending {', '.join(found)}: of this stack, but in no state")
@@ -312,10 +331,9 @@ def live(machines: Iterable[Machine], stack_id: str) -> list[Machine]:
 def _take_over(
     api: Client, order: Order, machines: Iterable[Machine], clock: Clock
 ) -> tuple[str, Pick] | None:
-    mine = [machine for machine in live(machines, order.stack_id) if _is_node(machine, order)]
     kept: tuple[str, Pick] | None = None
     superfluous = []
-    for machine in mine:
+    for machine in (m for m in live(machines, order.stack_id) if _node(m) == order.node):
         pick = _pick_of(machine, order)
         if kept is None and pick is not None:
             kept = machine.id, pick
@@ -335,9 +353,7 @@ def _pick_of(machine: Machine, order: Order) -> Pick | None:
         return None
     for pick in order.picks:
         if is_at(machine, pick):
-            request = order.request(pick)
-            fits = machine.tags.get(identity.SPEC) == request.tags[identity.SPEC]
-            return pick if fits else None
+            return pick if machine.tags.get(identity.SPEC) == order.spec(pick) else None
     return None
 
 
@@ -376,7 +392,7 @@ def _look(api: Client, order: Order, clock: Clock) -> str | None:
     for _ in range(LOOKS):
         clock.sleep(POLL_SECONDS * clock.scale)
         for machine in live(api.instances(), order.stack_id):
-            if _is_node(machine, order):
+            if _node(machine) == order.node:
                 return machine.id
     return None
 
@@ -389,9 +405,8 @@ def _no_room(api: Client, order: Order, tried: Sequence[Pick]) -> MachineError:
             "instances, run up again later, or destroy and run up to begin elsewhere"
         )
     places = ", ".join(map(str, order.picks))
-    offers = api.instance_types()
     return MachineError(
-        f"not enough capacity to launch {order.name} ({places}). {available(offers)}"
+        f"not enough capacity to launch {order.name} ({places}). {available(api.instance_types())}"
     )
 
 
@@ -400,11 +415,11 @@ def _begin_to_end(api: Client, ids: Iterable[str]) -> dict[str, LambdaError]:
     refused: dict[str, LambdaError] = {}
     for id_ in ids:
         try:
-            api.terminate([id_])
-        except NotFoundError:
-            continue
-        except (InvalidApiKeyError, AccountError):
+            api.terminate(id_)
+        except AccessError:
             raise
+        except NotFoundError:
+            pass
         except LambdaError as error:
             if not has_ended(api, id_):
                 refused[id_] = error
@@ -439,10 +454,6 @@ def _given_up(api: Client, status: Mapping[str, str], when: str, clock: Clock) -
         f"instance {names} did not become active {when}; it is terminated. Run up with --refresh "
         "to launch another one"
     )
-
-
-def _is_node(machine: Machine, order: Order) -> bool:
-    return _node(machine) == order.node
 
 
 def _node(machine: Machine) -> int:

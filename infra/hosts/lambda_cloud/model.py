@@ -1,115 +1,140 @@
-"""The data of Lambda Cloud's API that this project uses.
+"""The data of Lambda Cloud's API that this project uses, and checks of each answer.
 
 The rest is dropped, above all the token and address of the Jupyter server that runs on every
-instance.
+instance. A value of another type than the API's is an error, never converted.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offer:
+class Reply(BaseModel):
+    """A part of an answer."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class Envelope(Reply, Generic[T]):
+    """The whole answer of a call that succeeded."""
+
+    data: T
+
+
+def _at(*path: str) -> Any:
+    """Return a field that the answer has inside other objects."""
+    return Field(validation_alias=AliasPath(*path))
+
+
+class Region(Reply):
+    """A region."""
+
+    name: str
+
+
+class Offer(Reply):
     """A type of instance.
 
     Attributes:
         name: for example gpu_1x_a10.
-        price_cents_per_hour: of one instance.
-        regions: names of those that report capacity; the launch has the last word.
     """
 
-    name: str
-    description: str
-    gpu_description: str
-    price_cents_per_hour: int
-    vcpus: int
-    memory_gib: int
-    storage_gib: int
-    gpus: int
-    regions: tuple[str, ...]
+    name: str = _at("instance_type", "name")
+    gpu_description: str = _at("instance_type", "gpu_description")
+    price_cents_per_hour: int = _at("instance_type", "price_cents_per_hour")
+    vcpus: int = _at("instance_type", "specs", "vcpus")
+    memory_gib: int = _at("instance_type", "specs", "memory_gib")
+    gpus: int = _at("instance_type", "specs", "gpus")
+    regions_with_capacity_available: list[Region]
+
+    @property
+    def price(self) -> float:
+        """$/h of one instance."""
+        return self.price_cents_per_hour / 100
+
+    @property
+    def regions(self) -> list[str]:
+        """Names of the regions that report capacity; the launch has the last word."""
+        return [region.name for region in self.regions_with_capacity_available]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
+class Tag(Reply):
+    """A tag of an instance."""
+
+    key: str
+    value: str
+
+
+class Ruleset(Reply):
+    """A firewall ruleset, as an instance names it."""
+
+    id: str
+
+
+class Machine(Reply):
     """An instance.
 
     Attributes:
-        ip: public IPv4 address, "" until there is one.
-        private_ip: IPv4 address in the region, "" until there is one.
+        ip: public IPv4 address, None until there is one.
+        private_ip: IPv4 address in the region, None until there is one.
         status: booting, active, unhealthy, terminating, terminated, preempted, or what a newer API
             says.
     """
 
     id: str
-    name: str
-    ip: str
-    private_ip: str
+    name: str | None = None
+    ip: str | None = None
+    private_ip: str | None = None
     status: str
-    region: str
-    instance_type: str
-    hostname: str
-    tags: dict[str, str]
-    ssh_key_names: tuple[str, ...]
-    firewall_ruleset_ids: tuple[str, ...]
-    price_cents_per_hour: int
+    region: str = _at("region", "name")
+    instance_type: str = _at("instance_type", "name")
+    price_cents_per_hour: int = _at("instance_type", "price_cents_per_hour")
+    hostname: str | None = None
+    tag_list: list[Tag] | None = Field(None, validation_alias="tags")
+    firewall_rulesets: list[Ruleset] | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its tags: values by key."""
+        return {tag.key: tag.value for tag in self.tag_list or ()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchRequest:
-    """The request of one launch.
+class Launched(Reply):
+    """The one instance that a launch gives."""
 
-    Attributes:
-        ssh_key_name: name of a key of the account; the API takes exactly one.
-        user_data: for cloud-init, at most 1 MB; may hold secrets.
-        tags: values by key (pattern ^[a-z][a-z0-9-:]+$, at most 55 characters), each at most 128.
-        file_system_mounts: ids by mount point (below /home, /lambda/nfs or /data); of the same
-            region.
-        firewall_ruleset_ids: of the same region; none means the account's global rules.
-    """
-
-    region: str
-    instance_type: str
-    ssh_key_name: str
-    name: str
-    hostname: str = ""
-    user_data: str = field(default="", repr=False)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    file_system_mounts: Mapping[str, str] = field(default_factory=dict)
-    firewall_ruleset_ids: Sequence[str] = ()
+    instance_ids: list[str] = Field(min_length=1, max_length=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshKey:
-    """An SSH key of the account.
+class Terminated(Reply):
+    """The instances that begin to end."""
 
-    Attributes:
-        public_key: one line, as in authorized_keys.
-        private_key: only in the answer in which the API hands it out, otherwise "".
-    """
+    terminated_instances: list[Machine]
+
+
+class Nothing(Reply):
+    """An answer that says nothing but success."""
+
+
+class SshKey(Reply):
+    """An SSH key of the account; its public key is one line, as in authorized_keys."""
 
     id: str
     name: str
     public_key: str
-    private_key: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSystem:
-    """A persistent file system.
-
-    Attributes:
-        mount_point: absolute path on instances.
-    """
+class FileSystem(Reply):
+    """A persistent file system; its mount point is an absolute path on instances."""
 
     id: str
     name: str
-    region: str
+    region: str = _at("region", "name")
     mount_point: str
-    in_use: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirewallRule:
+class FirewallRule(Reply):
     """One kind of traffic that is let in.
 
     Attributes:
@@ -120,28 +145,14 @@ class FirewallRule:
 
     protocol: str
     source_network: str
-    description: str
+    description: str | None = None
     port_range: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirewallRuleset:
-    """Rules of one region, and the instances that they are for."""
+class FirewallRuleset(Reply):
+    """Rules of one region."""
 
     id: str
     name: str
-    region: str
-    rules: tuple[FirewallRule, ...]
-    instance_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """A disk image that instances start from."""
-
-    id: str
-    name: str
-    family: str
-    version: str
-    architecture: str
-    region: str
+    region: str = _at("region", "name")
+    rules: list[FirewallRule]

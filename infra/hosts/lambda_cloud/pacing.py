@@ -5,10 +5,6 @@ people use the account as well: calls that the API refuses because of them are r
 
 A launch is repeated only when the API said that it was refused. After a lost answer there may be an
 instance: the caller looks for it, by name and tags, before launching again.
-
-The client keeps two things that a transport cannot know. Each request carries the decoder of its
-endpoint, so that an answer that is not the API's counts as a fault. The client also words all
-errors: for a refusal that lasted too long, the transport tells it how long that waited.
 """
 
 import contextlib
@@ -17,12 +13,12 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import httpx
 
-from infra.hosts.lambda_cloud import replies
-from infra.hosts.lambda_cloud.client import DECODE, GIVEN_UP, LAUNCH
+from infra.hosts.lambda_cloud.client import BASE_URL, LAUNCH, Client
 from infra.hosts.lambda_cloud.errors import (
     LambdaError,
     LostReplyError,
@@ -30,6 +26,7 @@ from infra.hosts.lambda_cloud.errors import (
     ServerError,
     UnreachableError,
 )
+from infra.hosts.lambda_cloud.model import Envelope
 
 # The API's bounds are 1 s and 12 s: what leaves here that far apart may arrive closer together.
 REQUEST_SECONDS = 1.05
@@ -39,6 +36,8 @@ BACK_OFF_SECONDS = 1.0  # before the first repetition; doubles
 BACK_OFF_LIMIT_SECONDS = 30.0
 REPETITIONS = 3  # of a call that changes nothing
 SCALE = "TRAINYARD_LAMBDA_PACE"
+
+T = TypeVar("T")
 
 
 class _Gate:
@@ -137,8 +136,8 @@ class Pace:
 PACE = Pace()
 
 
-class PacedTransport(httpx.BaseTransport):
-    """Another transport whose requests keep the pace.
+class PacedClient(Client):
+    """A client whose requests keep the pace.
 
     A request that changes nothing is repeated a few times after a fault of the other side; every
     request is repeated while it is refused for its pace, or cannot be sent.
@@ -146,71 +145,59 @@ class PacedTransport(httpx.BaseTransport):
 
     def __init__(
         self,
-        transport: httpx.BaseTransport,
+        api_key: str,
+        base_url: str = BASE_URL,
+        *,
+        sleep: Callable[[float], None],
         pace: Pace = PACE,
-        sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Pace a transport.
+        """Prepare a client; nothing is sent.
 
         Args:
-            transport: sends the requests.
+            api_key: see Client, as for base_url and transport.
+            base_url: of the API.
+            sleep: waits seconds; what it raises ends the call that waits.
             pace: shared with all who use the account.
-            sleep: waits seconds; what it raises ends the request that waits.
+            transport: sends the requests.
         """
-        self._transport = transport
-        self._pace = pace
-        self._sleep = sleep
+        super().__init__(api_key, base_url, transport)
+        self._sleep, self._pace = sleep, pace
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request of the client, and repeat it if allowed; return the last answer, read.
-
-        A refusal that lasted for longer than BUDGET_SECONDS says so in its extension GIVEN_UP.
-        """
-        pace, budget = self._pace, BUDGET_SECONDS * self._pace.scale
-        launch = request.method == "POST" and request.url.path.endswith(LAUNCH)
+    def _call(
+        self,
+        method: str,
+        path: str,
+        form: type[Envelope[T]],
+        body: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Send a request, and repeat it if allowed; see Client."""
+        pace, budget, launch = self._pace, BUDGET_SECONDS * self._pace.scale, path == LAUNCH
         waited = 0.0  # for refusals only: a launch may have queued for minutes before its first
         refused = unsent = failed = 0
         while True:
             pace.wait(self._sleep, launch=launch)
-            outcome = self._send(request)
-            fault = replies.fault(outcome, request.extensions[DECODE])
-            if fault is RateLimitedError and isinstance(outcome, httpx.Response):
-                delay = (replies.retry_after(outcome) or 0.0) + pace.back_off(refused)
+            try:
+                return super()._call(method, path, form, body)
+            except RateLimitedError as error:
+                delay = (error.retry_after or 0.0) + pace.back_off(refused)
                 if waited + delay > budget:
-                    outcome.extensions[GIVEN_UP] = _given_up(waited, delay, budget)
-                    return outcome
+                    text = f"{error}. {_given_up(waited, delay, budget)}"
+                    raise RateLimitedError(text, status=error.status, code=error.code) from None
                 pace.hold(delay, launch=launch)
                 waited += delay
                 refused += 1
-            elif fault is UnreachableError and unsent < REPETITIONS:
+            except UnreachableError:
+                if unsent == REPETITIONS:
+                    raise
                 self._sleep(pace.back_off(unsent))
                 unsent += 1
-            elif (
-                fault in (ServerError, LostReplyError)
-                and request.method == "GET"
-                and failed < REPETITIONS
-            ):
+            except (ServerError, LostReplyError):
+                if method != "GET" or failed == REPETITIONS:
+                    raise
                 self._sleep(pace.back_off(failed))
                 failed += 1
                 waited, refused, unsent = 0.0, 0, 0  # each repetition is a request of its own
-            elif isinstance(outcome, httpx.HTTPError):
-                raise outcome
-            else:
-                return outcome
-
-    def close(self) -> None:
-        """Close the other transport."""
-        self._transport.close()
-
-    def _send(self, request: httpx.Request) -> httpx.Response | httpx.HTTPError:
-        """Send once, and read the answer: it may be lost half-way."""
-        try:
-            response = self._transport.handle_request(request)
-            with contextlib.closing(response):
-                response.read()
-        except httpx.HTTPError as error:
-            return error
-        return response
 
 
 def _given_up(waited: float, delay: float, budget: float) -> str:

@@ -8,7 +8,6 @@ a call is made, and is not part of any property.
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -23,17 +22,17 @@ from infra.hosts import key_pair
 from infra.hosts.key_pair import KeyPair
 from infra.hosts.lambda_cloud import identity, keys, machines
 from infra.hosts.lambda_cloud.account import KEY_VARIABLES, open_account
-from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, choose
+from infra.hosts.lambda_cloud.choice import ChoiceError, InstanceRequest, Pick, bound_of, choose
 from infra.hosts.lambda_cloud.client import Client
 from infra.hosts.lambda_cloud.errors import (
-    AccountError,
+    AccessError,
     InUseError,
-    InvalidApiKeyError,
     LambdaError,
     LostReplyError,
     NotFoundError,
     ServerError,
 )
+from infra.hosts.lambda_cloud.machines import Order
 from infra.hosts.lambda_cloud.model import FirewallRule, FirewallRuleset, Machine, SshKey
 from infra.hosts.lambda_cloud.settings import API_KEY
 from infra.provided import say
@@ -41,11 +40,9 @@ from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-HOSTNAME = re.compile(r"[a-z0-9][0-9a-z-]{0,62}")
 FILE_SYSTEM_NAME = re.compile(r"[A-Za-z]+[0-9A-Za-z-]*")
 FILE_SYSTEM_NAME_LIMIT = 60
 EVERYBODY = "0.0.0.0/0"
-USER_DATA_LIMIT = 1_000_000  # bytes
 STACK_ID_BYTES = 4
 IN_USE_STEP_SECONDS = 5.0
 IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an instance has ended
@@ -125,7 +122,7 @@ class ChoiceProvider(_Provider):
         if _unknown(news, *(key for key in news if key != "stackId")):
             return dynamic.CheckResult(news, [])
         try:
-            request = InstanceRequest.of_props(news)
+            request = InstanceRequest.model_validate(news)
             picks = self._kept(_olds, news, request)
             if picks is None:
                 picks, refused = choose(request, self._api.instance_types())
@@ -138,10 +135,10 @@ class ChoiceProvider(_Provider):
         first = picks[0]
         say(request.describe(first))
         chosen = {
-            **first.to_props(),
-            "choices": [pick.to_props() for pick in picks],
+            **first.model_dump(by_alias=True),
+            "choices": [pick.model_dump(by_alias=True) for pick in picks],
             "regions": sorted({pick.region for pick in picks}),
-            "hourlyCost": round(first.price * request.count, 2),
+            "hourlyCost": round(first.hourly_cost * request.count, 2),
         }
         return dynamic.CheckResult({**news, **chosen}, [])
 
@@ -159,7 +156,7 @@ class ChoiceProvider(_Provider):
 
     def _kept(self, olds: Props, news: Props, request: InstanceRequest) -> list[Pick] | None:
         """Return the picks to keep because instances live at one of them, None if none does."""
-        old = [Pick.of_props(each) for each in (olds or {}).get("choices") or ()]
+        old = [Pick.model_validate(each) for each in (olds or {}).get("choices") or ()]
         if not old or _unknown(news, "stackId"):
             return None
         live = machines.live(self._api.instances(), news["stackId"])
@@ -167,15 +164,16 @@ class ChoiceProvider(_Provider):
         named = [pick for pick in here if request.names(pick)]
         if not named:
             return None
-        if reason := request.over_budget(named[0].price):
-            setting = "budget" if "budget" in reason else "maxHourlyCost"
+        if reason := request.over_budget(named[0].hourly_cost):
             raise ChoiceError(
-                setting,
+                bound_of(reason),
                 f"{request.count} x {named[0]}, where the stack's instances are: {reason}; raise "
                 "it, ask for fewer instances, or destroy first",
             )
         return [
-            p for p in old if p in named or (request.names(p) and not request.over_budget(p.price))
+            p
+            for p in old
+            if p in named or (request.names(p) and not request.over_budget(p.hourly_cost))
         ]
 
 
@@ -275,7 +273,7 @@ class SshKeyProvider(_Provider):
             if held is None or not keys.same(held.public_key, public):
                 raise
             return held
-        return replace(added, public_key=public)
+        return added.model_copy(update={"public_key": public})
 
     def _held(self, name: str) -> SshKey | None:
         return next((key for key in self._api.ssh_keys() if key.name == name), None)
@@ -314,9 +312,9 @@ class FirewallRulesetProvider(_Provider):
         ids = {region: held[region].id for region in props["ids"] if region in held}
         if not ids:
             return dynamic.ReadResult("", {})
-        found = [_encoded(held[region].rules) for region in sorted(ids)]
-        differing = [rules for rules in found if _decoded(rules) != _rules(props)]
-        shown = {"rules": differing[0]} if differing else {}
+        found = [held[region].rules for region in sorted(ids)]
+        differing = [rules for rules in found if rules != _rules(props)]
+        shown = {"rules": [_shown(rule) for rule in differing[0]]} if differing else {}
         return dynamic.ReadResult(id_, {**props, **shown, "ids": ids})
 
     def update(self, _id: str, _olds: Props, _news: Props) -> dynamic.UpdateResult:
@@ -347,7 +345,7 @@ class FirewallRulesetProvider(_Provider):
                 ruleset = self._api.create_firewall_ruleset(name, region, rules)
             ids[region] = ruleset.id
         for region, ruleset in held.items():
-            if list(ruleset.rules) != rules:
+            if ruleset.rules != rules:
                 self._api.update_firewall_ruleset(ruleset.id, rules, ruleset.name)
             ids[region] = ruleset.id
         return ids
@@ -430,17 +428,8 @@ class InstanceProvider(_Provider):
     """
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Check for values that the API would refuse, or a shell on the instance would misread."""
-        faults = _name_faults(news)
-        hostname = news["hostname"]
-        if not HOSTNAME.fullmatch(hostname):
-            text = f"{hostname!r} is not a host name; use a-z, 0-9 and -, at most 63 characters"
-            faults.append(dynamic.CheckFailure("hostname", text))
-        if not _unknown(news, "userData") and len(news["userData"].encode()) > USER_DATA_LIMIT:
-            size = len(news["userData"].encode())
-            text = f"has {size} bytes; the API takes at most {USER_DATA_LIMIT}"
-            faults.append(dynamic.CheckFailure("userData", text))
-        return dynamic.CheckResult(news, faults)
+        """Check the name, which a long or odd name of project or stack may spoil."""
+        return dynamic.CheckResult(news, _name_faults(news))
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """A live instance can get another name, nothing else.
@@ -474,12 +463,12 @@ class InstanceProvider(_Provider):
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Launch the instance, or take over the one that an interrupted create launched."""
-        id_, pick = machines.launch(self._api, _order(props), self._clock)
+        id_, pick = machines.launch(self._api, Order.model_validate(props), self._clock)
         return _instance_result(id_, pick, props)
 
     def find(self, props: Props) -> dynamic.CreateResult | None:
         """Return the instance that an interrupted create launched."""
-        found = machines.find(self._api, _order(props), self._clock)
+        found = machines.find(self._api, Order.model_validate(props), self._clock)
         return None if found is None else _instance_result(*found, props)
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
@@ -559,7 +548,7 @@ def _holds_unknown(value: Any) -> bool:
 
 def _failure(error: LambdaError) -> dynamic.CheckFailure:
     """Return why the account cannot be asked; for a key, also its possible sources."""
-    if not isinstance(error, (InvalidApiKeyError, AccountError)) or error.status is None:
+    if not isinstance(error, AccessError) or error.status is None:
         return dynamic.CheckFailure(API_KEY, str(error))
     sources = f"{', '.join(KEY_VARIABLES)} or the setting {API_KEY}"
     return dynamic.CheckFailure(API_KEY, f"{error}. The key is that of {sources}")
@@ -640,10 +629,6 @@ def _opened(rules: Sequence[FirewallRule]) -> list[str]:
 
 
 def _rules(props: Props) -> list[FirewallRule]:
-    return _decoded(props["rules"])
-
-
-def _decoded(rules: Sequence[Mapping[str, Any]]) -> list[FirewallRule]:
     return [
         FirewallRule(
             protocol=rule["protocol"],
@@ -651,50 +636,25 @@ def _decoded(rules: Sequence[Mapping[str, Any]]) -> list[FirewallRule]:
             description=rule["description"],
             port_range=(int(rule["firstPort"]), int(rule["lastPort"])),
         )
-        for rule in rules
+        for rule in props["rules"]
     ]
 
 
-def _encoded(rules: Sequence[FirewallRule]) -> list[Props]:
-    return [
-        {
-            "protocol": rule.protocol,
-            "sourceNetwork": rule.source_network,
-            "description": rule.description,
-            "firstPort": (rule.port_range or (0, 0))[0],
-            "lastPort": (rule.port_range or (0, 0))[1],
-        }
-        for rule in rules
-    ]
-
-
-def _order(props: Props) -> machines.Order:
-    picks = [Pick.of_props(each) for each in props["choices"]]
-    if props["fileSystemMounts"]:
-        # File systems are where the first choice is, and instances mount those of their region.
-        picks = [pick for pick in picks if pick.region == picks[0].region]
-    return machines.Order(
-        name=props["name"],
-        stack_id=props["stackId"],
-        node=int(props["node"]),
-        count=int(props["count"]),
-        picks=picks,
-        ssh_key_name=props["sshKeyName"],
-        hostname=props["hostname"],
-        user_data=props["userData"],
-        tags=props["tags"],
-        ttl_hours=float(props["ttlHours"]),
-        rulesets=props["firewallRulesetIds"],
-        file_system_mounts=props["fileSystemMounts"],
-    )
+def _shown(rule: FirewallRule) -> Props:
+    first, last = rule.port_range or (0, 0)
+    return {
+        "protocol": rule.protocol,
+        "sourceNetwork": rule.source_network,
+        "description": rule.description or "",
+        "firstPort": first,
+        "lastPort": last,
+    }
 
 
 def _instance_result(id_: str, pick: Pick, props: Props) -> dynamic.CreateResult:
     outs = {
         **props,
-        "instanceType": pick.instance_type,
-        "region": pick.region,
-        "hourlyCost": pick.price,
+        **pick.model_dump(by_alias=True, include={"instance_type", "region", "hourly_cost"}),
         "firewallRulesetId": props["firewallRulesetIds"].get(pick.region, ""),
         "healthy": True,
         "launchedAt": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -703,4 +663,5 @@ def _instance_result(id_: str, pick: Pick, props: Props) -> dynamic.CreateResult
 
 
 def _address(machine: Machine) -> Props:
-    return {"ip": machine.ip, "privateIp": machine.private_ip, "hostname": machine.hostname}
+    known = {"ip": machine.ip, "privateIp": machine.private_ip, "hostname": machine.hostname}
+    return {key: value or "" for key, value in known.items()}

@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests.fakes.lambda_cloud import catalogue
 from tests.fakes.lambda_cloud.machines_protocol import Machines
@@ -128,7 +127,6 @@ class Account:
             _rule("icmp", None, "0.0.0.0/0", "ping"),
         ]
         self.types = catalogue.types()
-        self.images = catalogue.images()
         self.capacity = catalogue.capacity()
         self.advertised: dict[str, dict[str, bool]] = {}
         self.boots: list[Boot] = []
@@ -272,33 +270,19 @@ class Account:
                 self._end_machine(instance.id)
         return {"terminated_instances": [self._shown(instance) for instance in found]}
 
-    def op_restart(self, _id: str, body: Any) -> Any:
-        found = [self._instance(id_) for id_ in body["instance_ids"]]
-        for instance in found:
-            if instance.status != "active":
-                raise Refusal(404, MISSING, f"{instance.id} is not running.", SEE_LIST)
-            instance.status, instance.outcome = "booting", "active"
-            instance.due = self.now() + self.boot_seconds
-        return {"restarted_instances": [self._shown(instance) for instance in found]}
-
     def op_ssh_keys(self, _id: str, _body: Any) -> Any:
         return list(self.ssh_keys.values())
 
     def op_add_ssh_key(self, _id: str, body: Any) -> Any:
         if any(key["name"] == body["name"] for key in self.ssh_keys.values()):
             raise Refusal(400, INVALID, f"There is an SSH key {body['name']}.")
-        answer = {"id": uuid.uuid4().hex, "name": body["name"]}
-        if "public_key" in body:
-            try:
-                serialization.load_ssh_public_key(body["public_key"].encode())
-            except (ValueError, UnsupportedAlgorithm):
-                raise Refusal(400, INVALID, "The public key is not one.") from None
-            answer["public_key"] = body["public_key"]
-            self.ssh_keys[answer["id"]] = dict(answer)
-            return answer
-        public, private = _new_key()
-        self.ssh_keys[answer["id"]] = answer | {"public_key": public}
-        return answer | {"public_key": public, "private_key": private}
+        try:
+            serialization.load_ssh_public_key(body["public_key"].encode())
+        except (ValueError, UnsupportedAlgorithm):
+            raise Refusal(400, INVALID, "The public key is not one.") from None
+        made = {"id": uuid.uuid4().hex, "name": body["name"], "public_key": body["public_key"]}
+        self.ssh_keys[made["id"]] = made
+        return dict(made)
 
     def op_delete_ssh_key(self, id_: str, _body: Any) -> Any:
         # The document does not have a 404 here.
@@ -336,9 +320,6 @@ class Account:
     def op_firewall_rulesets(self, _id: str, _body: Any) -> Any:
         return [self._shown_ruleset(each) for each in self.rulesets.values()]
 
-    def op_firewall_ruleset(self, id_: str, _body: Any) -> Any:
-        return self._shown_ruleset(self._ruleset(id_))
-
     def op_create_firewall_ruleset(self, _id: str, body: Any) -> Any:
         made = {
             "id": uuid.uuid4().hex,
@@ -365,9 +346,6 @@ class Account:
             )
         del self.rulesets[id_]
         return {}
-
-    def op_images(self, _id: str, _body: Any) -> Any:
-        return self.images
 
     def op_global_ruleset(self, _id: str, _body: Any) -> Any:
         return {"id": "global", "name": "Global Firewall Rules", "rules": self.global_rules}
@@ -399,12 +377,8 @@ class Account:
         named = {key["name"]: key for key in self.ssh_keys.values()}
         if (name := body["ssh_key_names"][0]) not in named:
             raise Refusal(404, MISSING, f"There is no SSH key {name}.", SEE_LIST)
-        ids = {each["name"]: each["id"] for each in self.file_systems.values()}
-        mounts = {
-            f"/lambda/nfs/{name}": ids.get(name, name) for name in body.get("file_system_names", [])
-        }
-        for mount in body.get("file_system_mounts", []):
-            mounts[mount["mount_point"]] = mount["file_system_id"]
+        given = body.get("file_system_mounts", [])
+        mounts = {mount["mount_point"]: mount["file_system_id"] for mount in given}
         for id_ in mounts.values():
             if id_ not in self.file_systems:
                 raise Refusal(404, MISSING, f"There is no file system {id_}.", SEE_LIST)
@@ -577,17 +551,3 @@ _SAVED = (
 def _rule(protocol: str, ports: list[int] | None, network: str, text: str) -> dict[str, Any]:
     rule = {"protocol": protocol, "source_network": network, "description": text}
     return rule | ({} if ports is None else {"port_range": ports})
-
-
-def _new_key() -> tuple[str, str]:
-    """Return a new key pair, public and private, in OpenSSH's formats."""
-    key = ed25519.Ed25519PrivateKey.generate()
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    return public.decode(), private.decode()

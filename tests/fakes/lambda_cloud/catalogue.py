@@ -1,4 +1,4 @@
-"""The fake cloud's offers, unless a test says otherwise: regions, types, prices, images."""
+"""The fake cloud's offers, unless a test says otherwise: regions, types, prices."""
 
 from typing import Any
 
@@ -48,21 +48,3 @@ def capacity() -> dict[str, dict[str, int]]:
         "gpu_1x_h100_pcie": {"us-west-3": 4},
         "gpu_1x_h100_sxm5": {"us-south-1": 2},
     }
-
-
-def images() -> list[dict[str, Any]]:
-    return [
-        {
-            "id": f"image-{name}-{architecture}",
-            "created_time": "2026-01-01T00:00:00Z",
-            "updated_time": "2026-01-01T00:00:00Z",
-            "name": "Lambda Stack",
-            "description": "Ubuntu with drivers and frameworks",
-            "family": "lambda-stack-22-04",
-            "version": "1.0.0",
-            "architecture": architecture,
-            "region": region(name),
-        }
-        for name in REGIONS
-        for architecture in ("x86_64", "arm64")
-    ]

@@ -152,19 +152,15 @@ class Account:
     @staticmethod
     def _machine(name, place):
         tags = {identity.OWNER: "ann@lab", identity.ID: "ffffffff", identity.BACKEND: place}
-        return Machine(
-            id=name,
-            name=name,
-            status="active",
-            region="us-east-1",
-            instance_type="gpu_1x_a10",
-            price_cents_per_hour=75,
-            tags=tags,
-            ip="",
-            private_ip="",
-            hostname=name,
-            ssh_key_names=(),
-            firewall_ruleset_ids=(),
+        return Machine.model_validate(
+            {
+                "id": name,
+                "name": name,
+                "status": "active",
+                "region": {"name": "us-east-1"},
+                "instance_type": {"name": "gpu_1x_a10", "price_cents_per_hour": 75},
+                "tags": [{"key": key, "value": value} for key, value in tags.items()],
+            }
         )
 
     def instances(self):
@@ -175,10 +171,9 @@ class Account:
             raise NotFoundError("gone")
         return self.held[id_]
 
-    def terminate(self, ids):
-        self.ended += ids
-        for id_ in ids:
-            del self.held[id_]
+    def terminate(self, id_):
+        self.ended.append(id_)
+        del self.held[id_]
 
     def ssh_keys(self):
         mark = identity.key_comment(identity.Mark(stack="ffffffff", backend=THERE))
@@ -187,7 +182,8 @@ class Account:
     def firewall_rulesets(self):
         mark = identity.Mark(stack="ffffffff", backend=HERE)
         name = identity.resource_name(project="p", stack="s", mark=mark, suffix="us-east-1")
-        return [FirewallRuleset(id="r", name=name, region="us-east-1", rules=(), instance_ids=())]
+        found = {"id": "r", "name": name, "region": {"name": "us-east-1"}, "rules": []}
+        return [FirewallRuleset.model_validate(found)]
 
 
 class Terminal(io.StringIO):
@@ -341,7 +337,7 @@ def test_a_machine_past_its_end_is_a_finding_until_its_stack_is_destroyed(  # F4
 
 
 def test_a_name_may_hold_markup(account, reaped):  # F39
-    account.held["a"] = replace(account.held["a"], name="[/x] :smile: [red]")
+    account.held["a"] = account.held["a"].model_copy(update={"name": "[/x] :smile: [red]"})
     code, text, err = reaped("--end", "--yes")
     assert (code, account.ended, err) == (0, ["a"], "Terminated instance a\n")
     assert "[/x] :smile: [red]" in text

@@ -53,7 +53,7 @@ def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
         lambda_presence, "Clock", lambda: machines.Clock(sleep=lambda _: None, scale=1)
     )
     assert presence.end({"instanceId": "i-1"}, {})
-    assert (ended, statuses) == ([["i-1"]], [])
+    assert (ended, statuses) == (["i-1"], [])
 
 
 def test_states_name_instances_of_lambda_by_this_property():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from infra.hosts.lambda_cloud import account, client
+from infra.hosts.lambda_cloud import account
 from infra.hosts.lambda_cloud.account import open_account
-from infra.hosts.lambda_cloud.errors import InvalidApiKeyError, LambdaError
+from infra.hosts.lambda_cloud.errors import AccessError, LambdaError
 
 
 @pytest.fixture(autouse=True)
@@ -14,12 +14,7 @@ def opened(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     made = []
 
-    class Recording(client.Client):
-        def __init__(self, *arguments, transport):
-            made.append(arguments)
-            super().__init__(*arguments, transport=transport)
-
-    monkeypatch.setattr(account, "Client", Recording)
+    monkeypatch.setattr(account, "PacedClient", lambda *arguments, sleep: made.append(arguments))
     return made
 
 
@@ -36,7 +31,7 @@ def test_the_key_of_the_environment_goes_before_the_setting(monkeypatch, opened)
 @pytest.mark.parametrize("key", [None, "", " \n"])
 def test_without_a_key_the_error_names_all_places(monkeypatch, key, opened):  # F1
     monkeypatch.setenv("LAMBDA_API_KEY", " ")
-    with pytest.raises(InvalidApiKeyError) as caught:
+    with pytest.raises(AccessError) as caught:
         open_account(key)
     for name in ("LAMBDA_API_KEY", "LAMBDALABS_API_KEY", "lambdaApiKey"):
         assert name in str(caught.value)
