@@ -28,8 +28,7 @@ def open_account(config_key: str | None, sleep: Callable[[float], None] = time.s
         AccessError: the key is missing, or cannot be a key.
         LambdaError: LAMBDA_API_URL is not an address to send a key to.
     """
-    key, url = credentials(config_key)
-    return PacedClient(key, url, sleep=sleep)
+    return PacedClient(*credentials(config_key), sleep=sleep)
 
 
 def credentials(config_key: str | None) -> tuple[str, str]:
@@ -38,10 +37,8 @@ def credentials(config_key: str | None) -> tuple[str, str]:
 
 
 def _key(config_key: str | None) -> str:
-    # A key from a file often ends with a line break.
-    found = [os.environ.get(name, "").strip() for name in KEY_VARIABLES]
-    for key in (*found, (config_key or "").strip()):
-        if key:
+    for key in (*map(os.environ.get, KEY_VARIABLES), config_key):
+        if key := (key or "").strip():  # a key from a file often ends with a line break
             return key
     raise AccessError(
         f"no API key of Lambda Cloud: set {' or '.join(KEY_VARIABLES)} in the environment, or the "

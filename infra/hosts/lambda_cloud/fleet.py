@@ -46,12 +46,7 @@ class LambdaFleet:
     groups: Sequence[Group]
 
     def __init__(self, cloud: LambdaCloud, args: FleetArgs) -> None:
-        """Prepare to rent; nothing is requested or declared yet.
-
-        Args:
-            cloud: the instances to rent.
-            args: the stack's requirements.
-        """
+        """Prepare to rent instances that meet the stack's requirements; nothing is declared yet."""
         self._cloud, self._args = cloud, args
         need = {"gpus": cloud.gpus, "gpuMemoryGib": cloud.gpu_memory_gib} if cloud.gpus else {}
         self._group = Group(
@@ -84,15 +79,7 @@ class Rental(pulumi.ComponentResource):
         args: FleetArgs,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """Declare instances.
-
-        Args:
-            name: of the component.
-            cloud: the instances to rent.
-            groups: the same in the form of all sources: those that are always there, then others.
-            args: the stack's requirements.
-            opts: of the component.
-        """
+        """Declare instances: those of the first group are always there, the others come and go."""
         super().__init__("trainyard:lambda:Fleet", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         always, most = groups[0].count, sum(group.count for group in groups)
@@ -304,13 +291,8 @@ def _offered(
     """Return the resources that the worker of each instance of a group offers.
 
     It has to be known before an instance exists, and stay the same afterwards: Ray starts another
-    node for work that does not fit on the first one. So the instance is not asked.
-
-    Args:
-        group: the group.
-        choices: of a Choice.
-        instance_type: of the stack's first instance; the others are like it.
-        region: of that instance.
+    node for work that does not fit on the first one. So the instance is not asked; it is like the
+    stack's first one, whose type and region are given.
     """
     same = [c for c in choices if (c["instanceType"], c["region"]) == (instance_type, region)]
     pick = Pick.model_validate((same or choices)[0])

@@ -41,14 +41,7 @@ class Mark:
 
 
 def tags(*, project: str, stack: str, owner: str, backend: Text) -> dict[str, str | Text]:
-    """Return the tags that all instances of a stack share.
-
-    Args:
-        project: of the stack.
-        stack: its name.
-        owner: who runs it.
-        backend: id of the state backend, or an output of it.
-    """
+    """Return the tags that all instances of a stack share; `backend` may be an output."""
     return {PROJECT: project, STACK: stack, OWNER: owner, BACKEND: backend}
 
 

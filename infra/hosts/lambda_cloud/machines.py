@@ -219,7 +219,7 @@ def terminate(api: Client, ids: Collection[str], clock: Clock) -> None:
 def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
     while True:
         for id_ in sorted(left):
-            if has_ended(api, id_):
+            if _has_ended(api, id_):
                 say(f"Terminated instance {id_}")
                 left.discard(id_)
         if not left:
@@ -236,11 +236,8 @@ def _await_end(api: Client, left: set[str], clock: Clock, began: float) -> None:
 def terminate_strays(api: Client, stack_id: str, clock: Clock, *, ruleset: str = "") -> None:
     """End a stack's instances that are not in any state: the replies to their launches were lost.
 
-    Args:
-        api: the account.
-        stack_id: id of the stack; all instances that its state knows are gone by now.
-        clock: to wait by.
-        ruleset: only those that use this firewall ruleset.
+    All instances that its state knows are gone by now. With a firewall ruleset, only those that
+    use it are ended.
     """
     found = [
         m.id
@@ -257,25 +254,15 @@ def terminate_strays(api: Client, stack_id: str, clock: Clock, *, ruleset: str =
 def await_active(
     api: Client, ids: Sequence[str], limit_seconds: float, clock: Clock
 ) -> dict[str, Machine]:
-    """Wait until all instances are active and have an address.
+    """Wait until all instances are active and have an address; return them by id.
 
-    Instances that are dead, or late at the deadline, are terminated: they are billed.
-
-    Args:
-        api: the account.
-        ids: of the instances.
-        limit_seconds: for all of them together.
-        clock: to wait by.
-
-    Returns:
-        The instances by id.
+    Instances that are dead, or late at the deadline, are terminated: they are billed. So are others
+    that are the same nodes of the stack: a launch whose reply was lost may appear in the list after
+    another one has taken its place.
 
     Raises:
         MachineError: some are dead or late.
         CanceledError: the user asked to stop.
-
-    Others that are the same nodes of the stack are terminated: a launch whose reply was lost may
-    appear in the list after another one has taken its place.
     """
     began = clock.now()
     told: dict[str, tuple[str, float]] = {}
@@ -331,14 +318,10 @@ def live(machines: Iterable[Machine], stack_id: str) -> list[Machine]:
 def _take_over(
     api: Client, order: Order, machines: Iterable[Machine], clock: Clock
 ) -> tuple[str, Pick] | None:
-    kept: tuple[str, Pick] | None = None
-    superfluous = []
-    for machine in (m for m in live(machines, order.stack_id) if _node(m) == order.node):
-        pick = _pick_of(machine, order)
-        if kept is None and pick is not None:
-            kept = machine.id, pick
-        else:
-            superfluous.append(machine.id)
+    mine = [machine for machine in live(machines, order.stack_id) if _node(machine) == order.node]
+    fitting = [(machine.id, pick) for machine in mine if (pick := _pick_of(machine, order))]
+    kept = fitting[0] if fitting else None
+    superfluous = [machine.id for machine in mine if kept is None or machine.id != kept[0]]
     if superfluous:
         say(f"Ending {', '.join(superfluous)}: left over from an earlier launch of {order.name}")
         terminate(api, superfluous, clock)
@@ -349,12 +332,10 @@ def _take_over(
 
 def _pick_of(machine: Machine, order: Order) -> Pick | None:
     """Return the pick whose launch would now make the same instance, None if there is none."""
-    if machine.status in DEAD:
+    pick = next((pick for pick in order.picks if is_at(machine, pick)), None)
+    if pick is None or machine.status in DEAD:
         return None
-    for pick in order.picks:
-        if is_at(machine, pick):
-            return pick if machine.tags.get(identity.SPEC) == order.spec(pick) else None
-    return None
+    return pick if machine.tags.get(identity.SPEC) == order.spec(pick) else None
 
 
 def _picks_of(machines: Sequence[Machine], order: Order) -> list[Pick]:
@@ -421,12 +402,12 @@ def _begin_to_end(api: Client, ids: Iterable[str]) -> dict[str, LambdaError]:
         except NotFoundError:
             pass
         except LambdaError as error:
-            if not has_ended(api, id_):
+            if not _has_ended(api, id_):
                 refused[id_] = error
     return refused
 
 
-def has_ended(api: Client, id_: str) -> bool:
+def _has_ended(api: Client, id_: str) -> bool:
     """Return whether an instance is gone, and no longer billed, as far as the API can tell."""
     try:
         return api.instance(id_).status == "terminated"
@@ -441,7 +422,7 @@ def _status(api: Client, id_: str, there: Mapping[str, Machine]) -> str:
     machine = there.get(id_)
     if machine is None:
         # The list may lag behind a launch, or have a gap; the instance's own page decides.
-        return "terminated" if has_ended(api, id_) else "booting"
+        return "terminated" if _has_ended(api, id_) else "booting"
     return "booting" if machine.status == "active" and not machine.ip else machine.status
 
 

@@ -91,7 +91,6 @@ class Machine(Reply):
     region: str = _at("region", "name")
     instance_type: str = _at("instance_type", "name")
     price_cents_per_hour: int = _at("instance_type", "price_cents_per_hour")
-    hostname: str | None = None
     tag_list: list[Tag] | None = Field(None, validation_alias="tags")
     firewall_rulesets: list[Ruleset] | None = None
 

@@ -78,12 +78,9 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Start with nothing sent yet.
+        """Start with nothing sent yet; without a scale, TRAINYARD_LAMBDA_PACE has it (default: 1).
 
-        Args:
-            scale: factor of all intervals; None takes it from TRAINYARD_LAMBDA_PACE (default: 1).
-            clock: seconds that only grow.
-            jitter: a number from 0 to 1, another one each time.
+        `clock` returns seconds that only grow, `jitter` another number from 0 to 1 each time.
         """
         self._scale = scale
         self._jitter = jitter
@@ -108,11 +105,9 @@ class Pace:
         )
 
     def wait(self, sleep: Callable[[float], None], *, launch: bool = False) -> None:
-        """Wait until a request may go out; the caller sends it at once.
+        """Wait until a request, or a launch, may go out; the caller sends it at once.
 
-        Args:
-            sleep: waits seconds; what it raises ends the wait of this thread.
-            launch: whether the request is a launch.
+        `sleep` waits seconds; what it raises ends the wait of this thread.
         """
 
         def enter() -> float:
@@ -152,14 +147,9 @@ class PacedClient(Client):
         pace: Pace = PACE,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Prepare a client; nothing is sent.
+        """Prepare a client; nothing is sent. `sleep` waits seconds, and may end a call by raising.
 
-        Args:
-            api_key: see Client, as for base_url and transport.
-            base_url: of the API.
-            sleep: waits seconds; what it raises ends the call that waits.
-            pace: shared with all who use the account.
-            transport: sends the requests.
+        `pace` is shared with all who use the account; see Client for the rest.
         """
         super().__init__(api_key, base_url, transport)
         self._sleep, self._pace = sleep, pace

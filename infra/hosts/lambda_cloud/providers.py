@@ -5,11 +5,12 @@ is a resource of its own (Active). The API key comes from the environment or the
 a call is made, and is not part of any property.
 """
 
+import contextlib
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from pulumi import dynamic
 from pulumi.output import Unknown
@@ -47,7 +48,6 @@ STACK_ID_BYTES = 4
 IN_USE_STEP_SECONDS = 5.0
 IN_USE_LIMIT_SECONDS = 5 * 60.0  # the API takes a while to notice that an instance has ended
 
-T = TypeVar("T")
 Props = dict[str, Any]
 
 
@@ -135,7 +135,7 @@ class ChoiceProvider(_Provider):
         first = picks[0]
         say(request.describe(first))
         chosen = {
-            **first.model_dump(by_alias=True),
+            "region": first.region,
             "choices": [pick.model_dump(by_alias=True) for pick in picks],
             "regions": sorted({pick.region for pick in picks}),
             "hourlyCost": round(first.hourly_cost * request.count, 2),
@@ -144,7 +144,7 @@ class ChoiceProvider(_Provider):
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Another choice is an update; instances decide whether to be replaced."""
-        return dynamic.DiffResult(changes=any(_olds.get(key) != _news[key] for key in _news))
+        return dynamic.DiffResult(changes=_differ(_olds, _news))
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Note the choice."""
@@ -185,22 +185,19 @@ class SshKeyProvider(_Provider):
     """
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
-        """Check the name, and the file if it exists."""
-        faults = _name_faults(news)
-        if not _unknown(news, "keyFile"):
-            path = keys.expand(news["keyFile"])
-            try:
-                pair = keys.read(path)
-            except KeyFileError as error:
-                faults.append(dynamic.CheckFailure("keyFile", str(error)))
-            else:
-                # Told before anything is launched: nobody could log in to the billed instance.
-                if pair is not None and not pair.private and not agent_holds(pair.public):
-                    text = (
-                        f"{path} has a passphrase, and no SSH agent holds it: "
-                        f'eval "$(ssh-agent)"; ssh-add {path}'
-                    )
-                    faults.append(dynamic.CheckFailure("keyFile", text))
+        """Check the file if it exists: nobody could log in to an instance that is billed."""
+        path, fault = keys.expand(news["keyFile"]), ""
+        try:
+            pair = keys.read(path)
+        except KeyFileError as error:
+            fault = str(error)
+        else:
+            if pair is not None and not pair.private and not agent_holds(pair.public):
+                fault = (
+                    f"{path} has a passphrase, and no SSH agent holds it: "
+                    f'eval "$(ssh-agent)"; ssh-add {path}'
+                )
+        faults = [dynamic.CheckFailure("keyFile", fault)] if fault else []
         return dynamic.CheckResult(news, faults)
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
@@ -429,7 +426,12 @@ class InstanceProvider(_Provider):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Check the name, which a long or odd name of project or stack may spoil."""
-        return dynamic.CheckResult(news, _name_faults(news))
+        name = news["name"]
+        if NAME.fullmatch(name):
+            return dynamic.CheckResult(news, [])
+        shown = name if len(name) <= 64 else f"{name[:64]}…"
+        text = f"{shown!r} is not a valid name; use letters, digits, '.', '_' and '-', at most 64"
+        return dynamic.CheckResult(news, [dynamic.CheckFailure("name", text)])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """A live instance can get another name, nothing else.
@@ -499,14 +501,9 @@ class ActiveProvider(_Provider):
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Wait again when there are other instances, or one has lost its address."""
-        ids = _news["instanceIds"]
-        addresses = _olds["addresses"]
-        changed = _unknown(_news, "instanceIds") or any(
-            not addresses.get(id_, {}).get("ip") for id_ in ids
-        )
-        return dynamic.DiffResult(
-            changes=bool(changed) or any(_olds.get(key) != _news[key] for key in _news)
-        )
+        there = {id_ for id_, address in _olds["addresses"].items() if address["ip"]}
+        lacking = bool(_unknown(_news, "instanceIds")) or not there.issuperset(_news["instanceIds"])
+        return dynamic.DiffResult(changes=lacking or _differ(_olds, _news))
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Wait."""
@@ -532,16 +529,18 @@ def _backend_id(props: Props) -> str:
     return backend.find(backend.project_folder()).draw_id(props["organization"])
 
 
+def _differ(olds: Props, news: Props) -> bool:
+    return any(olds.get(key) != news[key] for key in news)
+
+
 def _unknown(props: Mapping[str, Any], *names: str) -> list[str]:
     """Return the properties that a preview does not know."""
     return [name for name in names if _holds_unknown(props.get(name))]
 
 
 def _holds_unknown(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_holds_unknown, value.values()))
-    if isinstance(value, list):
-        return any(map(_holds_unknown, value))
+    if isinstance(value, (dict, list)):
+        return any(map(_holds_unknown, value.values() if isinstance(value, dict) else value))
     # Pulumi's host of dynamic providers has an object for it, the embedded engine its sentinel.
     return isinstance(value, Unknown) or bool(value == rpc.UNKNOWN)
 
@@ -554,15 +553,6 @@ def _failure(error: LambdaError) -> dynamic.CheckFailure:
     return dynamic.CheckFailure(API_KEY, f"{error}. The key is that of {sources}")
 
 
-def _name_faults(props: Props) -> list[dynamic.CheckFailure]:
-    name = props["name"]
-    if _unknown(props, "name") or NAME.fullmatch(name):
-        return []
-    shown = name if len(name) <= 64 else f"{name[:64]}…"
-    text = f"{shown!r} is not a valid name; use letters, digits, '.', '_' and '-', at most 64"
-    return [dynamic.CheckFailure("name", text)]
-
-
 def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock) -> None:
     """Delete a thing that an instance that has just ended may still seem to use.
 
@@ -570,17 +560,14 @@ def _when_unused(id_: str, delete: Callable[[str], None], clock: machines.Clock)
         InUseError: it is still used at the deadline.
     """
     deadline = clock.now() + clock.limit(IN_USE_LIMIT_SECONDS)
-    while True:
-        try:
-            delete(id_)
-        except NotFoundError:
-            return
-        except InUseError:
-            if clock.now() >= deadline:
-                raise
-            clock.sleep(IN_USE_STEP_SECONDS * clock.scale)
-        else:
-            return
+    with contextlib.suppress(NotFoundError):
+        while True:
+            try:
+                return delete(id_)
+            except InUseError:
+                if clock.now() >= deadline:
+                    raise
+                clock.sleep(IN_USE_STEP_SECONDS * clock.scale)
 
 
 def _matching(held: SshKey, pair: KeyPair | None, path: Any) -> KeyPair:
@@ -663,5 +650,4 @@ def _instance_result(id_: str, pick: Pick, props: Props) -> dynamic.CreateResult
 
 
 def _address(machine: Machine) -> Props:
-    known = {"ip": machine.ip, "privateIp": machine.private_ip, "hostname": machine.hostname}
-    return {key: value or "" for key, value in known.items()}
+    return {"ip": machine.ip or "", "privateIp": machine.private_ip or ""}

@@ -58,20 +58,15 @@ class Choice(Resource, module="lambda", name="Choice"):
     Attributes:
         choices: where launches are tried, in order, each a choice.Pick.
         regions: of all choices.
-        hourlyCost: $/h for as many instances as there may be.
-        instanceType: of the first choice, as all that follow: see choice.Pick.
+        hourlyCost: $/h for as many instances as there may be, at the first choice.
+        region: of the first choice.
     """
 
     _kind = providers.ChoiceProvider
     choices: pulumi.Output[list[Props]]
     regions: pulumi.Output[list[str]]
     hourlyCost: pulumi.Output[float]
-    instanceType: pulumi.Output[str]
     region: pulumi.Output[str]
-    gpus: pulumi.Output[int]
-    gpuDescription: pulumi.Output[str]
-    vcpus: pulumi.Output[int]
-    memoryMib: pulumi.Output[int]
 
 
 class SshKey(Resource, module="lambda", name="SshKey"):
@@ -163,7 +158,7 @@ class Active(Resource, module="lambda", name="Active"):
     From instanceIds and timeoutMinutes (for all of them together).
 
     Attributes:
-        addresses: ip, privateIp ("" where there is none) and hostname by id of the instance.
+        addresses: ip, and privateIp ("" where there is none), by id of the instance.
     """
 
     _kind = providers.ActiveProvider

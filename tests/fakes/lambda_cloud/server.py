@@ -53,8 +53,6 @@ ROUTES = [
     (method, re.compile(API + path.replace("{id}", "(?P<id>[^/]+)")), operation)
     for method, path, operation in OPERATIONS
 ]
-# Operations that show instances, which a test may have distorted.
-SHOWING = {"instances", "instance", "rename", "terminate"}
 
 
 class Limits:
@@ -161,10 +159,6 @@ class Server:
                 "API key was invalid, expired, or deleted.",
                 "Check your API key or create a new one, then try again.",
             )
-        if self.account.inactive:
-            raise Refusal(
-                403, "global/account-inactive", "Your account is inactive.", "Contact Support."
-            )
 
     def _perform(self, entry: Entry, id_: str, raw: bytes, body: Any) -> web.Response:
         """Carry out the request; answer as the document has it."""
@@ -175,17 +169,12 @@ class Server:
             return _json(400, error_body(INVALID, f"Invalid request data: {problem}"))
         with self.account.changing():
             data = getattr(self.account, f"op_{entry.operation}")(id_, body)
-            distorted = entry.operation in SHOWING and any(
-                each.distortion for each in self.account.instances.values()
-            )
             # Encoded while nothing changes it.
             content = json.loads(json.dumps({"data": data}))
-        return self._respond(entry, 200, content, distorted=distorted)
+        return self._respond(entry, 200, content)
 
-    def _respond(
-        self, entry: Entry, status: int, content: dict[str, Any], *, distorted: bool = False
-    ) -> web.Response:
-        if entry.operation and not distorted:
+    def _respond(self, entry: Entry, status: int, content: dict[str, Any]) -> web.Response:
+        if entry.operation:
             entry.problem = contract.response_problem(entry.method, entry.path, status, content)
         if entry.problem:
             status = 500
@@ -246,8 +235,6 @@ class Server:
                 account.boots.append(Boot(**await request.json()))
             case "POST", ["time"]:
                 account.advance((await request.json())["seconds"])
-            case "POST", ["instances", id_]:
-                account.distort(id_, **await request.json())
             case "DELETE", ["instances", id_]:
                 account.disappear(id_)
             case _:
