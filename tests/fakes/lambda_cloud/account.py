@@ -14,7 +14,7 @@ import traceback
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +67,7 @@ class Instance:
         rulesets: ids.
         due: when its status changes next, seconds of the account's clock.
         ip_due: when its addresses show.
+        distortion: fields that the API shows in place of the true ones, however wrong.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Instance:
     ip_due: float = 0.0
     ip: str = ""
     private_ip: str = ""
+    distortion: dict[str, Any] = field(default_factory=dict)
 
 
 class Account:
@@ -184,6 +186,11 @@ class Account:
         with self.lock:
             self._remove(self.instances[id_])
             self._save()
+
+    def distort(self, id_: str, **fields: Any) -> None:
+        """Let the API show an instance with other values than the true ones."""
+        with self.lock:
+            self.instances[id_].distortion |= fields
 
     def settle(self) -> None:
         """Make the due changes."""
@@ -440,7 +447,7 @@ class Account:
             token = f"jupyter-token-of-{instance.id}"
             shown["jupyter_token"] = token
             shown["jupyter_url"] = f"https://jupyter.example.com/?token={token}"
-        return shown
+        return shown | instance.distortion
 
     def _shown_ruleset(self, ruleset: dict[str, Any]) -> dict[str, Any]:
         users = [each.id for each in self.instances.values() if ruleset["id"] in each.rulesets]

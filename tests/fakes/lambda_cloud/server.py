@@ -53,6 +53,8 @@ ROUTES = [
     (method, re.compile(API + path.replace("{id}", "(?P<id>[^/]+)")), operation)
     for method, path, operation in OPERATIONS
 ]
+# Operations that show instances, which a test may have distorted.
+SHOWING = {"instances", "instance", "rename", "terminate"}
 
 
 class Limits:
@@ -169,12 +171,17 @@ class Server:
             return _json(400, error_body(INVALID, f"Invalid request data: {problem}"))
         with self.account.changing():
             data = getattr(self.account, f"op_{entry.operation}")(id_, body)
+            distorted = entry.operation in SHOWING and any(
+                each.distortion for each in self.account.instances.values()
+            )
             # Encoded while nothing changes it.
             content = json.loads(json.dumps({"data": data}))
-        return self._respond(entry, 200, content)
+        return self._respond(entry, 200, content, distorted=distorted)
 
-    def _respond(self, entry: Entry, status: int, content: dict[str, Any]) -> web.Response:
-        if entry.operation:
+    def _respond(
+        self, entry: Entry, status: int, content: dict[str, Any], *, distorted: bool = False
+    ) -> web.Response:
+        if entry.operation and not distorted:
             entry.problem = contract.response_problem(entry.method, entry.path, status, content)
         if entry.problem:
             status = 500
@@ -235,6 +242,8 @@ class Server:
                 account.boots.append(Boot(**await request.json()))
             case "POST", ["time"]:
                 account.advance((await request.json())["seconds"])
+            case "POST", ["instances", id_]:
+                account.distort(id_, **await request.json())
             case "DELETE", ["instances", id_]:
                 account.disappear(id_)
             case _:
