@@ -39,21 +39,12 @@ class LambdaAccount:
         ]
         for key in self._api.ssh_keys():
             mark = identity.mark_in_key(key.public_key)
-            found.append(
-                Holding(kind="key", id=key.id, name=key.name, mark=mark.stack, backend=mark.backend)
-            )
-        for ruleset in self._api.firewall_rulesets():
-            mark = identity.mark_in_name(ruleset.name)
-            found.append(
-                Holding(
-                    kind="ruleset",
-                    id=ruleset.id,
-                    name=ruleset.name,
-                    region=ruleset.region,
-                    mark=mark.stack,
-                    backend=mark.backend,
-                )
-            )
+            own = {"mark": mark.stack, "backend": mark.backend}
+            found.append(Holding(kind="key", id=key.id, name=key.name, **own))
+        for rules in self._api.firewall_rulesets():
+            mark = identity.mark_in_name(rules.name)
+            own = {"mark": mark.stack, "backend": mark.backend, "region": rules.region}
+            found.append(Holding(kind="ruleset", id=rules.id, name=rules.name, **own))
         return found
 
     def end(self, instances: Sequence[str]) -> None:

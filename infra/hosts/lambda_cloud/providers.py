@@ -8,7 +8,7 @@ a call is made, and is not part of any property.
 import contextlib
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,8 +41,7 @@ from trainyard.access.key_file import KeyFileError
 from trainyard.access.ssh_run import agent_holds
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-FILE_SYSTEM_NAME = re.compile(r"[A-Za-z]+[0-9A-Za-z-]*")
-FILE_SYSTEM_NAME_LIMIT = 60
+FILE_SYSTEM_NAME = re.compile(r"[A-Za-z][0-9A-Za-z-]{0,59}")
 EVERYBODY = "0.0.0.0/0"
 STACK_ID_BYTES = 4
 IN_USE_STEP_SECONDS = 5.0
@@ -281,18 +280,21 @@ class FirewallRulesetProvider(_Provider):
 
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Say which ports are open to whom, in the preview too."""
-        if not _unknown(news, "rules"):
-            for line in _opened(_rules(news)):
-                say(line)
+        sources: dict[str, list[str]] = {}
+        for rule in news["rules"]:
+            first, last = rule["firstPort"], rule["lastPort"]
+            ports = f"port {first:g}" if first == last else f"ports {first:g} to {last:g}"
+            title = f"{rule['description']} ({ports})"
+            sources.setdefault(title, []).append(rule["sourceNetwork"])
+        for title, networks in sources.items():
+            everybody = "EVERYBODY: " if EVERYBODY in networks else ""
+            say(f"{title} is open to {everybody}{', '.join(networks)}")
         return dynamic.CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
         """Rules and regions change in place: a new ruleset would need new instances."""
-        lacking = not _unknown(_news, "regions") and set(_news["regions"]) - set(_olds["ids"])
-        unknown = bool(_unknown(_news, "regions"))
-        return dynamic.DiffResult(
-            changes=bool(lacking) or unknown or _rules(_olds) != _rules(_news)
-        )
+        lacking = bool(_unknown(_news, "regions")) or not {*_news["regions"]} <= {*_olds["ids"]}
+        return dynamic.DiffResult(changes=lacking or _rules(_olds) != _rules(_news))
 
     def create(self, props: Props) -> dynamic.CreateResult:
         """Make the rulesets, or take over those that an interrupted create made."""
@@ -361,12 +363,10 @@ class FileSystemProvider(_Provider):
     def check(self, _olds: Props, news: Props) -> dynamic.CheckResult:
         """Check the name."""
         name = news["name"]
-        if FILE_SYSTEM_NAME.fullmatch(name) and len(name) <= FILE_SYSTEM_NAME_LIMIT:
+        if FILE_SYSTEM_NAME.fullmatch(name):
             return dynamic.CheckResult(news, [])
-        text = (
-            f"{name!r} is not a name of a file system; use a letter, then letters, digits and -, "
-            f"{FILE_SYSTEM_NAME_LIMIT} at most"
-        )
+        bound = "use a letter, then letters, digits and -, 60 at most"
+        text = f"{name!r} is not a name of a file system; {bound}"
         return dynamic.CheckResult(news, [dynamic.CheckFailure("name", text)])
 
     def diff(self, _id: str, _olds: Props, _news: Props) -> dynamic.DiffResult:
@@ -381,20 +381,16 @@ class FileSystemProvider(_Provider):
         Raises:
             LambdaError: it is in another region.
         """
-        for held in self._api.file_systems():
-            if held.name != props["name"]:
-                continue
-            if held.region != props["region"]:
-                raise LambdaError(
-                    f"the account has a file system {held.name} in {held.region}, not in "
-                    f"{props['region']}; instances mount those of their own region: name another"
-                )
-            outs = {**props, "mountPoint": held.mount_point, "owned": False}
-            return dynamic.CreateResult(held.id, outs)
-        made = self._api.create_file_system(props["name"], props["region"])
-        return dynamic.CreateResult(
-            made.id, {**props, "mountPoint": made.mount_point, "owned": True}
-        )
+        name, region = props["name"], props["region"]
+        held = next((each for each in self._api.file_systems() if each.name == name), None)
+        if held is not None and held.region != region:
+            raise LambdaError(
+                f"the account has a file system {name} in {held.region}, not in {region}; "
+                "instances mount those of their own region: name another"
+            )
+        system = held or self._api.create_file_system(name, region)
+        outs = {**props, "mountPoint": system.mount_point, "owned": held is None}
+        return dynamic.CreateResult(system.id, outs)
 
     def read(self, id_: str, props: Props) -> dynamic.ReadResult:
         """Check whether it exists."""
@@ -592,27 +588,9 @@ def _is_of(held: SshKey, stack_id: str) -> bool:
 
 def _key_result(props: Props, held: SshKey, pair: KeyPair) -> dynamic.CreateResult:
     owned = _is_of(held, props["stackId"])
-    outs = {
-        **props,
-        "publicKey": pair.public,
-        "privateKey": pair.private,
-        "owned": owned,
-        "fileOwned": owned and identity.mark_in_key(held.public_key).generated,
-    }
-    return dynamic.CreateResult(held.id, outs)
-
-
-def _opened(rules: Sequence[FirewallRule]) -> list[str]:
-    """Return a line for each range of ports that is open."""
-    sources: dict[str, list[str]] = {}
-    for rule in rules:
-        first, last = rule.port_range or (0, 0)
-        ports = f"port {first}" if first == last else f"ports {first} to {last}"
-        sources.setdefault(f"{rule.description} ({ports})", []).append(rule.source_network)
-    return [
-        f"{what} is open to {'EVERYBODY: ' if EVERYBODY in networks else ''}{', '.join(networks)}"
-        for what, networks in sources.items()
-    ]
+    marks = {"owned": owned, "fileOwned": owned and identity.mark_in_key(held.public_key).generated}
+    drawn = {"publicKey": pair.public, "privateKey": pair.private}
+    return dynamic.CreateResult(held.id, {**props, **drawn, **marks})
 
 
 def _rules(props: Props) -> list[FirewallRule]:
