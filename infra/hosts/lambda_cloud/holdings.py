@@ -1,6 +1,7 @@
 """The contents of the account, and their stacks as far as they are marked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from infra.hosts.holdings import INSTANCE, Holding
 from infra.hosts.lambda_cloud import identity, machines
@@ -37,14 +38,18 @@ class LambdaAccount:
             for machine in self._api.instances()
             if machine.status != "terminated"
         ]
-        for key in self._api.ssh_keys():
-            mark = identity.mark_in_key(key.public_key)
-            own = {"mark": mark.stack, "backend": mark.backend}
-            found.append(Holding(kind="key", id=key.id, name=key.name, **own))
-        for rules in self._api.firewall_rulesets():
-            mark = identity.mark_in_name(rules.name)
-            own = {"mark": mark.stack, "backend": mark.backend, "region": rules.region}
-            found.append(Holding(kind="ruleset", id=rules.id, name=rules.name, **own))
+        things = [
+            (Holding(kind="key", id=key.id, name=key.name), identity.mark_in_key(key.public_key))
+            for key in self._api.ssh_keys()
+        ]
+        things += [
+            (
+                Holding(kind="ruleset", id=rules.id, name=rules.name, region=rules.region),
+                identity.mark_in_name(rules.name),
+            )
+            for rules in self._api.firewall_rulesets()
+        ]
+        found += [replace(each, mark=mark.stack, backend=mark.backend) for each, mark in things]
         return found
 
     def end(self, instances: Sequence[str]) -> None:
