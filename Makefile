@@ -49,11 +49,11 @@ demo: python ## bring the stack up, train, show the results and the addresses
 up: ## bring the stack dev up or change it; STACK=lab selects another one, for all targets
 ##                    FORCE=1 asks, then restarts the head while jobs run; FORCE=yes does not ask
 up preview: setup
-	$(if $(FORCE),@$(BIN)/python -m trainyard.client.forced -s $(STACK) $(if $(filter yes,$(FORCE)),--yes))
+	$(if $(FORCE),@$(BIN)/python -m trainyard.client.losses -s $(STACK) --head $(if $(filter yes,$(FORCE)),--yes))
 	$(if $(FORCE),TRAINYARD_FORCE=1 )$(BIN)/python -m engine.launch $@ -s $(STACK) $(if $(PLAN),--plan '$(PLAN)') $(RULES)
 down: able ## end the whole stack; results stay. It asks before it ends jobs, or runs that were
 ##                    not pulled; YES=1 does not ask about runs, FORCE=1 ends jobs too
-	@$(BIN)/python -m trainyard.client.pull.unpulled -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
+	@$(BIN)/python -m trainyard.client.losses -s $(STACK)$(if $(YES), --yes)$(if $(FORCE), --force)
 	$(BIN)/python -m engine.launch destroy -s $(STACK)
 	@$(BIN)/python -m infra.checkout $(STACK)
 monitoring: python ## build Prometheus and Alertmanager, once; the next `make up` of processes starts them

@@ -67,7 +67,7 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
         folder: the project's folder.
         stack: its name.
         name: of the secret.
-        force: options for `trainyard.client.forced` where jobs would be lost.
+        force: options for `trainyard.client.losses` where jobs would be lost.
 
     Raises:
         RotateError: the secret does not exist, jobs run, or the settings cannot be written.
@@ -82,8 +82,8 @@ def rotate(folder: Path, stack: str, name: str, *, force: Sequence[str]) -> None
             else f"stack {stack!r} is not up: run `make up STACK={stack}` first"
         )
     if known[name].by_head:
-        asked = [sys.executable, "-P", "-m", "trainyard.client.forced", "-s", stack, *force]
-        if subprocess.run(asked, cwd=folder, check=False).returncode:
+        asked = ["-m", "trainyard.client.losses", "-s", stack, "--head", *force]
+        if subprocess.run([sys.executable, "-P", *asked], cwd=folder, check=False).returncode:
             raise RotateError(f"{name} restarts Ray's head. Nothing was changed")
     # A rotation that was counted and not yet applied is not counted twice.
     times = max(_written(folder, stack, name), known[name].times + 1)

@@ -24,12 +24,11 @@ from hydra_plugins.ray_launcher._composed import Composed
 from hydra_plugins.ray_launcher._config import Direction, RayLauncherConf, Unit
 from hydra_plugins.ray_launcher._once import Once
 from trainyard.access.terminal import clean_lines
+from trainyard.client import connection, scripts, submission, unreachable
 from trainyard.client import outputs as contract
-from trainyard.client import scripts, submission, unreachable, way
 from trainyard.client.command import INTERRUPTED
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.sweep import report, upload
 from trainyard.client.sweep.queueing import LetGoError
 from trainyard.client.sweep.records import Records
@@ -109,7 +108,7 @@ def _launch(
             code=code,
             points=_pickled(above, task, script, points, records.name),
             sweep=records.name,
-            outputs=(outputs := _reach(held, outputs)),
+            outputs=(outputs := held.enter_context(connection.to(outputs)).outputs),
         )
         as_tasks = settings["unit"] is Unit.task
         sweep = Sweep([each.point for each in points], records, outputs, sent, as_tasks)
@@ -168,12 +167,6 @@ def _named(function: TaskFunction, script: scripts.Script) -> sent_points.Named 
     if there is None or inspect.unwrap(there) is not function:
         return None
     return sent_points.Named(script.command, name)
-
-
-def _reach(held: ExitStack, outputs: StackOutputs) -> StackOutputs:
-    """The outputs with addresses that answer here."""
-    tunnel = way.tunnel(outputs, warn)
-    return outputs if tunnel is None else held.enter_context(tunnel).outputs
 
 
 def _tell_how_to_go_on(let_go: LetGoError, config: DictConfig) -> None:

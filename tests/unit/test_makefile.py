@@ -162,7 +162,7 @@ def test_down_asks_before_it_destroys(run, tmp_path: Path) -> None:
         (tmp_path / "log").unlink()
         _, _, calls = run("down", *given)
         asked, destroyed = (
-            f"-m trainyard.client.pull.unpulled -s dev{options}",
+            f"-m trainyard.client.losses -s dev{options}",
             "-m engine.launch destroy -s dev",
         )
         assert calls.index(asked) < calls.index(destroyed)

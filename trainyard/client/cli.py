@@ -283,14 +283,13 @@ def keep(
 def tunnel(stack: Stack = None, outputs: Outputs = None) -> None:
     """Bring a stack's dashboard and other services to this machine, until Ctrl-C."""
     stack_outputs = contract.read(stack, outputs)
-    from trainyard.client import way
-
-    found = way.tunnel(stack_outputs, warn, same_ports=True)
-    if found is None:
+    if not stack_outputs.away:
         say(f"stack {stack_outputs.stack!r} runs on this machine: `train info` has its addresses")
         return
+    from trainyard.client import connection
+
     try:
-        with found as opened:
+        with connection.to(stack_outputs, same_ports=True) as opened:
             rows = [vars(route) for route in opened.routes]
             print_table(rows, ("service", "here", "there"), as_json=False)
             say(f"through {stack_outputs.away}; Ctrl-C ends it")

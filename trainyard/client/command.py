@@ -1,4 +1,4 @@
-"""Shared by the commands: options, the way to the stack, following a job to its end."""
+"""Shared by the commands: options, the connection to the stack, following a job to its end."""
 
 # ruff: noqa: PLC0415 - a command imports what it needs, since most of it is slow
 
@@ -34,12 +34,9 @@ JobName = Annotated[str, typer.Argument(help="Submission id, or the name of a ru
 
 def reach(context: typer.Context, outputs: contract.StackOutputs) -> contract.StackOutputs:
     """The outputs with addresses that answer here until the command's end."""
-    from trainyard.client import way
+    from trainyard.client import connection
 
-    tunnel = way.tunnel(outputs, warn)
-    if tunnel is None:
-        return outputs
-    opened: way.Way = context.with_resource(tunnel)
+    opened: connection.StackConnection = context.with_resource(connection.to(outputs))
     return opened.outputs
 
 

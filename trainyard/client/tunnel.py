@@ -1,4 +1,4 @@
-"""The way to a stack on another machine: its services at local ports, through one SSH connection.
+"""The connection to a stack on another machine: its services at local ports, by one SSH connection.
 
 The local ports stay open while that connection is down: it is restored, and new clients wait some
 seconds for it. So the ports are the tunnel's own: those of asyncssh's `forward_local_port` end with
@@ -14,19 +14,17 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncssh
 
 from trainyard.access import ssh, ssh_client
 from trainyard.client import parallel, ssh_key
+from trainyard.client.connection import LOOPBACK, StackConnection
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import Ssh, StackOutputs
-from trainyard.client.way import Route
+from trainyard.client.outputs import Service, Ssh, StackOutputs
 
-LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10  # from the first packet to the login's end
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 30.0
@@ -39,104 +37,59 @@ class HostKeyError(ClientError):
     """The host has another key than the pinned one; trying again would be wrong."""
 
 
-class Tunnel:
-    """The services of a stack on this machine, while the context lasts.
-
-    Attributes:
-        outputs: of the stack, with the addresses that answer here.
-        routes: the forwarded services.
-    """
-
-    outputs: StackOutputs
-    routes: list[Route]
+class Tunnel(StackConnection):
+    """The connection to a stack on another machine."""
 
     def __init__(
-        self,
-        ssh: Ssh,
-        outputs: StackOutputs,
-        report: Callable[[str], None],
-        *,
-        same_ports: bool = False,
+        self, outputs: StackOutputs, report: Callable[[str], None], *, same_ports: bool = False
     ) -> None:
-        """Notes what to do; nothing is connected yet.
-
-        Args:
-            ssh: the host, its pinned key, and how to log in.
-            outputs: with addresses as they are on the host; empty ones are left out.
-            report: takes a sentence when the connection is lost, back, or given up; called from
-                the tunnel's thread.
-            same_ports: forward from the host's own port numbers, where they are free here.
-        """
-        self.outputs = outputs
-        self.routes = []
-        self._link = _Link(ssh, outputs.stack, report)
-        self._report = report
-        self._same_ports = same_ports
+        super().__init__(outputs, report, same_ports=same_ports)
+        assert outputs.ssh is not None  # noqa: S101 - for the type checker
+        self._link = _Link(outputs.ssh, outputs.stack, report)
         self._noted: set[str] = set()
         self._stop: Future[Callable[[], object]] = Future()
-        self._open: Future[None] = Future()
-        self._ended: Future[None]
-
-    def __enter__(self) -> Self:
-        """Connects and listens.
-
-        Raises:
-            ClientError: the host is not reached, has another key, or refuses the login.
-        """
-        self._ended = parallel.start(asyncio.run, self._main())
-        try:
-            wait((self._open, self._ended), return_when=FIRST_COMPLETED)
-            if self._ended.done():
-                self._ended.result()
-        except BaseException:
-            self._close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
+        self._opened: Future[None] = Future()
+        self._ended: Future[None] | None = None
 
     def wait(self) -> None:
-        """Returns when the tunnel has given up and reported it."""
-        wait((self._ended,))
+        """Returns when the connection has ended; one that gave up has reported why."""
+        if self._ended is not None:
+            wait((self._ended,))
+
+    def _open(self) -> None:
+        self._ended = ended = parallel.start(asyncio.run, self._main())
+        wait((self._opened, ended), return_when=FIRST_COMPLETED)
+        if ended.done():
+            ended.result()
 
     def _close(self) -> None:
-        stop = self._stop.result()
-        with suppress(RuntimeError):  # the loop has ended
-            stop()
-        wait((self._ended,))
+        if self._ended is not None:
+            stop = self._stop.result()
+            with suppress(RuntimeError):  # the loop has ended
+                stop()
+            self.wait()
 
     async def _main(self) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         self._stop.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
         servers = []
-        addresses: dict[str, str] = {}
         try:
             await self._link.connect()
             for service in self.outputs.services:
-                if there := service.url:
-                    server, here = await self._listen(service.output, there)
+                if service.url:
+                    server = await self._listen(service)
                     servers.append(server)
-                    addresses[service.output] = here
-                    # A notebook's token is in the query.
-                    shown = [url.partition("?")[0] for url in (here, there)]
-                    self.routes.append(Route(service=service.title, here=shown[0], there=shown[1]))
-            self.outputs = self.outputs.at(addresses)
-            self._open.set_result(None)
+                    self._forwarded(service, server.sockets[0].getsockname()[1], service.url)
+            self._opened.set_result(None)
             await self._link.keep()
         finally:
             for server in servers:
                 server.close()
             await self._link.close()
 
-    async def _listen(self, output: str, there: str) -> tuple[asyncio.Server, str]:
-        address = urlsplit(there)
+    async def _listen(self, service: Service) -> asyncio.Server:
+        address = urlsplit(service.url)
         try:
             port = address.port or {"http": 80, "https": 443}[address.scheme]
         except (KeyError, ValueError):
@@ -144,8 +97,8 @@ class Tunnel:
         host = address.hostname
         if not host or not port:
             raise ClientError(
-                f"output {output!r} of stack {self.outputs.stack!r} is not an http address: "
-                f"{there!r}"
+                f"output {service.output!r} of stack {self.outputs.stack!r} is not an http "
+                f"address: {service.url!r}"
             )
 
         def accept() -> _Forwarder:
@@ -154,11 +107,9 @@ class Tunnel:
         loop = asyncio.get_running_loop()
         try:
             wanted = port if self._same_ports else 0
-            server = await loop.create_server(accept, LOOPBACK, wanted)
+            return await loop.create_server(accept, LOOPBACK, wanted)
         except OSError:  # taken, or this user may not have it
-            server = await loop.create_server(accept, LOOPBACK, 0)
-        local = server.sockets[0].getsockname()[1]
-        return server, address._replace(netloc=f"{LOOPBACK}:{local}").geturl()
+            return await loop.create_server(accept, LOOPBACK, 0)
 
     def _note(self, text: str) -> None:
         if text not in self._noted:  # clients try again and again

@@ -15,7 +15,7 @@ from cluster import replica
 from tests.stores import BUCKET, BareStore
 from trainyard import checkpoint_files, objects
 from trainyard.client import outputs as contract
-from trainyard.client.pull.unpulled import unpulled
+from trainyard.client.losses import unpulled
 from trainyard.client.store import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -141,7 +141,7 @@ def url(found: outputs.StackOutputs, output: str) -> str:
 
 def opened(found: Any, said: list[str] | None = None, **options: Any) -> tunnel.Tunnel:
     report = [] if said is None else said
-    return tunnel.Tunnel(found.ssh, found, report.append, **options)
+    return tunnel.Tunnel(found, report.append, **options)
 
 
 @pytest.mark.usefixtures("threads")

@@ -71,14 +71,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The calls of `trainyard.client.forced`, which permits everything without `--refuse`."""
+    """The calls of `trainyard.client.losses`, which permits everything without `--refuse`."""
     found: list[list[str]] = []
     run = subprocess.run
 
     def stand_in(command: list[str], **more: Any) -> Any:
-        if "trainyard.client.forced" not in command:
+        if "trainyard.client.losses" not in command:
             return run(command, **more)
-        found.append(command[command.index("trainyard.client.forced") + 1 :])
+        found.append(command[command.index("trainyard.client.losses") + 1 :])
         return subprocess.CompletedProcess(command, int("--refuse" in command))
 
     monkeypatch.setattr(subprocess, "run", stand_in)
@@ -127,7 +127,7 @@ def test_jobs_that_would_be_lost_are_asked_for_before_anything_changes(  # F43
     assert _rotated(project) == {}
     assert _rotate(project, "--secret", name, "--force") == 0
     assert _rotate(project, "--secret", name, "--force", "--yes") == 0
-    assert asked == [["-s", "dev", *more] for more in (["--refuse"], [], ["--yes"])]
+    assert asked == [["-s", "dev", "--head", *more] for more in (["--refuse"], [], ["--yes"])]
 
 
 @pytest.mark.parametrize("name", ["ray_token", "serve-token", "object-store-root-key", "a b'c"])

@@ -13,11 +13,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from trainyard.client import parallel
+from trainyard.client import connection, parallel
+from trainyard.client.connection import LOOPBACK
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import Service, StackOutputs
-from trainyard.client.tunnel import LOOPBACK, Tunnel
 from trainyard.dev_session import debugger
 
 PORT = 5678  # debugpy's own
@@ -45,7 +45,7 @@ class Debugger:
             port: there.
             folders: the run's path of each folder, by the path here.
         """
-        self._there = self._way(host, port)
+        self._there = self._address(host, port)
         if self._listener is None:
             self._listener = self._resources.enter_context(_listen())
             parallel.start(self._accept, self._listener)
@@ -54,22 +54,19 @@ class Debugger:
             say(json.dumps(_configuration(here, folders), indent=2))
         say(f"the run waits for a debugger at {LOOPBACK}:{self._listener.getsockname()[1]}")
 
-    def _way(self, host: str, port: int) -> tuple[str, int]:
+    def _address(self, host: str, port: int) -> tuple[str, int]:
         if self._outputs.cluster is not None:
             raise ClientError(
                 "a pod's own address cannot be reached: kubectl forwards to services only. "
                 "Run the job on a stack of this machine to debug it"
             )
-        if self._outputs.ssh is None:
-            return host, port
         url = f"http://{host}:{port}"
         name = "debugger"
         service = Service(title=name, output=name, url=url, login="", password="", user="")
         self._tunnels.close()
-        tunnel = Tunnel(self._outputs.ssh, replace(self._outputs, services=(service,)), warn)
-        opened = self._tunnels.enter_context(tunnel)
-        address = urlsplit(opened.outputs.services[0].url)
-        return LOOPBACK, address.port or 0
+        to_run = connection.to(replace(self._outputs, services=(service,)))
+        address = urlsplit(self._tunnels.enter_context(to_run).outputs.services[0].url)
+        return address.hostname or host, address.port or port
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import dev_session
-from trainyard.client import jobs, parallel, scripts, submission, way
+from trainyard.client import connection, jobs, parallel, scripts, submission
 from trainyard.client import outputs as contract
 from trainyard.client.console import say, warn
 from trainyard.client.dashboard import Dashboard, DashboardError
@@ -281,8 +281,7 @@ def open_session(
     stack_outputs = contract.read(stack, outputs)
     imported.result()
     with ExitStack() as resources:
-        if tunnel := way.tunnel(stack_outputs, warn):
-            stack_outputs = resources.enter_context(tunnel).outputs
+        stack_outputs = resources.enter_context(connection.to(stack_outputs)).outputs
         sources = Sources(script, env["excludes"], stack_outputs.secrets)
         options = {"--debug": debug, "--idle": idle}
         given = [option for option, on in options.items() if on]

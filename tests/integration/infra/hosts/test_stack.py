@@ -23,9 +23,9 @@ from tests.fakes.machines import Machines
 from tests.integration.infra import hostile_job
 from tests.integration.training import tiny
 from tests.pages import Block, blocks_of
+from trainyard.client import connection
 from trainyard.client import outputs as contract
 from trainyard.client.job_server import JobServer
-from trainyard.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 (ENDED,) = pages.read_by(__file__)
@@ -130,7 +130,7 @@ def test_a_parked_host_is_woken_for_a_job_and_parked_again(  # B1
     wait_for: Callable[..., Any],
 ) -> None:
     outputs = contract.read(None, outputs_file)
-    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+    with connection.to(outputs) as tunnel:
         settled(tunnel.outputs, 2)
         assert _raylets(guests, HOSTS[1]) == []
         client, job = _submit(tunnel.outputs, HELD_SECONDS)
@@ -276,7 +276,7 @@ def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
     outputs = contract.read(None, outputs_file)
     guests.cut("stack-b")
     try:
-        with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+        with connection.to(outputs) as tunnel:
             job = _submit(tunnel.outputs, 0)[1]
         said = on_hosts.pulumi("refresh", "--yes", check=False)
         assert f"ubuntu@{address} cannot be reached by SSH" in said
@@ -295,7 +295,7 @@ def test_a_host_that_does_not_answer_is_named_and_nothing_is_forgotten(
         except OSError:
             time.sleep(0.1)
     # The autoscaler went on without the host, and wakes it now.
-    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+    with connection.to(outputs) as tunnel:
         server = JobServer(tunnel.outputs)
         wait_for(lambda: server.job(job).status.ended, 90)
         assert "woken" in server.log(job)

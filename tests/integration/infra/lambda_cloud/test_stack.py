@@ -31,8 +31,8 @@ from tests.integration.infra import hostile_job
 from tests.integration.infra.hostile_job import METADATA
 from tests.pages import Block, blocks_of
 from tests.waiting import wait_for
+from trainyard.client import connection
 from trainyard.client import outputs as contract
-from trainyard.client.tunnel import Tunnel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 IDLE, LOGIN = pages.read_by(__file__)
@@ -285,7 +285,7 @@ def test_a_vanished_instance_is_made_again_and_nothing_else(
     assert len(lambda_stack.cloud.journal.of("launch")) == 3
     stack.engine("up", "--yes", "--expect-no-changes")
     outputs = contract.read(None, stack.write_outputs(tmp_path))
-    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+    with connection.to(outputs) as tunnel:
         settled(tunnel.outputs, 3)
 
 
@@ -306,7 +306,7 @@ def test_an_idle_cluster_is_known_and_its_end_is_put_off(
 ) -> None:
     path = lambda_stack.stack.write_outputs(tmp_path)
     outputs = contract.read(None, path)
-    with Tunnel(outputs.ssh, outputs, lambda _: None) as tunnel:
+    with connection.to(outputs) as tunnel:
 
         def idle() -> str:
             return trainyard.client.idle.summary(tunnel.outputs)

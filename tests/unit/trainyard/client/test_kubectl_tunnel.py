@@ -2,15 +2,12 @@
 
 import json
 import os
-from contextlib import ExitStack
 
 import pytest
 
-from hydra_plugins.ray_launcher import _launching
 from tests.waiting import wait_for
-from trainyard.client import info, outputs, way
+from trainyard.client import connection, info, outputs
 from trainyard.client.errors import ClientError
-from trainyard.client.kubectl_tunnel import KubectlTunnel
 
 # In the place of kubectl: it says a port of its own for each service, and ends when told to.
 KUBECTL = """\
@@ -54,7 +51,7 @@ def away(values):
 
 
 def test_services_are_brought_here_and_the_outputs_say_so(kubectl, away):
-    with way.tunnel(away, pytest.fail) as opened:
+    with connection.to(away, pytest.fail) as opened:
         assert opened.outputs.dashboard_url == "http://127.0.0.1:48265"
         assert opened.outputs.object_store_endpoint == "http://127.0.0.1:49000"
         found = [(route.service, route.there) for route in opened.routes]
@@ -62,19 +59,14 @@ def test_services_are_brought_here_and_the_outputs_say_so(kubectl, away):
     assert "service/lab-ray-head-svc :8265" in (kubectl / "calls").read_text()
 
 
-def test_a_sweep_takes_the_same_way(kubectl, away):
-    with ExitStack() as held:
-        assert _launching._reach(held, away).dashboard_url == "http://127.0.0.1:48265"
-
-
 def test_the_same_ports_are_taken_where_they_are_free(kubectl, away):
-    with KubectlTunnel(away.cluster, away, pytest.fail, same_ports=True) as opened:
+    with connection.to(away, pytest.fail, same_ports=True) as opened:
         assert opened.outputs.dashboard_url == "http://127.0.0.1:8265"
 
 
 def test_a_way_that_is_lost_comes_back_at_the_same_port(kubectl, away):
     said = []
-    with KubectlTunnel(away.cluster, away, said.append):
+    with connection.to(away, said.append):
         os.kill(int((kubectl / "9000.pid").read_text()), 15)
         wait_for("a new kubectl", lambda: any("is back" in line for line in said))
         assert "service/lab-versitygw 49000:9000" in (kubectl / "calls").read_text()
@@ -84,13 +76,13 @@ def test_a_way_that_is_lost_comes_back_at_the_same_port(kubectl, away):
 def test_a_service_that_is_not_reached_is_one_message(kubectl, away):
     (kubectl / "refuse").touch()
     with pytest.raises(ClientError, match=r"kubectl says: error: no pods.*make up STACK=dev"):
-        KubectlTunnel(away.cluster, away, pytest.fail).__enter__()
+        connection.to(away, pytest.fail).__enter__()
 
 
 def test_a_page_that_is_down_keeps_no_command_from_the_others(kubectl, away):
     (kubectl / "refuse.9000").touch()
     said = []
-    with KubectlTunnel(away.cluster, away, said.append) as opened:
+    with connection.to(away, said.append) as opened:
         assert opened.outputs.dashboard_url == "http://127.0.0.1:48265"
         assert [route.service for route in opened.routes] == ["Ray dashboard"]
     assert "service lab-versitygw" in said[0]

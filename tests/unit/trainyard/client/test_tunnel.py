@@ -9,7 +9,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from trainyard.client import outputs, preflight, store, tunnel
+from trainyard.client import connection, outputs, preflight, store
 from trainyard.client.errors import ClientError
 
 SSH = outputs.Ssh(
@@ -24,7 +24,7 @@ def test_without_a_host_key_to_pin_nothing_is_connected(
     message = r"output 'ssh' of stack 'dev' has no host key to pin .*make up STACK=dev"
     with (
         pytest.raises(ClientError, match=message),
-        tunnel.Tunnel(replace(SSH, host_key=host_key), stack, print),
+        connection.to(replace(stack, ssh=replace(SSH, host_key=host_key))),
     ):
         pass
 
@@ -49,7 +49,7 @@ def refused_by(
 
     monkeypatch.setattr(asyncssh, "connect", connect)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    with pytest.raises(ClientError) as caught, tunnel.Tunnel(ssh, stack, print):
+    with pytest.raises(ClientError) as caught, connection.to(replace(stack, ssh=ssh)):
         pass
     return str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Before machines end, runs that were not pulled are named; and nothing holds the end up."""
+"""Before a head or machines end, the jobs and runs that are lost are named."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ import pytest
 
 from trainyard import checkpoint_files, objects
 from trainyard.access import typed
+from trainyard.client import losses, store
 from trainyard.client import outputs as contract
-from trainyard.client import store
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.job_server import Job, Status
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.pull import unpulled
 from trainyard.client.pull.transfer import Transfer
 from trainyard.runs import Run
 
@@ -41,7 +40,7 @@ def place(stack: StackOutputs) -> store.Store:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """Jobs of the cluster; nobody can be asked."""
     found: list[Job] = []
-    monkeypatch.setattr(unpulled.JobServer, "jobs", lambda _: found)
+    monkeypatch.setattr(losses.JobServer, "jobs", lambda _: found)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     return found
 
@@ -54,13 +53,13 @@ def warned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Warned:
-    """What `make down` says of a stack with these outputs, also where it refuses to go on."""
+    """What is said of a stack with these outputs, also where going on is refused."""
 
     def warned(outputs: dict[str, Any], *options: str, refused: str = "") -> str:
         monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(outputs))
-        monkeypatch.setattr("sys.argv", ["unpulled", "-s", "dev", *options])
+        monkeypatch.setattr("sys.argv", ["losses", "-s", "dev", *options])
         with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
-            unpulled.main()
+            losses.main()
         out, err = capsys.readouterr()
         assert out == ""
         return err
@@ -71,35 +70,35 @@ def warned(
 def test_a_run_is_home_until_it_has_stored_more(
     place: store.Store, stack: StackOutputs, tmp_path: Path
 ) -> None:
-    assert unpulled.unpulled(place) == ["first", "second"]
+    assert losses.unpulled(place) == ["first", "second"]
     Transfer(place, "first", tmp_path / "home").run()
-    assert unpulled.unpulled(place) == ["second"]
+    assert losses.unpulled(place) == ["second"]
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "w.pt").write_bytes(b"w")
     run = objects.open_url(f"{stack.storage_url}/first")
     checkpoint_files.store(run, "checkpoint_000001-abcd", tmp_path / "files", {})
-    assert unpulled.unpulled(place) == ["first", "second"]
+    assert losses.unpulled(place) == ["first", "second"]
     Transfer(place, "first", tmp_path / "home").run()
     place.put("first/checkpoint_000002-cdef/w.pt", b"cut off")
-    assert unpulled.unpulled(place) == ["second"]
+    assert losses.unpulled(place) == ["second"]
     Run(stack.storage_url, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
-    assert unpulled.unpulled(place) == ["first", "second"]
+    assert losses.unpulled(place) == ["first", "second"]
 
 
 def test_a_search_that_has_not_ended_is_not_home(place: store.Store, tmp_path: Path) -> None:
     place.put("second/metrics.jsonl", b"")
     Transfer(place, "second", tmp_path / "home").run()
-    assert unpulled.unpulled(place) == ["first"]
+    assert losses.unpulled(place) == ["first"]
     place.put("second/trial_00001/result.json", b"{}")
-    assert unpulled.unpulled(place) == ["first", "second"]
+    assert losses.unpulled(place) == ["first", "second"]
     Transfer(place, "second", tmp_path / "home").run()
-    assert unpulled.unpulled(place) == ["first"]
+    assert losses.unpulled(place) == ["first"]
 
 
 def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
     place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
     place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
-    assert unpulled.unpulled(place) == ["first"]
+    assert losses.unpulled(place) == ["first"]
 
 
 @pytest.mark.usefixtures("place")
@@ -122,7 +121,7 @@ def test_a_store_that_is_gone_holds_no_destroy_up(
     monkeypatch: pytest.MonkeyPatch,
     warned: Warned,
 ) -> None:
-    monkeypatch.setattr(unpulled, "DEADLINE_S", 1.0)
+    monkeypatch.setattr(losses, "DEADLINE_S", 1.0)
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -167,7 +166,7 @@ def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
     jobs.append(Job(status=Status.RUNNING, submission_id="job-1"))
     if not known:
         silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
-        monkeypatch.setattr(unpulled.JobServer, "jobs", silent)
+        monkeypatch.setattr(losses.JobServer, "jobs", silent)
         # A script may end it: often it is dead.
         assert "cannot tell which" in warned(values)
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
@@ -193,3 +192,46 @@ def test_what_is_not_known_of_a_state_is_asked_about(
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda _: "n")
     assert "in stack 'dev' (stack 'dev' lacks" in warned(values, refused="nothing was changed")
+
+
+RUNNING = (
+    Job(status=Status.RUNNING, submission_id="job-1", metadata={"run": "night"}),
+    Job(status=Status.RUNNING, submission_id="job-2"),
+)
+ENDED = Job(status=Status.FAILED, submission_id="job-3")
+NAMED = "a new head of stack 'dev' ends these jobs: job-1 (night), job-2\n"
+
+
+def test_a_new_head_names_its_jobs_and_the_user_decides(
+    values: dict[str, Any], warned: Warned, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.append(ENDED)
+    assert warned(values, "--head") == warned(values, "--head", "--refuse") == ""  # F43
+    jobs += RUNNING
+    assert warned(values, "--head", "--refuse", refused="or add FORCE=1") == NAMED  # F43
+    assert warned(values, "--head", refused="FORCE=yes") == NAMED
+    assert warned(values, "--head", "--yes") == NAMED
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    for answer, refused in (("y", ""), ("", "nothing was changed")):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        assert warned(values, "--head", refused=refused) == f"{NAMED}Go on? [y/N] "
+
+
+def test_a_head_that_does_not_answer_is_taken_for_one_with_jobs(
+    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
+    monkeypatch.setattr(losses.JobServer, "jobs", silent)
+    said = warned(values, "--head", refused="nobody can be asked")
+    assert said.endswith("ends these jobs: all that run there\n")
+
+
+def test_the_jobs_of_a_stack_elsewhere_are_asked_for_through_its_connection(
+    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = nullcontext(Mock(outputs="those that answer here"))
+    monkeypatch.setattr(losses.connection, "to", lambda _: here)
+    server = Mock(return_value=Mock(jobs=lambda: RUNNING))
+    monkeypatch.setattr(losses, "JobServer", server)
+    assert warned(values, "--head", "--yes") == NAMED
+    server.assert_called_once_with("those that answer here")

@@ -1,0 +1,170 @@
+"""`make up FORCE=1`, `make rotate` and `make down` ask before jobs or results are lost.
+
+    python -m trainyard.client.losses -s lambda [--yes] [--force]
+    python -m trainyard.client.losses -s lambda --head [--yes | --refuse]
+
+The first names the jobs that run, and the runs that end with the machines. If nobody can be asked,
+--yes lets runs end, and --force jobs too. For stacks without an end time it names no runs: their
+results stay. A cluster that is gone delays the destroy for some seconds, and does not keep a script
+from it. The second names the jobs that a new head ends: with --yes it does not ask, and with
+--refuse it ends with an error if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+
+from trainyard import checkpoint_files
+from trainyard.access.terminal import agree
+from trainyard.checkpoint_files import MANIFEST
+from trainyard.client import connection, history, parallel
+from trainyard.client import outputs as contract
+from trainyard.client.console import warn
+from trainyard.client.errors import DownError
+from trainyard.client.job_server import JobServer
+from trainyard.client.pull import marks
+from trainyard.client.store import Store, open_store
+
+DEADLINE_S = 15.0
+
+
+@dataclass
+class Losses:
+    """The jobs and runs that end with a stack; None as long as they are unknown.
+
+    Attributes:
+        jobs: active ones, each with its run and user.
+        runs: not completely pulled or copied, if the machines end.
+        reason: why one of them is unknown.
+    """
+
+    jobs: list[str] | None = None
+    runs: list[str] | None = None
+    reason: str = ""
+
+
+def main() -> None:
+    """Asks; ends with 1 or 130 if the user declines or cannot be asked."""
+    parser = argparse.ArgumentParser(prog="python -m trainyard.client.losses", description=__doc__)
+    parser.add_argument("-s", "--stack", required=True)
+    parser.add_argument("--head", action="store_true", help="the head ends, and not the stack")
+    parser.add_argument("--yes", action="store_true", help="do not ask; without --head about runs")
+    parser.add_argument("--force", action="store_true", help="let jobs end without a question")
+    parser.add_argument("--refuse", action="store_true", help="refuse if jobs would end")
+    options = parser.parse_args()
+    losses = find(options.stack, runs=not options.head)
+    if options.head:
+        _agree_to_a_new_head(options.stack, losses, yes=options.yes, refuse=options.refuse)
+    else:
+        _agree_to_the_end(options.stack, losses, yes=options.yes, force=options.force)
+
+
+def find(stack: str, *, runs: bool) -> Losses:
+    """Return what a stack would lose, as far as it is known within DEADLINE_S.
+
+    Args:
+        stack: its name.
+        runs: whether machines end, with the runs on them.
+    """
+    losses = Losses()
+    try:
+        parallel.start(_look, stack, losses, runs).result(DEADLINE_S)
+    except FutureTimeoutError:
+        losses.reason = f"no answer within {DEADLINE_S:g} s"
+    except Exception as error:  # whatever it is, the user decides
+        losses.reason = str(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if losses.jobs is None:
+        warn(f"warning: cannot tell which jobs run in stack {stack!r} ({losses.reason})")
+    return losses
+
+
+def _look(stack: str, losses: Losses, runs: bool) -> None:
+    """Fill in the losses, in order: the first is known even if the rest does not answer."""
+    try:
+        outputs = contract.of_state(stack)
+    except DownError:  # `up` and `destroy` say so
+        losses.jobs, losses.runs = [], []
+        return
+    with connection.to(outputs) as reached:
+        jobs = JobServer(reached.outputs).jobs()
+        losses.jobs = [job.label for job in jobs if not job.status.ended]
+        ends = runs and outputs.expires_at is not None
+        losses.runs = unpulled(open_store(reached.outputs)) if ends else []
+
+
+def _agree_to_a_new_head(stack: str, losses: Losses, *, yes: bool, refuse: bool) -> None:
+    names = ["all that run there"] if losses.jobs is None else losses.jobs
+    if not names:
+        return
+    warn(f"a new head of stack {stack!r} ends these jobs: {', '.join(names)}")
+    if refuse:
+        sys.exit("error: wait for them, end them with train stop, or add FORCE=1")
+    if not yes:
+        if not sys.stdin.isatty():
+            sys.exit("error: nobody can be asked: FORCE=yes goes on without")
+        _ask("Go on?")
+
+
+def _agree_to_the_end(stack: str, losses: Losses, *, yes: bool, force: bool) -> None:
+    if losses.jobs:
+        warn(f"warning: these jobs run, and end with stack {stack!r}: {', '.join(losses.jobs)}")
+    if losses.jobs is not None and losses.runs is None:
+        warn(
+            f"warning: cannot tell which runs of stack {stack!r} were not pulled ({losses.reason})"
+        )
+    elif losses.runs:
+        warn(
+            f"warning: these runs were not pulled, and end with the machines of stack {stack!r}: "
+            f"{', '.join(losses.runs)}; bring one home with `train pull RUN -s {stack}`"
+        )
+    lost = bool(losses.jobs) and not force
+    if not lost and (yes or force or (losses.jobs == [] and losses.runs == [])):
+        return
+    if sys.stdin.isatty() and not (yes or force):
+        _ask("End the stack?")
+    elif lost:
+        sys.exit("error: jobs run: wait for them, end them with train stop, or add FORCE=1")
+    elif losses.jobs is not None:
+        # A cluster that does not answer is often dead already: a script may end it.
+        sys.exit("error: nobody can be asked: pull the runs, or add YES=1")
+
+
+def _ask(question: str) -> None:
+    try:
+        agreed = agree(question)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if not agreed:
+        sys.exit("nothing was changed")
+
+
+def unpulled(store: Store) -> list[str]:
+    """Return the names of the runs that were not completely pulled or replicated.
+
+    Raises:
+        ClientError: the store cannot be read.
+    """
+    return [run.name for run in history.list_runs(store) if not _is_home(store, run)]
+
+
+def _is_home(store: Store, run: history.RunRecord) -> bool:
+    """Whether a mark names the newest checkpoint that was stored whole, all epochs and trials."""
+    names = store.listed(run.name)
+    folders = {name.partition("/")[0] for name in names}
+    stored = filter(checkpoint_files.NAME.fullmatch, folders)
+    whole = (
+        name
+        for name in sorted(stored, key=checkpoint_files.order, reverse=True)
+        if checkpoint_files.is_manifest(store.get(f"{run.name}/{name}/{MANIFEST}"))
+    )
+    mark = marks.Mark(next(whole, ""), len(run.metrics), marks.inner(names))
+    return any(marks.read(store, run.name, name) == mark for name in marks.ALL)
+
+
+if __name__ == "__main__":
+    main()
