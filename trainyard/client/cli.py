@@ -149,15 +149,11 @@ def submit(
     outputs: Outputs = None,
 ) -> None:
     """Submit a job and follow it; exit with the job's result, 0 or 1."""
-    from trainyard import run_folder
-    from trainyard.client import runtimes, scripts, submission
+    from trainyard.client import history, runtimes, scripts, submission
 
     imported = submission.prepare()
     script = scripts.find(job, working_dir)
-    try:
-        run_name = run_folder.check_name(name or submission.default_run_name(script))
-    except ValueError as error:
-        raise ClientError(str(error)) from None
+    run_name = history.valid_name(name or submission.default_run_name(script))
     watched = sys.stdout.isatty() and not no_wait
     request = submission.Request(
         script=script,
@@ -167,10 +163,10 @@ def submit(
             runtimes.find(runtime_env) if runtime_env else None, script, run_name, progress=watched
         ),
         submission_id=submission_id,
-        num_cpus=entrypoint_num_cpus,
-        num_gpus=entrypoint_num_gpus,
-        memory=entrypoint_memory,
-        resources=_resources(entrypoint_resources),
+        entrypoint=_bundle(
+            {"CPU": entrypoint_num_cpus, "GPU": entrypoint_num_gpus, "memory": entrypoint_memory},
+            entrypoint_resources,
+        ),
         owner="" if force else user.name(),
     )
     stack_outputs = contract.read(stack, outputs)
@@ -553,11 +549,13 @@ def _states(outputs: contract.StackOutputs) -> dict[str, str]:
     return {job.run: str(job.status) for job in reversed(found)}
 
 
-def _resources(text: str | None) -> dict[str, float] | None:
-    if text is None:
-        return None
+def _bundle(amounts: dict[str, float | None], text: str | None) -> dict[str, float]:
+    """The bundle of amounts, and of more of them as JSON."""
+    given = {name: float(amount) for name, amount in amounts.items() if amount}
     try:
-        return {str(k): float(v) for k, v in json.loads(text).items()}
+        return given | {
+            str(k): float(v) for k, v in json.loads("{}" if text is None else text).items()
+        }
     except (json.JSONDecodeError, AttributeError, TypeError, ValueError):
         raise ClientError(
             f"--entrypoint-resources {text!r} is not a JSON object of amounts: "

@@ -59,9 +59,8 @@ def follow_job(server: JobServer, job_id: str, outputs: contract.StackOutputs) -
         say(f"job {job_id} is {job.status}: {wait.reason if wait else first_line(job.message)}")
 
     writer = LogWriter()
-    patience = jobs.LOST_THROUGH_SSH_S if outputs.away else jobs.LOST_AFTER_S
     try:
-        job = jobs.follow(server, job_id, writer.write, notice, patience)
+        job = jobs.follow(server, job_id, writer.write, notice, jobs.patience(outputs))
     except KeyboardInterrupt:
         writer.close()
         say(f"\ndetached; job {job_id} keeps running")

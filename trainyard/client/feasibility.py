@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from trainyard.client.outputs import Node
+from trainyard.client.console import say
+from trainyard.client.errors import ClientError
+from trainyard.client.outputs import Node, StackOutputs
 
 MIB = 2**20
 UNIT = 1e-4  # Ray counts in ten-thousandths, so that 0.1 + 0.2 fit into 0.3
@@ -20,6 +22,28 @@ CUSTOM = "worker.resources"
 
 Bundle = dict[str, float]
 """Amounts by Ray's resource names that one node must have together; memory in bytes."""
+
+
+def check(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
+    """Refuses a request that the declared nodes can never hold; says which are to be started.
+
+    Raises:
+        ClientError: naming the largest node.
+    """
+    why = shortfall(bundles, outputs.nodes)
+    if why is not None:
+        raise ClientError(
+            f"the job {why}: ask for less, declare a larger node in the settings of stack "
+            f"{outputs.stack!r} and run `make up`, or queue it anyway with --force"
+        )
+    if groups := started(bundles, outputs.nodes):
+        said = [_priced(bundles, outputs, group) for group in groups]
+        rented = any(node.hourly_cost for node in outputs.nodes if node.group in groups)
+        say(
+            f"needs nodes on demand, of {' or '.join(said)}: missing ones are started, and end "
+            "when they are idle"
+            + (f" (by `make scale STACK={outputs.stack}`, which has to run)" if rented else "")
+        )
 
 
 def capacity(node: Node) -> Bundle:
@@ -111,6 +135,11 @@ def describe(bundle: Bundle) -> str:
         for name, amount in bundle.items()
     ]
     return ", ".join(parts)
+
+
+def _priced(bundles: Sequence[Bundle], outputs: StackOutputs, group: str) -> str:
+    count, cost = price(bundles, outputs.nodes, group)
+    return f"{group} ({count} or more: {cost:.2f} $/h)" if cost else group
 
 
 def _too_large(bundle: Bundle, nodes: Sequence[Node]) -> str:

@@ -67,8 +67,17 @@ def find_run(store: Store, name: str) -> RunRecord | None:
     Raises:
         ClientError: the name is invalid, or the store cannot be read.
     """
+    return _read(store, valid_name(name))
+
+
+def valid_name(name: str) -> str:
+    """Return a name that a run can have.
+
+    Raises:
+        ClientError: no run can have it.
+    """
     try:
-        return _read(store, run_folder.check_name(name))
+        return run_folder.check_name(name)
     except ValueError as error:
         raise ClientError(str(error)) from None
 

@@ -40,6 +40,11 @@ LATE = re.compile(r"Failed to install runtime_env within the timeout of (\S+) se
 NOT_STARTED = "Job supervisor actor failed to start within"
 
 
+def patience(outputs: StackOutputs) -> float:
+    """Return for how many seconds a stack's job server may be out of reach."""
+    return LOST_THROUGH_SSH_S if outputs.away else LOST_AFTER_S
+
+
 def connect(outputs: StackOutputs) -> JobServer:
     """The stack's job server.
 

@@ -161,6 +161,11 @@ class StackOutputs:
         return self.cluster.cluster.name if self.cluster is not None else ""
 
     @property
+    def keeps_files_away(self) -> bool:
+        """Whether results are files of another machine, which cannot be read here."""
+        return bool(self.away) and self.storage_url.startswith("file:")
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The values that may appear in no upload and no runtime environment."""
         private_key = self.ssh.private_key.strip() if self.ssh else ""

@@ -103,11 +103,6 @@ def _is_left_out(name: str, rules: _Rules) -> bool:
     return any(map(said, rules.values()))
 
 
-def entries(folder: Path, excludes: Sequence[str]) -> list[Entry]:
-    """Lists the uploaded files of a folder."""
-    return listing(folder, excludes).files
-
-
 def listing(folder: Path, excludes: Sequence[str]) -> Listing:
     """Lists the upload of a folder: all but excludes and the names in .gitignore and .rayignore.
 

@@ -11,43 +11,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainyard.client import feasibility, package, parallel
+from trainyard.client import package, parallel
 from trainyard.client.console import say
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import Bundle
 from trainyard.client.outputs import StackOutputs
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import JobServer
 
 BUCKET_DEADLINE_S = 4.5
-
-
-def check_feasible(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
-    """Refuses a request that the declared nodes can never hold; says which are to be started.
-
-    Raises:
-        ClientError: naming the largest node.
-    """
-    why = feasibility.shortfall(bundles, outputs.nodes)
-    if why is not None:
-        raise ClientError(
-            f"the job {why}: ask for less, declare a larger node in the settings of stack "
-            f"{outputs.stack!r} and run `make up`, or queue it anyway with --force"
-        )
-    if groups := feasibility.started(bundles, outputs.nodes):
-        said = [_priced(bundles, outputs, group) for group in groups]
-        rented = any(node.hourly_cost for node in outputs.nodes if node.group in groups)
-        say(
-            f"needs nodes on demand, of {' or '.join(said)}: missing ones are started, and end "
-            "when they are idle"
-            + (f" (by `make scale STACK={outputs.stack}`, which has to run)" if rented else "")
-        )
-
-
-def _priced(bundles: Sequence[Bundle], outputs: StackOutputs, group: str) -> str:
-    count, cost = feasibility.price(bundles, outputs.nodes, group)
-    return f"{group} ({count} or more: {cost:.2f} $/h)" if cost else group
 
 
 def check_versions(outputs: StackOutputs) -> None:
@@ -127,7 +99,7 @@ def check_bucket(outputs: StackOutputs) -> None:
     Raises:
         ClientError: one of the three failed, or took too long.
     """
-    if outputs.away and outputs.storage_url.startswith("file:"):
+    if outputs.keeps_files_away:
         return
 
     def work() -> None:

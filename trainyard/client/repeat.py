@@ -57,18 +57,8 @@ def request(
             env[key] = value
     env |= submission.runtime_env(None, script, run, progress=True)
     env["env_vars"] = earlier.get("env_vars", {}) | env["env_vars"]
-    custom = {k: v for k, v in entrypoint.items() if k not in ("CPU", "GPU", "memory")}
-    memory = entrypoint.get("memory")
     return submission.Request(
-        script=script,
-        arguments=arguments,
-        run_name=run,
-        runtime_env=env,
-        submission_id=None,
-        num_cpus=entrypoint.get("CPU"),
-        num_gpus=entrypoint.get("GPU"),
-        memory=None if memory is None else int(memory),
-        resources=custom or None,
+        script=script, arguments=arguments, run_name=run, runtime_env=env, entrypoint=entrypoint
     )
 
 

@@ -21,8 +21,8 @@ ACCURACIES = {
 
 def tell(outputs: StackOutputs, name: str) -> None:
     """Prints the table of a run and the path of its curves; nothing for a job without a run."""
-    if outputs.away and outputs.storage_url.startswith("file:"):
-        return  # files of another machine
+    if outputs.keeps_files_away:
+        return
     try:
         store = open_store(outputs)
         run = history.find_run(store, name)

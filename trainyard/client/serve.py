@@ -8,9 +8,8 @@ from typing import Any
 
 import urllib3
 
-from trainyard import run_folder
 from trainyard.access import bounded, typed
-from trainyard.client import preflight, submission
+from trainyard.client import feasibility, history, submission
 from trainyard.client.dashboard import Dashboard, DashboardError
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
@@ -59,13 +58,13 @@ def start(
         ClientError: a bad name, no node can hold a replica, or a check failed.
     """
     for name in (run, service):
-        _check_name(name)
+        history.valid_name(name)
     if not outputs.serve_url:
         raise ClientError(
             f"stack {outputs.stack!r} has no address for services (its output serveUrl is empty): "
             "run `make up` with this version"
         )
-    preflight.check_feasible([replica] * replicas, outputs)
+    feasibility.check([replica] * replicas, outputs)
     arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
     arguments += ["--cpus", f"{replica['CPU']:g}", "--gpus", f"{replica['GPU']:g}"]
     if checkpoint is not None:
@@ -79,7 +78,7 @@ def stop(service: str, outputs: StackOutputs) -> tuple[JobServer, str]:
     Raises:
         ClientError: the service does not exist, or a check failed.
     """
-    _check_name(service)
+    history.valid_name(service)
     known = [row["service"] for row in services(outputs)]
     if service not in known:
         there = f"there are {', '.join(known)}" if known else "nothing is served"
@@ -157,20 +156,8 @@ def _submit(service: str, arguments: list[str], outputs: StackOutputs) -> tuple[
         arguments=arguments,
         run_name=name,
         runtime_env=submission.runtime_env(None, DEPLOY, name, progress=False),
-        submission_id=None,
-        num_cpus=None,
-        num_gpus=None,
-        memory=None,
-        resources=None,
     )
     return submission.submit(request, outputs, force=False)
-
-
-def _check_name(name: str) -> None:
-    try:
-        run_folder.check_name(name)
-    except ValueError as error:
-        raise ClientError(str(error)) from None
 
 
 def _row(application: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:

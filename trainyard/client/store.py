@@ -61,7 +61,7 @@ def open_store(outputs: StackOutputs) -> Store:
         ClientError: its address is of an unknown kind, or a folder of another machine.
     """
     address = urlsplit(outputs.storage_url)
-    if address.scheme == "file" and outputs.away:
+    if outputs.keeps_files_away:
         raise ClientError(
             f"the results of stack {outputs.stack!r} are files, {outputs.storage_url} on "
             f"{outputs.away}: look at them there, or give the stack an object store"

@@ -9,7 +9,7 @@ import secrets
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from shlex import join
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from trainyard import run_folder
 from trainyard.access import repository, user
-from trainyard.client import conda, package, parallel, preflight, runtimes, scripts
+from trainyard.client import conda, feasibility, package, parallel, preflight, runtimes, scripts
 from trainyard.client.console import say
 from trainyard.client.dashboard import Dashboard, DashboardError, UnreachableError
 from trainyard.client.errors import ClientError, UnreachedError
@@ -39,13 +39,17 @@ NAME_LENGTH = 30  # of a script's name in a run's, before the time and a point's
 # Ray writes it into the name of a log file, and keeps a job that it then cannot start as PENDING.
 SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 TRIES = 3
+# Names of Ray's options by the names in a bundle.
+ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The user's request; the entrypoint's amounts are Ray's options of these names.
+    """The user's request.
 
     Attributes:
+        submission_id: id for the job; None for a new one from Ray.
+        entrypoint: the entrypoint's own bundle, which may be empty.
         owner: user that the run must be of, as far as the cluster knows; "" for any.
 
     Raises:
@@ -56,11 +60,8 @@ class Request:
     arguments: Sequence[str]
     run_name: str
     runtime_env: dict[str, Any]
-    submission_id: str | None
-    num_cpus: float | None
-    num_gpus: float | None
-    memory: int | None
-    resources: dict[str, float] | None
+    submission_id: str | None = None
+    entrypoint: Bundle = field(default_factory=dict)
     owner: str = ""
 
     def __post_init__(self) -> None:
@@ -69,12 +70,6 @@ class Request:
                 f"submission id {self.submission_id[:80]!r} is not 1 to 128 letters, digits, '.', "
                 "'_' or '-' beginning with a letter or digit: give another --submission-id"
             )
-
-    @property
-    def entrypoint(self) -> Bundle:
-        """The entrypoint's own bundle."""
-        amounts = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
-        return {k: float(v) for k, v in amounts.items() if v} | (self.resources or {})
 
 
 def default_run_name(script: scripts.Script) -> str:
@@ -127,7 +122,7 @@ def _check_script_goes(script: scripts.Script, excludes: Sequence[str]) -> None:
     if script.module is not None and script.module in script.path.parents:
         return  # one of this package
     folder = Path(script.working_dir or script.path.parent)
-    found = package.entries(folder, excludes)
+    found = package.listing(folder, excludes).files
     if not any(folder.absolute() / entry.name == script.path for entry in found):
         raise ClientError(
             f"{script.path} is left out of the upload of {folder} by .gitignore, .rayignore or "
@@ -169,7 +164,7 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     demand = scripts.demand(request.script, request.arguments)
     bundles = [request.entrypoint, *demand] if request.entrypoint else demand
     if not force:
-        preflight.check_feasible(bundles, outputs)
+        feasibility.check(bundles, outputs)
     server = preflight.run(request.runtime_env, request.run_name, outputs, request.owner)
     conda.check(request.runtime_env, server, outputs, send)
     say(f"Job submission server address: {outputs.dashboard_url}")
@@ -184,12 +179,21 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             request.runtime_env["env_vars"][run_folder.COMMIT_VARIABLE],
             bundles,
         ),
-        entrypoint_num_cpus=request.num_cpus,
-        entrypoint_num_gpus=request.num_gpus,
-        entrypoint_memory=request.memory,
-        entrypoint_resources=request.resources,
+        **entrypoint_options(request.entrypoint),
     )
     return server, submission_id
+
+
+def entrypoint_options(bundle: Bundle) -> dict[str, Any]:
+    """Return Ray's options of a submission for the bundle of its entrypoint."""
+    options: dict[str, Any] = {
+        f"entrypoint_{name}": bundle[key] for key, name in ENTRYPOINT.items() if key in bundle
+    }
+    if "memory" in bundle:
+        options["entrypoint_memory"] = int(bundle["memory"])
+    if custom := {k: v for k, v in bundle.items() if k not in ENTRYPOINT}:
+        options["entrypoint_resources"] = custom
+    return options
 
 
 def metadata(

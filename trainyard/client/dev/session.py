@@ -291,11 +291,6 @@ def open_session(
             arguments=arguments,
             run_name=run_name,
             runtime_env=env,
-            submission_id=None,
-            num_cpus=None,
-            num_gpus=None,
-            memory=None,
-            resources=None,
         )
         server, job_id = submission.submit(request, stack_outputs, force=False)
         say(f"session {job_id}: torch and Ray are being imported")

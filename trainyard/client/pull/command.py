@@ -36,14 +36,10 @@ def pull(
     outputs: Outputs = None,
 ) -> None:
     """Bring a run's records and its newest checkpoint here, if they have changed."""
-    from trainyard import run_folder
-    from trainyard.client import store
+    from trainyard.client import history, store
     from trainyard.client.pull.transfer import Transfer
 
-    try:
-        run_folder.check_name(run)
-    except ValueError as error:
-        raise ClientError(str(error)) from None
+    history.valid_name(run)
     stack_outputs = reach(context, contract.read(stack, outputs))
     place = store.open_store(stack_outputs)
     transfer = Transfer(place, run, to / run)
@@ -70,9 +66,10 @@ def _follow(run: str, transfer: Transfer, to: Path, outputs: contract.StackOutpu
     from trainyard.client.pull import follow
 
     server = jobs.connect(outputs)
-    patience = jobs.LOST_THROUGH_SSH_S if outputs.away else jobs.LOST_AFTER_S
     say(f"pulling run {run} while its job runs; Ctrl-C stops the pull only")
-    ended = follow.follow(server, run, transfer, lambda new: _tell(run, new, to), patience)
+    ended = follow.follow(
+        server, run, transfer, lambda new: _tell(run, new, to), jobs.patience(outputs)
+    )
     say(f"its job has ended: {ended}" if ended else "it has no running job")
 
 

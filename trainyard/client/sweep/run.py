@@ -139,7 +139,7 @@ class Sweep:
             UnreachedError: it stays lost.
             ClientError: the server refused the point.
         """
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + jobs.patience(self.outputs)
         while True:
             try:
                 self.sent.send_point(point, job_id)
@@ -165,16 +165,14 @@ class Sweep:
                 if time.monotonic() > deadline:
                     raise UnreachedError(str(error)) from None
 
-    @property
-    def _patience(self) -> float:
-        return jobs.LOST_THROUGH_SSH_S if self.outputs.away else jobs.LOST_AFTER_S
-
     def _follow(self, server: JobServer, point: Point, job_id: str) -> Job:
         return self._log(server, job_id, LogWriter(Prefixed(f"[{point.number}]")))
 
     def _log(self, server: JobServer, job_id: str, writer: LogWriter) -> Job:
         try:
-            return jobs.follow(server, job_id, writer.write, lost_after_s=self._patience)
+            return jobs.follow(
+                server, job_id, writer.write, lost_after_s=jobs.patience(self.outputs)
+            )
         finally:
             writer.close()
 

@@ -25,8 +25,6 @@ JOB_ID_BYTES = 8
 # Ray gives a worker back after half a second, and getting it again takes a fifth of one.
 # Another job waits for a sweep's workers only so much longer.
 LEASE, LEASE_MS = "RAY_worker_lease_timeout_milliseconds", 5000
-# Names of Ray's options by the names in a bundle.
-ENTRYPOINT = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -142,18 +140,10 @@ class Upload:
         Raises:
             ClientError: the server refused it.
         """
-        bundle = point.bundle
-        named: dict[str, Any] = {
-            f"entrypoint_{ENTRYPOINT[k]}": v for k, v in bundle.items() if k in ENTRYPOINT
-        }
-        custom = {k: v for k, v in bundle.items() if k not in ENTRYPOINT}
-        if custom:
-            named["entrypoint_resources"] = custom
-        if "entrypoint_memory" in named:
-            named["entrypoint_memory"] = int(named["entrypoint_memory"])
         command = f"python -m trainyard.sweep.point {point.number} {job_id}"
         env = self.environment(f"{self.sweep}-{point.number}", point.runtime_env)
-        self._send(env, job_id, command, [bundle], named)
+        options = submission.entrypoint_options(point.bundle)
+        self._send(env, job_id, command, [point.bundle], **options)
 
     def send_tasks(self, points: Sequence[Point], job_id: str) -> None:
         """Sends points as the tasks of one job.
@@ -172,7 +162,7 @@ class Upload:
         env = self.environment(self.sweep, *files)
         # Lines of several points that differ only in numbers must not become one line.
         env["env_vars"] |= {"RAY_DEDUP_LOGS": "0", LEASE: str(LEASE_MS)}
-        self._send(env, job_id, command, [], {})
+        self._send(env, job_id, command, [])
 
     def _send(
         self,
@@ -180,7 +170,7 @@ class Upload:
         job_id: str,
         command: str,
         demand: Sequence[dict[str, float]],
-        entrypoint: dict[str, Any],
+        **entrypoint: Any,
     ) -> None:
         run = env["env_vars"][run_folder.RUN_VARIABLE]
         submission.send(

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from trainyard import progress, runs
-from trainyard.client import history, repeat
+from trainyard.client import history, repeat, submission
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.drill import agent, faults, procedure
 from trainyard.client.drill import report as drill_report
@@ -329,8 +329,11 @@ def test_a_job_of_this_package_is_sent_again() -> None:
     assert request.runtime_env["env_vars"]["TRAINYARD_RUN"] == "second"
     assert request.runtime_env["pip"] == ["x"]
     assert request.runtime_env["py_modules"] == [str(repeat.scripts.PACKAGE)]
-    assert (request.num_cpus, request.num_gpus, request.memory) == (2.0, None, 5)
-    assert request.resources == {"TPU": 1.0}
+    assert submission.entrypoint_options(request.entrypoint) == {
+        "entrypoint_num_cpus": 2.0,
+        "entrypoint_memory": 5,
+        "entrypoint_resources": {"TPU": 1.0},
+    }
 
 
 @pytest.mark.parametrize("folder", ["", "deep/er"])

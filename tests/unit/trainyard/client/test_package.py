@@ -47,7 +47,7 @@ def unpacked(content: bytes, target: Path) -> dict[str, int]:
 
 
 def names(folder: Path, excludes: Iterable[str] = ()) -> list[str]:
-    return [entry.name for entry in package.entries(folder, list(excludes))]
+    return [entry.name for entry in package.listing(folder, list(excludes)).files]
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path: Path) -> None:  # F
     for folder in (tmp_path, tmp_path / "part"):
         with (folder / ".git/pack").open("wb") as file:
             file.truncate(2 * 1024 * package.MIB)  # of holes
-    found = package.entries(tmp_path, list(NEVER_UPLOADED))
+    found = package.listing(tmp_path, list(NEVER_UPLOADED)).files
     assert {entry.name for entry in found} == {"train.py", "part/model.py"}
     package.check(found, "here", [])
 
@@ -283,7 +283,7 @@ def test_a_size_beyond_rays_limit_names_the_ten_largest(tmp_path: Path) -> None:
         with (tmp_path / f"part{i:02d}.bin").open("wb") as file:
             file.truncate((i + 1) * 2 * package.MIB)  # 156 MiB of holes
     with pytest.raises(ClientError) as caught:
-        package.check(package.entries(tmp_path, []), "here", [])
+        package.check(package.listing(tmp_path, []).files, "here", [])
     message = str(caught.value)
     assert "156.0 MiB, at most 100 MiB" in message
     assert message.index("part11.bin") < message.index("part02.bin")
@@ -299,18 +299,18 @@ def test_the_limit_is_that_of_the_packed_file(tmp_path: Path) -> None:
     overhead = len(package.pack(package.listing(source, []))) - 1000
     with entry.open("wb") as file:
         file.truncate(100 * package.MIB - overhead)
-    package.check(package.entries(source, []), "source", [])
+    package.check(package.listing(source, []).files, "source", [])
     with entry.open("ab") as file:
         file.write(b"1")
     with pytest.raises(ClientError, match="at most 100 MiB"):
-        package.check(package.entries(source, []), "source", [])
+        package.check(package.listing(source, []).files, "source", [])
 
 
 def test_a_secret_in_any_file_is_found(tmp_path: Path) -> None:  # F35
     fill(tmp_path, ["train.py"])
     (tmp_path / "notes.txt").write_text("the token is canary-token-0123456789.")
     with pytest.raises(ClientError, match=r"notes\.txt in the upload of here holds a secret"):
-        package.check(package.entries(tmp_path, []), "here", ["canary-token-0123456789"])
+        package.check(package.listing(tmp_path, []).files, "here", ["canary-token-0123456789"])
 
 
 @pytest.mark.parametrize(

@@ -42,28 +42,6 @@ def test_other_versions_name_both(change: dict[str, str], message: str, same: St
         preflight.check_versions(dataclasses.replace(same, **change))  # type: ignore[arg-type]
 
 
-def test_an_infeasible_request_says_what_to_do(stack: StackOutputs) -> None:  # F29 D37
-    with pytest.raises(ClientError, match=r"largest, worker-1, .*'dev'.*make up.*--force"):
-        preflight.check_feasible([{"GPU": 2.0}], stack)
-
-
-def test_what_has_to_be_started_is_named_with_its_price(
-    stack: StackOutputs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    free = dataclasses.replace(stack.nodes[-1], cpus=64, group="big", on_demand=True)
-    rented = dataclasses.replace(free, group="gpu", gpus=4, hourly_cost=1.25)
-    grown = dataclasses.replace(stack, nodes=(*stack.nodes, free, rented, rented))
-    preflight.check_feasible([{"GPU": 4.0}, {"GPU": 4.0}], grown)
-    said = "".join(capsys.readouterr())
-    assert "needs nodes on demand, of gpu (2 or more: 2.50 $/h):" in said
-    assert "(by `make scale STACK=dev`, which has to run)" in said
-    local = dataclasses.replace(stack, nodes=(*stack.nodes, free))
-    preflight.check_feasible([{"CPU": 60.0}], local)
-    said = "".join(capsys.readouterr())
-    assert "needs nodes on demand, of big:" in said
-    assert "make scale" not in said
-
-
 def test_a_secret_in_the_environment_is_refused(stack: StackOutputs) -> None:  # F35
     env = {"env_vars": {"TOKEN": "x canary-token-0123456789"}, "excludes": []}
     with pytest.raises(ClientError, match=r"variable TOKEN .* holds a secret") as caught:

@@ -91,7 +91,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     other = tmp_path / "other"
     git("worktree", "add", "-q", str(other))  # F58: its .git is a file
     assert submission.commit(other) == plan._sources(other)["commit"] == git("rev-parse", "HEAD")
-    assert [entry.name for entry in package.entries(other, package.NEVER_UPLOADED)] == ["a"]
+    assert [entry.name for entry in package.listing(other, NEVER_UPLOADED).files] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,7 @@ def request_(script: scripts.Script) -> submission.Request:
         arguments=["--data", "folder:/a b"],
         run_name="r",
         runtime_env=submission.runtime_env(None, script, "r", progress=False),
-        submission_id=None,
-        num_cpus=1,
-        num_gpus=None,
-        memory=None,
-        resources={"TPU": 1.0},
+        entrypoint={"CPU": 1.0, "TPU": 1.0},
     )
 
 
@@ -211,7 +207,7 @@ def test_nothing_is_sent_when_nothing_can_hold_it(
     request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "run", lambda *_: pytest.fail("was sent"))
-    request_.resources["TPU"] = 5.0  # type: ignore[index]
+    request_.entrypoint["TPU"] = 5.0
     with pytest.raises(ClientError, match="asks for CPU 1, TPU 5 on one node"):  # F29
         submission.submit(request_, stack, force=False)
 
