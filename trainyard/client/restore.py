@@ -59,13 +59,9 @@ def restore(
     outputs: Outputs = None,
 ) -> None:
     """Copy a run into the store of a stack, which then goes on with it under the same name."""
-    from trainyard import run_folder
-    from trainyard.client import store
+    from trainyard.client import history, store
 
-    try:
-        run_folder.check_name(run)
-    except ValueError as error:
-        raise ClientError(str(error)) from None
+    history.valid_name(run)
     known = reach(context, contract.read(stack, outputs))
     store.check(store.open_store(known))  # has the best messages
     try:
