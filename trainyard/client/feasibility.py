@@ -24,7 +24,7 @@ Bundle = dict[str, float]
 """Amounts by Ray's resource names that one node must have together; memory in bytes."""
 
 
-def check(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
+def check_fits(bundles: Sequence[Bundle], outputs: StackOutputs) -> None:
     """Refuses a request that the declared nodes can never hold; says which are to be started.
 
     Raises:

@@ -16,11 +16,12 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pathspec import GitIgnoreSpec, RegexPattern
 
+from trainyard.client.console import say
 from trainyard.client.errors import ClientError
 
 # State, keys and settings of stacks, in gitignore's patterns. They come last in the list of
@@ -191,15 +192,27 @@ def pack(found: Listing, top: str = "") -> bytes:
     return packed.getvalue()
 
 
-def packages(runtime_env: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Packs the folders and files that a runtime environment names.
+class Packed(NamedTuple):
+    """A runtime environment whose folders and files are packed.
 
-    Returns:
-        The environment with addresses in their place, and the packages by name. A name holds a
-        digest of the package, so other content or modes give another name.
+    Attributes:
+        env: the environment, with the packages' addresses.
+        packages: their content by name, which holds a digest of it.
+    """
+
+    env: dict[str, Any]
+    packages: dict[str, bytes]
+
+
+def packages(runtime_env: dict[str, Any], secrets: Sequence[str] = ()) -> Packed:
+    """Checks and packs the folders and files that a runtime environment names.
+
+    Args:
+        runtime_env: of a job; `excludes` are patterns of what is left out.
+        secrets: values that no file may hold.
 
     Raises:
-        ClientError: something cannot be read or unpacked.
+        ClientError: something cannot be read or unpacked, is too large, or holds a secret.
     """
     env, made = dict(runtime_env), {}
 
@@ -210,20 +223,32 @@ def packages(runtime_env: dict[str, Any]) -> tuple[dict[str, Any], dict[str, byt
 
     excludes = env.pop("excludes", [])
     if (folder := env.get("working_dir")) and not is_remote(folder):
-        env["working_dir"] = add(pack(listing(Path(folder), excludes)))
+        if not Path(folder).is_dir():
+            raise ClientError(f"{folder} is not a folder: give one whose content to upload")
+        env["working_dir"] = add(pack(_checked(folder, excludes, secrets)))
     modules = env.get("py_modules", [])
     for i, module in enumerate(modules):
         path = Path(module)
         if is_remote(module):
             continue
-        found = of_module(path, excludes)
+        if not (path.is_dir() or path.suffix in MODULE_FILES):
+            raise ClientError(
+                f"{module} is not a folder: py_modules takes folders, .py files and wheels (.whl)"
+            )
+        found = _checked(module, excludes, secrets)
         if path.suffix == ".whl" and not path.is_dir():
             # Ray has pip install it, by this name, which has to be a wheel's.
             address = add(read(found.files[0]), _wheel(path))
         else:
             address = add(pack(found, f"{path.resolve().name}/" if path.is_dir() else ""))
         modules = [*modules[:i], address, *modules[i + 1 :]]
-    return env | ({"py_modules": modules} if modules else {}), made
+    return Packed(env | ({"py_modules": modules} if modules else {}), made)
+
+
+def _checked(what: str, excludes: Sequence[str], secrets: Sequence[str]) -> Listing:
+    found = of_module(Path(what), excludes)
+    check_upload(what, found, secrets)
+    return found
 
 
 def _wheel(path: Path) -> str:
@@ -330,6 +355,19 @@ def _unreadable(name: str, folder: Path, error: OSError) -> ClientError:
         f"cannot read {name} in the upload of {folder} ({error.strerror}): make it readable, or "
         "leave it out (.gitignore, .rayignore)"
     )
+
+
+def check_upload(what: str, found: Listing, secrets: Sequence[str]) -> None:
+    """Refuses an upload as `check` does, and says what it leaves out.
+
+    Raises:
+        ClientError: as `check`.
+    """
+    check(found.files, what, secrets)
+    if found.skipped:
+        named = ", ".join(found.skipped[:LISTED])
+        more = len(found.skipped) - LISTED
+        say(f"not uploaded of {what}: {named}" + (f" and {more} more" if more > 0 else ""))
 
 
 def check(found: Sequence[Entry], what: str, secrets: Sequence[str]) -> None:

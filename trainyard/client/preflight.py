@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.client import package, parallel
-from trainyard.client.console import say
 from trainyard.client.errors import ClientError
 from trainyard.client.outputs import StackOutputs
+from trainyard.client.package import Packed
 
 if TYPE_CHECKING:
     from trainyard.client.job_server import JobServer
@@ -45,8 +44,11 @@ def check_versions(outputs: StackOutputs) -> None:
         )
 
 
-def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> None:
+def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Packed:
     """Refuses what Ray would, secrets that the dashboard would show, and uploads that cannot go.
+
+    Returns:
+        The upload.
 
     Raises:
         ClientError: naming the key, the variable or the files.
@@ -57,19 +59,7 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Non
                 f"environment variable {name} of the runtime environment holds a secret of the "
                 "stack, which the dashboard would show: leave it out, the nodes have what they need"
             )
-    excludes = runtime_env.get("excludes", [])
-    if (folder := runtime_env.get("working_dir")) and not package.is_remote(folder):
-        if not Path(folder).is_dir():
-            raise ClientError(f"{folder} is not a folder: give one whose content to upload")
-        check_upload(folder, package.listing(Path(folder), excludes), outputs.secrets)
-    for module in runtime_env.get("py_modules", []):
-        if package.is_remote(module):
-            continue
-        if not (Path(module).is_dir() or Path(module).suffix in package.MODULE_FILES):
-            raise ClientError(
-                f"{module} is not a folder: py_modules takes folders, .py files and wheels (.whl)"
-            )
-        check_upload(module, package.of_module(Path(module), excludes), outputs.secrets)
+    packed = package.packages(runtime_env, outputs.secrets)
     from ray.runtime_env import RuntimeEnv  # noqa: PLC0415 - slow
 
     try:
@@ -78,19 +68,7 @@ def check_runtime_env(runtime_env: dict[str, Any], outputs: StackOutputs) -> Non
         raise ClientError(
             f"the runtime environment is not one of Ray's: {error}; mend it, then submit again"
         ) from None
-
-
-def check_upload(what: str, found: package.Listing, secrets: Sequence[str]) -> None:
-    """Refuses an upload as `package.check` does, and says what it leaves out.
-
-    Raises:
-        ClientError: as `package.check`.
-    """
-    package.check(found.files, what, secrets)
-    if found.skipped:
-        named = ", ".join(found.skipped[: package.LISTED])
-        more = len(found.skipped) - package.LISTED
-        say(f"not uploaded of {what}: {named}" + (f" and {more} more" if more > 0 else ""))
+    return packed
 
 
 def check_bucket(outputs: StackOutputs) -> None:
@@ -122,8 +100,8 @@ def run(
     run_name: str,
     outputs: StackOutputs,
     owner: str = "",
-) -> JobServer:
-    """Runs the slow checks side by side.
+) -> tuple[JobServer, Packed]:
+    """Runs the slow checks side by side, and packs the upload.
 
     Args:
         runtime_env: of the job.
@@ -132,7 +110,7 @@ def run(
         owner: user who must have submitted the run's newest job, "" for any.
 
     Returns:
-        The job server.
+        The job server, and the upload.
 
     Raises:
         ClientError: listing every fault.
@@ -149,8 +127,7 @@ def run(
             faults.append(str(error))
     if faults:
         raise ClientError("\n".join(faults))
-    server: JobServer = checks[0].result()
-    return server
+    return checks[0].result(), checks[-1].result()
 
 
 def _checks(

@@ -64,7 +64,7 @@ def start(
             f"stack {outputs.stack!r} has no address for services (its output serveUrl is empty): "
             "run `make up` with this version"
         )
-    feasibility.check([replica] * replicas, outputs)
+    feasibility.check_fits([replica] * replicas, outputs)
     arguments = [run, "--name", service, "--replicas", str(replicas), "--timeout", f"{timeout_s:g}"]
     arguments += ["--cpus", f"{replica['CPU']:g}", "--gpus", f"{replica['GPU']:g}"]
     if checkpoint is not None:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,7 +24,7 @@ from trainyard.client.dashboard import Dashboard, DashboardError, UnreachableErr
 from trainyard.client.errors import ClientError, UnreachedError
 from trainyard.client.feasibility import Bundle
 from trainyard.client.outputs import StackOutputs
-from trainyard.client.package import NEVER_UPLOADED
+from trainyard.client.package import NEVER_UPLOADED, Packed
 from trainyard.client.pull.meter import Meter
 
 if TYPE_CHECKING:
@@ -164,20 +164,18 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
     demand = scripts.demand(request.script, request.arguments)
     bundles = [request.entrypoint, *demand] if request.entrypoint else demand
     if not force:
-        feasibility.check(bundles, outputs)
-    server = preflight.run(request.runtime_env, request.run_name, outputs, request.owner)
-    conda.check(request.runtime_env, server, outputs, send)
+        feasibility.check_fits(bundles, outputs)
+    env, name = request.runtime_env, request.run_name
+    server, packed = preflight.run(env, name, outputs, request.owner)
+    conda.check(env, server, outputs, send)
     say(f"Job submission server address: {outputs.dashboard_url}")
     submission_id = send(
         outputs,
+        packed,
         entrypoint=join([*request.script.command, *request.arguments]),
         submission_id=request.submission_id,
-        runtime_env=request.runtime_env,
         metadata=metadata(
-            request.script,
-            request.run_name,
-            request.runtime_env["env_vars"][run_folder.COMMIT_VARIABLE],
-            bundles,
+            request.script, name, env["env_vars"][run_folder.COMMIT_VARIABLE], bundles
         ),
         **entrypoint_options(request.entrypoint),
     )
@@ -210,11 +208,12 @@ def metadata(
     }
 
 
-def send(outputs: StackOutputs, **job: Any) -> str:
-    """Packs, uploads, and submits with Ray's own client.
+def send(outputs: StackOutputs, packed: Packed | None = None, **job: Any) -> str:
+    """Uploads, and submits with Ray's own client.
 
     Args:
         outputs: of the stack.
+        packed: the runtime environment; None for none.
         job: arguments of Ray's `submit_job`.
 
     Returns:
@@ -232,8 +231,9 @@ def send(outputs: StackOutputs, **job: Any) -> str:
         os.environ.pop(variable, None)
     _go_direct(outputs.dashboard_url)
     bearer = {"Authorization": f"Bearer {outputs.ray_token}"}
-    if "runtime_env" in job:
-        job["runtime_env"] = _upload(job["runtime_env"], outputs)
+    if packed is not None:
+        _upload(packed.packages, outputs)
+        job["runtime_env"] = packed.env
     try:
         return _send(JobSubmissionClient(outputs.dashboard_url, headers=bearer), **job)
     except (ConnectionError, requests.ConnectionError) as error:
@@ -250,9 +250,8 @@ def send(outputs: StackOutputs, **job: Any) -> str:
         ) from None
 
 
-def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any]:
-    """Sends packages that the head lacks; returns the environment with their addresses."""
-    env, packages = package.packages(runtime_env)
+def _upload(packages: Mapping[str, bytes], outputs: StackOutputs) -> None:
+    """Sends packages that the head lacks."""
     dashboard = Dashboard(outputs)
     for name, content in packages.items():
         path = f"/api/packages/gcs/{name}"
@@ -271,7 +270,6 @@ def _upload(runtime_env: dict[str, Any], outputs: StackOutputs) -> dict[str, Any
                 f"failed ({error}): look whether the stack is up (train info), then run the same "
                 "command again"
             ) from None
-    return env
 
 
 def _go_direct(url: str) -> None:

@@ -26,7 +26,7 @@ from trainyard.access import ssh_run as ssh
 from trainyard.access import user
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.terminal import clean_lines
-from trainyard.client import package, preflight
+from trainyard.client import package
 from trainyard.client.command import INTERRUPTED
 from trainyard.client.console import say, warn
 from trainyard.client.errors import ClientError
@@ -247,7 +247,7 @@ def _known_host_key(config: RayConfig) -> str:
 def _packed(source: Path, key: str) -> bytes:
     """The code as a zip file. Ray follows links without an end, and waits for FIFOs."""
     found = package.listing(source, package.NEVER_UPLOADED)
-    preflight.check_upload(str(source), found, [key.strip()] if key else [])
+    package.check_upload(str(source), found, [key.strip()] if key else [])
     return package.pack(found)
 
 

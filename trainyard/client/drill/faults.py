@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
 
-from trainyard.client import jobs, submission
+from trainyard.client import jobs, package, submission
 from trainyard.client.drill import agent, store
 from trainyard.client.drill.fault import Fault
 from trainyard.client.drill.watch import Watch
@@ -110,8 +110,8 @@ def _kill(outputs: StackOutputs, *arguments: str) -> tuple[float, int]:
         script = shutil.copy(Path(agent.__file__), folder)
         job_id = submission.send(
             outputs,
+            package.packages({"working_dir": folder}),
             entrypoint=join(["python", Path(script).name, *arguments]),
-            runtime_env={"working_dir": folder},
             metadata={"job": "drill"},
         )
     server = JobServer(outputs)

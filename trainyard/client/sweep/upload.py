@@ -175,9 +175,9 @@ class Upload:
         run = env["env_vars"][run_folder.RUN_VARIABLE]
         submission.send(
             self.outputs,
+            package.packages(env),
             entrypoint=command,
             submission_id=job_id,
-            runtime_env=env,
             metadata=submission.metadata(
                 self.code.script, run, env["env_vars"][run_folder.COMMIT_VARIABLE], demand
             ),

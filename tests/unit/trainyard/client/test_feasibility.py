@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import MIB, Bundle, check, price, remedy, shortfall, started
+from trainyard.client.feasibility import MIB, Bundle, check_fits, price, remedy, shortfall, started
 from trainyard.client.outputs import Node, StackOutputs
 
 
@@ -160,7 +160,7 @@ def test_what_takes_too_long_to_find_out_is_not_refused() -> None:
 
 def test_an_infeasible_request_says_what_to_do(stack: StackOutputs) -> None:  # F29 D37
     with pytest.raises(ClientError, match=r"largest, worker-1, .*'dev'.*make up.*--force"):
-        check([{"GPU": 2.0}], stack)
+        check_fits([{"GPU": 2.0}], stack)
 
 
 def test_what_has_to_be_started_is_named_with_its_price(
@@ -169,12 +169,12 @@ def test_what_has_to_be_started_is_named_with_its_price(
     free = replace(stack.nodes[-1], cpus=64, group="big", on_demand=True)
     rented = replace(free, group="gpu", gpus=4, hourly_cost=1.25)
     grown = replace(stack, nodes=(*stack.nodes, free, rented, rented))
-    check([{"GPU": 4.0}, {"GPU": 4.0}], grown)
+    check_fits([{"GPU": 4.0}, {"GPU": 4.0}], grown)
     said = "".join(capsys.readouterr())
     assert "needs nodes on demand, of gpu (2 or more: 2.50 $/h):" in said
     assert "(by `make scale STACK=dev`, which has to run)" in said
     local = replace(stack, nodes=(*stack.nodes, free))
-    check([{"CPU": 60.0}], local)
+    check_fits([{"CPU": 60.0}], local)
     said = "".join(capsys.readouterr())
     assert "needs nodes on demand, of big:" in said
     assert "make scale" not in said

@@ -141,7 +141,7 @@ class Client:
 
 def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
     """The client that Ray gives, once all checks have passed."""
-    monkeypatch.setattr(preflight, "run", lambda *_: None)
+    monkeypatch.setattr(preflight, "run", lambda env, *_: (None, package.packages(env)))
     monkeypatch.setattr(Dashboard, "has", lambda *_: False)
     monkeypatch.setattr(Dashboard, "put", lambda _, path, *__: client.put.append(path))
     monkeypatch.setattr(job_submission, "JobSubmissionClient", lambda *_, **__: client)
