@@ -14,9 +14,7 @@ OPEN = ["tcp://192.0.2.7:2375", "192.0.2.7:2375", "http://192.0.2.7", "https://1
 
 
 @pytest.mark.parametrize("host", OPEN)
-def test_an_engine_on_a_network_without_tls_is_refused_unasked(  # F40
-    monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
+def test_an_engine_on_a_network_without_tls_is_refused_unasked(monkeypatch, host):  # F40
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
     monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")  # encrypted, but the server is not checked
@@ -29,7 +27,7 @@ def test_an_engine_on_a_network_without_tls_is_refused_unasked(  # F40
 
 
 @pytest.mark.parametrize("host", ["ssh://a@b", "unix:///x", "tcp://192.0.2.7:2376"])
-def test_an_engine_that_says_who_it_is_is_asked(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_an_engine_that_says_who_it_is_is_asked(monkeypatch, host):
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1" if host.startswith("tcp") else "")
     docker_client.refuse_open_host()
@@ -38,10 +36,10 @@ def test_an_engine_that_says_who_it_is_is_asked(monkeypatch: pytest.MonkeyPatch,
 class Api:
     """Pulls as it is told."""
 
-    def __init__(self, *lines: dict[str, str] | Exception) -> None:
+    def __init__(self, *lines):
         self.lines = lines
 
-    def pull(self, repository: str, tag: str, **_: bool) -> object:
+    def pull(self, repository, tag, **_):
         assert (repository, tag) == ("registry:5000/a/b", "1")
         for line in self.lines:
             if isinstance(line, Exception):
@@ -61,7 +59,5 @@ REFUSED = APIError("404", response=SimpleNamespace(status_code=404), explanation
         (({"status": "Pulling"}, requests.ConnectionError("x")), "the Engine broke off: x"),
     ],
 )
-def test_what_is_wrong_with_a_pull_is_told(
-    lines: tuple[dict[str, str] | Exception, ...], wrong: str
-) -> None:
+def test_what_is_wrong_with_a_pull_is_told(lines, wrong):
     assert docker_client.pull(Api(*lines), "registry:5000/a/b:1") == wrong

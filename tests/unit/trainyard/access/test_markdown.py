@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from tests.hostile import HARM, MARKDOWN
 from trainyard.access import markdown
@@ -16,20 +14,20 @@ from trainyard.access.terminal import CONTROL, clean
 ALL = HARM | MARKDOWN
 
 
-def tokens(page: str) -> Iterator[Token]:
+def tokens(page):
     for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(page):
         yield token
         yield from token.children or ()
 
 
-def shown(page: str) -> list[tuple[str, str]]:
+def shown(page):
     """A parsed page: kind and content of each token that has one, and of all inline HTML."""
     kept = [token for token in tokens(page) if token.type != "inline"]
     return [(token.type, token.content or token.tag) for token in kept]
 
 
 @pytest.mark.parametrize("harm", ALL.values(), ids=ALL)
-def test_foreign_text_stays_text(harm: str) -> None:  # F39
+def test_foreign_text_stays_text(harm):  # F39
     flat = " ".join(harm.split())
     page = f"- **what** {markdown.text(harm)} x\n\n| a | b |\n| --- | --- |\n"
     page += f"| {markdown.text(harm)} | x |\n"
@@ -46,7 +44,7 @@ def test_foreign_text_stays_text(harm: str) -> None:  # F39
 
 
 @pytest.mark.parametrize("harm", ALL.values(), ids=ALL)
-def test_foreign_text_as_code_stays_code(harm: str) -> None:  # F39
+def test_foreign_text_as_code_stays_code(harm):  # F39
     page = f"- {markdown.code(harm)}\n\n| a | b |\n| --- | --- |\n| {markdown.code(harm)} | x |\n"
     found = shown(page)
     assert not CONTROL.search(page)
@@ -65,7 +63,7 @@ STRUCTURE = ("bullet_list", "list_item", "paragraph", "table", "thead", "tbody",
 
 
 @pytest.mark.parametrize("harm", ALL.values(), ids=ALL)
-def test_lines_of_foreign_text_stay_a_block(harm: str) -> None:  # F39
+def test_lines_of_foreign_text_stay_a_block(harm):  # F39
     block = markdown.block(f"one\n{harm}\ntwo")
     page = f"before\n\n{block}\nafter\n"
     found = [(kind, content) for kind, content in shown(page) if kind in ("fence", "text")]

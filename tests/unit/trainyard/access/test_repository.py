@@ -5,15 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from engine import history, plan
 from infra import checkout
 from trainyard.access import repository
 from trainyard.client import submission
 
 
-def _repository(folder: Path) -> str:
+def _repository(folder):
     folder.mkdir()
     one = ["-c", "user.name=A user", "-c", "user.email=user@example.org", "commit", "--allow-empty"]
     for command in (["init", "-q"], [*one, "-qm", folder.name]):
@@ -22,9 +20,7 @@ def _repository(folder: Path) -> str:
     return subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_the_repository_of_a_hook_is_not_taken_for_the_folders(  # F58
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_repository_of_a_hook_is_not_taken_for_the_folders(tmp_path, monkeypatch):  # F58
     commits = {name: _repository(tmp_path / name) for name in ("mine", "hooks")}
     mine, hooks = tmp_path / "mine", tmp_path / "hooks"
     monkeypatch.setenv("GIT_DIR", str(hooks / ".git"))
@@ -37,21 +33,21 @@ def test_the_repository_of_a_hook_is_not_taken_for_the_folders(  # F58
     assert checkout.FILTER not in (hooks / ".git" / "config").read_text()
 
 
-def test_what_git_calls_local_is_left_out() -> None:  # F58
+def test_what_git_calls_local_is_left_out():  # F58
     names = subprocess.run(
         ["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True
     )
     assert set(names.stdout.split()) <= repository.LOCAL
 
 
-def _checkout(folder: Path) -> Path:
+def _checkout(folder):
     for name in repository.PROGRAM:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     return folder
 
 
-def test_the_code_of_another_checkout_is_told_apart(tmp_path: Path) -> None:  # F57
+def test_the_code_of_another_checkout_is_told_apart(tmp_path):  # F57
     mine, copy = _checkout(tmp_path / "mine"), _checkout(tmp_path / "copy")
     (tmp_path / "link").symlink_to(mine)
     assert repository.another(copy / "docs", mine) == copy
@@ -60,23 +56,21 @@ def test_the_code_of_another_checkout_is_told_apart(tmp_path: Path) -> None:  # 
     assert repository.another(copy, tmp_path / "site-packages") is None
 
 
-def test_a_folder_that_is_gone_or_closed_is_of_no_checkout(  # F58
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_gone_or_closed_is_of_no_checkout(tmp_path, monkeypatch):  # F58
     mine, gone = _checkout(tmp_path / "mine"), tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert repository.another(root=mine) is None
 
-    def refused(path: Path) -> bool:
+    def refused(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "is_file", refused)
     assert repository.another(tmp_path, mine) is None
 
 
-def test_train_of_one_checkout_is_refused_in_another(tmp_path: Path) -> None:  # F57
+def test_train_of_one_checkout_is_refused_in_another(tmp_path):  # F57
     copy = _checkout(tmp_path / "copy")
     done = subprocess.run(
         [Path(sys.executable).with_name("train"), "list"],

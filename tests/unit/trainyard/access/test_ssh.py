@@ -5,7 +5,7 @@ from trainyard.access.ssh import Connection
 PROPS = {"host": "192.0.2.4", "user": "ada", "hostKey": "ssh-ed25519 AAAA", "port": 22.0}
 
 
-def test_a_connection_comes_out_of_a_resources_properties() -> None:
+def test_a_connection_comes_out_of_a_resources_properties():
     made = Connection.of({**PROPS, "agent": "/x", "instanceId": "i"})
     assert made == Connection(host="192.0.2.4", user="ada", host_key="ssh-ed25519 AAAA")
     assert made.name == "ada@192.0.2.4"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o777])
-def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:  # F38
+def test_a_key_that_others_can_reach_is_refused(tmp_path, mode):  # F38
     path = tmp_path / "key"
     path.write_text("key")
     path.chmod(mode)
@@ -24,7 +24,7 @@ def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> No
         read_key(path)
 
 
-def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
+def test_what_is_no_key_is_refused(tmp_path):  # F38
     path = tmp_path / "key"
     with pytest.raises(SshError, match=r"No such file.*name the file of a private key"):
         read_key(path)
@@ -45,7 +45,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:  # F38
         read_key(tmp_path)
 
 
-def test_what_is_no_file_is_no_key(tmp_path: Path) -> None:  # F38
+def test_what_is_no_file_is_no_key(tmp_path):  # F38
     """Such as a pipe, which somebody else may feed."""
     key, pipe = tmp_path / "key", tmp_path / "pipe"
     new_key(key)
@@ -57,7 +57,7 @@ def test_what_is_no_file_is_no_key(tmp_path: Path) -> None:  # F38
         feeding.wait(10)
 
 
-def test_a_stack_of_this_machine_does_not_load_an_ssh_library() -> None:
+def test_a_stack_of_this_machine_does_not_load_an_ssh_library():
     modules = "infra.runtimes.process, cluster.minio_calls, cluster.versitygw_calls, infra.target"
     script = f"import sys, {modules}; sys.exit('asyncssh' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

@@ -1,7 +1,6 @@
 """A bucket of states whose store refuses for a moment."""
 
 import errno
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ from trainyard.access.state_bucket import PASSING, PASSING_TRIES, BucketError, B
 
 
 @pytest.fixture
-def path(monkeypatch: pytest.MonkeyPatch) -> BucketPath:
+def path(monkeypatch):
     monkeypatch.setattr(state_bucket, "PASSING_PAUSE_SECONDS", 0)
     found = state_bucket.find("s3://states/team")
     assert found is not None
@@ -22,11 +21,11 @@ def path(monkeypatch: pytest.MonkeyPatch) -> BucketPath:
     [(PASSING, 2, False), (PASSING, PASSING_TRIES, True), ("AccessDenied", 1, True)],
 )
 def test_a_lock_is_written_while_the_one_beside_it_goes(
-    path: BucketPath, monkeypatch: pytest.MonkeyPatch, said: str, refusals: int, *, fails: bool
-) -> None:
-    calls: list[dict[str, Any]] = []
+    path, monkeypatch, said, refusals, *, fails
+):
+    calls = []
 
-    def call(self: BucketPath, name: str, **more: Any) -> dict[str, str]:
+    def call(self, name, **more):
         calls.append(more)
         if len(calls) <= refusals:
             raise BucketError(errno.EIO, f"the store answers {said}: …", str(self))

@@ -19,16 +19,12 @@ from trainyard.access.state_folder import DamagedStateError, LoginError
         ("https://api.example.com", None),
     ],
 )
-def test_a_backend_is_a_folder_or_none(
-    monkeypatch: pytest.MonkeyPatch, url: str, folder: str | None
-) -> None:
+def test_a_backend_is_a_folder_or_none(monkeypatch, url, folder):
     monkeypatch.setenv("HOME", "/home-of-ada")
     assert state_folder.find(url, Path("/project")) == (folder and Path(folder))
 
 
-def test_the_login_of_the_pulumi_cli_is_followed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_login_of_the_pulumi_cli_is_followed(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "pulumi"))
     assert state_folder.logged_in() == f"file://{tmp_path}"
@@ -48,7 +44,7 @@ def test_the_login_of_the_pulumi_cli_is_followed(
     assert state_folder.logged_in() == "s3://others"
 
 
-def test_copies_are_the_newest_first_and_of_one_stack(tmp_path: Path) -> None:
+def test_copies_are_the_newest_first_and_of_one_stack(tmp_path):
     folder = tmp_path / "backups" / "project" / "dev"
     folder.mkdir(parents=True)
     for name in ("dev.9.json", "dev.10.json", "dev.x.json", "development.11.json", "dev.json.bak"):
@@ -57,7 +53,7 @@ def test_copies_are_the_newest_first_and_of_one_stack(tmp_path: Path) -> None:
     assert [path.name for path in found] == ["dev.10.json", "dev.9.json"]
 
 
-def test_a_state_that_was_changed_is_damaged(tmp_path: Path) -> None:  # F15
+def test_a_state_that_was_changed_is_damaged(tmp_path):  # F15
     path = state_folder.stack_file(tmp_path, "project", "dev")
     path.parent.mkdir(parents=True)
     checkpoint = {"stack": "organization/project/dev", "latest": {"resources": [{"id": "i-1"}]}}

@@ -3,13 +3,11 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from infra.runtimes import folders
 from trainyard.access import user
 
 
-def test_a_user_without_an_entry_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:  # F58
+def test_a_user_without_an_entry_has_a_name(monkeypatch):  # F58
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 471147)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ from trainyard.client import outputs
 
 
 @pytest.fixture
-def values(tmp_path: Path) -> dict[str, Any]:
+def values(tmp_path):
     """The JSON object of a stack with a head without CPUs and two workers, one with a GPU."""
     node = {"gpus": 0, "memoryMib": 1024, "objectStoreMib": 256, "resources": {}}
     return {
@@ -45,16 +42,16 @@ def values(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stack(values: dict[str, Any]) -> outputs.StackOutputs:
+def stack(values):
     """The same, as the client holds it."""
     return outputs.parse(json.dumps(values), None, "test")
 
 
 @pytest.fixture
-def outputs_file(tmp_path: Path) -> Callable[..., Path]:
+def outputs_file(tmp_path):
     """Writes text or an object into a private file."""
 
-    def write(content: Any, mode: int = 0o600) -> Path:
+    def write(content, mode=0o600):
         path = tmp_path / "outputs.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         path.chmod(mode)

@@ -11,15 +11,15 @@ from trainyard.client.job_server import Job, Status
 NODES = {"01": ["10.0.0.4"], "02": ["10.0.0.5"], "03": ["10.0.0.4"]}
 
 
-def job(run: str, number: int, start_s: float, end_s: float, **changes: object) -> Job:
-    fields: dict[str, object] = {
+def job(run, number, start_s, end_s, **changes):
+    fields = {
         "status": Status.SUCCEEDED,
         "job_id": f"{number:02d}",
         "start_time": int(start_s * 1000),
         "end_time": int(end_s * 1000),
         "metadata": {"run": run},
     }
-    return Job(**(fields | changes))  # type: ignore[arg-type]
+    return Job(**(fields | changes))
 
 
 # Newest first, as the job server lists them.
@@ -27,7 +27,7 @@ HALF = [job("half-2", 3, 2, 122), job("half-1", 2, 1, 100), job("half-0", 1, 0, 
 WHOLE = [job("whole-2", 6, 202, 380), job("whole-1", 5, 201, 290), job("whole-0", 4, 200, 280)]
 
 
-def test_halves_are_compared_with_wholes() -> None:  # D44
+def test_halves_are_compared_with_wholes():  # D44
     half, whole = compare.rows(["half-", "whole-"], [*WHOLE, *HALF], NODES, lambda _: 20)
     assert half == {
         "runs": "half-*",
@@ -42,7 +42,7 @@ def test_halves_are_compared_with_wholes() -> None:  # D44
     assert half.keys() == {*compare.COLUMNS}
 
 
-def test_of_a_run_that_went_on_the_last_job_counts() -> None:
+def test_of_a_run_that_went_on_the_last_job_counts():
     again = job("half-0", 7, 300, 310)
     [row] = compare.rows(["half-0"], [again, *HALF], NODES | {"07": ["10.0.0.5"]}, lambda _: 1)
     assert (row["jobs"], row["seconds"], row["placement"]) == (1, 10.0, "10.0.0.5: half-0")
@@ -56,6 +56,6 @@ def test_of_a_run_that_went_on_the_last_job_counts() -> None:
         ([job("half-0", 1, 0, 9, status=Status.FAILED), *HALF], "is FAILED"),
     ],
 )
-def test_what_cannot_be_compared_is_one_message(jobs: list[Job], message: str) -> None:
+def test_what_cannot_be_compared_is_one_message(jobs, message):
     with pytest.raises(ClientError, match=message):
         compare.rows(["half-"], jobs, NODES, lambda _: 1)

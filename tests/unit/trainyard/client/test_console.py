@@ -16,15 +16,15 @@ PREFIX = "(RayTrainWorker pid=7) "
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def record(done: int, text: str = "epoch 1/2", total: int | None = 4) -> str:
+def record(done, text="epoch 1/2", total=4):
     return PREFIX + progress.Batches(text, done, total, float(done)).told
 
 
-def test_elsewhere_the_log_is_passed_on_in_plain_lines() -> None:
+def test_elsewhere_the_log_is_passed_on_in_plain_lines():
     out = io.StringIO()
     writer = LogWriter(out)
     writer.write(f"one\n{record(3)}\n{PREFIX}progress: as it was\n")
@@ -37,7 +37,7 @@ def test_elsewhere_the_log_is_passed_on_in_plain_lines() -> None:
     )
 
 
-def test_a_terminal_gets_one_bar_that_moves() -> None:
+def test_a_terminal_gets_one_bar_that_moves():
     out = Terminal()
     writer = LogWriter(out)
     writer.write(f"one\n{record(1)[:50]}")
@@ -55,11 +55,11 @@ def test_a_terminal_gets_one_bar_that_moves() -> None:
 @pytest.mark.parametrize(
     ("done", "total", "cells"), [(0, 9, 0), (9, 9, 24), (12, 9, 24), (1, 2, 12), (0, 0, 0)]
 )
-def test_the_bar_shows_the_share_that_is_done(done: int, total: int, cells: int) -> None:
+def test_the_bar_shows_the_share_that_is_done(done, total, cells):
     assert bar(done, total, "x") == f"[{'#' * cells}{'-' * (24 - cells)}] x"
 
 
-def test_batches_pass_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_pass_and_are_counted(capsys):
     out = Terminal()
     batches = progress.watched([1, 2, 3], "epoch 1/1", progress.BAR_INTERVAL_S)
     assert list(batches) == [1, 2, 3]
@@ -67,7 +67,7 @@ def test_batches_pass_and_are_counted(capsys: pytest.CaptureFixture[str]) -> Non
     assert "epoch 1/1 batch 3/3" in out.getvalue()
 
 
-def log_of(*pieces: str, out: io.StringIO | None = None) -> str:
+def log_of(*pieces, out=None):
     out = io.StringIO() if out is None else out
     writer = LogWriter(out)
     for piece in pieces:
@@ -77,9 +77,7 @@ def log_of(*pieces: str, out: io.StringIO | None = None) -> str:
 
 
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
-def test_foreign_text_has_no_effect_on_a_terminal(  # F39
-    harm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_text_has_no_effect_on_a_terminal(harm, monkeypatch, capsys):  # F39
     for terminal in (True, False):
         monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
         say(f"run {harm}\nnext")
@@ -99,7 +97,7 @@ def test_foreign_text_has_no_effect_on_a_terminal(  # F39
         assert passed.endswith(" two\n")
 
 
-def test_a_log_keeps_its_colours_and_lines() -> None:
+def test_a_log_keeps_its_colours_and_lines():
     text = "\x1b[36m(pid=7)\x1b[0m \x1b[1;38:5:9mred\x1b[m\tx\r\n50%\r100%\n"
     for cut in range(len(text)):
         assert log_of(text[:cut], text[cut:]) == text
@@ -107,21 +105,19 @@ def test_a_log_keeps_its_colours_and_lines() -> None:
     assert log_of("\x1b[31mred\n", out=Terminal()).endswith("\x1b[0m")
 
 
-def test_a_string_without_an_end_does_not_hold_a_log_up() -> None:
+def test_a_string_without_an_end_does_not_hold_a_log_up():
     assert log_of("one \x1b]0;", "x" * 5000, " two\n").endswith(" two\n")
 
 
-def test_brackets_are_no_markup(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_brackets_are_no_markup(monkeypatch, capsys):
     """A run that is called so broke the table of all."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table([{"run": "[/red] [link=x]a[/link]"}], ("run",), as_json=False)
     assert "[/red] [link=x]a[/link]" in capsys.readouterr().out
 
 
-def test_a_line_without_an_end_takes_linear_time() -> None:  # F56
-    def write(pieces: int) -> None:
+def test_a_line_without_an_end_takes_linear_time():  # F56
+    def write(pieces):
         out = io.StringIO()
         writer = LogWriter(out)
         for _ in range(pieces):
@@ -132,12 +128,12 @@ def test_a_line_without_an_end_takes_linear_time() -> None:  # F56
     assert growth(write, 1000, 8) < 32  # 8 where it is linear, 64 where each piece copies all
 
 
-def test_a_line_too_long_for_a_record_is_passed_on() -> None:  # F56
+def test_a_line_too_long_for_a_record_is_passed_on():  # F56
     line = "progress: " * progress.LONGEST + record(1)
     assert log_of(f"{line}\n") == f"{line}\n"
     assert progress.parse(f"{'x' * 1000}{record(1)}")
 
 
-def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:  # F61
+def test_json_has_no_nan(capsys):  # F61
     print_json([{"loss": float("nan"), "more": [float("inf"), 1.5]}])
     assert capsys.readouterr().out == '[{"loss": null, "more": [null, 1.5]}]\n'

@@ -7,10 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,6 @@ from trainyard.client.dev.debugger import Debugger
 from trainyard.client.dev.log import Log, unread
 from trainyard.client.dev.sources import Sources
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import NEVER_UPLOADED
 from trainyard.client.scripts import Script
 from trainyard.dev_session import debugger as there
@@ -31,7 +28,7 @@ SECRET = "canary-0123456789"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     folder = tmp_path / "project"
     for name in (".git", ".venv/lib", "data", "kept/inner", "__pycache__"):
         (folder / name).mkdir(parents=True)
@@ -42,12 +39,12 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sources(project: Path) -> Sources:
+def sources(project):
     script = Script("job", project / "job.py", ("python", "job.py"), str(project), None)
     return Sources(script, NEVER_UPLOADED, [SECRET])
 
 
-def test_a_change_is_sent_once(sources: Sources, project: Path) -> None:
+def test_a_change_is_sent_once(sources, project):
     assert sources.changes() == {}
     (project / "job.py").write_text("2\n")
     (project / "new.py").write_text("")
@@ -60,7 +57,7 @@ def test_a_change_is_sent_once(sources: Sources, project: Path) -> None:
     assert set(sources.changes({project / "job.py"})) == {"tree/job.py"}
 
 
-def test_a_change_that_did_not_arrive_is_sent_again(sources: Sources, project: Path) -> None:
+def test_a_change_that_did_not_arrive_is_sent_again(sources, project):
     (project / "job.py").unlink()
     for _ in range(2):
         changes = sources.changes()
@@ -68,7 +65,7 @@ def test_a_change_that_did_not_arrive_is_sent_again(sources: Sources, project: P
         sources.forget(changes)
 
 
-def test_what_is_left_out_is_not_sent(sources: Sources, project: Path) -> None:
+def test_what_is_left_out_is_not_sent(sources, project):
     for name in (".git/file", ".venv/lib/file", "data/file", "__pycache__/file", ".env"):
         (project / name).write_text("changed")
     assert sources.changes({project / ".git" / "file"}) == {}
@@ -76,13 +73,13 @@ def test_what_is_left_out_is_not_sent(sources: Sources, project: Path) -> None:
     assert not {project / ".git", project / "data", project / ".venv" / "lib"} & sources.folders
 
 
-def test_only_files_that_were_written_are_read(sources: Sources, project: Path) -> None:
+def test_only_files_that_were_written_are_read(sources, project):
     (project / "job.py").write_text("2\n")
     (project / "kept" / "inner" / "file").write_text("2\n")
     assert set(sources.changes({project / "job.py"})) == {"tree/job.py"}
 
 
-def test_a_secret_is_not_sent(sources: Sources, project: Path) -> None:
+def test_a_secret_is_not_sent(sources, project):
     (project / "job.py").write_text(f"KEY = {SECRET!r}\n")
     with pytest.raises(ClientError, match=r"^job\.py holds a secret of the stack: nothing was"):
         sources.changes()
@@ -90,11 +87,11 @@ def test_a_secret_is_not_sent(sources: Sources, project: Path) -> None:
     assert set(sources.changes()) == {"tree/job.py"}
 
 
-def test_saves_are_noticed_in_new_folders_too(sources: Sources, project: Path) -> None:
+def test_saves_are_noticed_in_new_folders_too(sources, project):
     found = watch.saves(sources)
     assert next(found) == set()  # watching has begun
 
-    def sent() -> set[str]:
+    def sent():
         return next(names for each in found if each and (names := set(sources.changes(each))))
 
     (project / "job.py").write_text("x")
@@ -106,11 +103,11 @@ def test_saves_are_noticed_in_new_folders_too(sources: Sources, project: Path) -
     next(each for each in found if each and not sources.changes(each))
     (project / "empty" / "b.py").write_text("x")
     assert sent() == {"tree/empty/b.py"}
-    found.close()  # type: ignore[attr-defined]
+    found.close()
 
 
-def test_a_log_shows_paths_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    heard: list[dict[str, Any]] = []
+def test_a_log_shows_paths_of_this_machine(capsys):
+    heard = []
     log = Log("aa", {"tree": Path("/mine/project")}, heard.append)
     text = 'File "/tmp/ray/s/runtime_resources/dev_sessions/aa/tree/job.py", line 3, é\n'
     content = f"{text}{records.MARK}{json.dumps({'event': 'ready'})}\nrest".encode()
@@ -122,7 +119,7 @@ def test_a_log_shows_paths_of_this_machine(capsys: pytest.CaptureFixture[str]) -
     assert heard == [{"event": "ready"}]
 
 
-def test_a_line_without_blanks_takes_linear_time() -> None:  # F56
+def test_a_line_without_blanks_takes_linear_time():  # F56
     log = Log("aa", {"tree": Path("/mine")}, lambda _: None)
     assert growth(lambda size: log._here("x/" * size), 10_000, 8) < 32  # else 64
     assert log._here("a/x/dev_sessions/aa/tree/b(c/dev_sessions/aa/tree/d") == "/mine/b(/mine/d"
@@ -138,30 +135,25 @@ def test_a_line_without_blanks_takes_linear_time() -> None:  # F56
         '{"event": "debugger", "host": "h", "port": "1", "folder": "f"}',
     ],
 )
-def test_a_malformed_record_is_output(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_record_is_output(text, capsys):
     log = Log("aa", {}, lambda _: pytest.fail("a record was heard"))  # F56
     log.feed(f"{records.MARK}{text}\n".encode())
     assert capsys.readouterr().out == f"{records.MARK}{text}\n"
 
 
-def test_a_log_that_is_read_again_goes_on_where_it_was() -> None:
+def test_a_log_that_is_read_again_goes_on_where_it_was():
     assert b"".join(unread(iter([b"abc", b"def", b"g"]), 4)) == b"efg"
 
 
 @pytest.fixture
-def run() -> Iterator[socket.socket]:
+def run():
     """Where debugpy would listen."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 
 
 @pytest.fixture
-def ready(
-    stack: StackOutputs,
-    run: socket.socket,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[dict[str, Any]]:
+def ready(stack, run, monkeypatch, capsys):
     """A way to the run; the configuration that it shows for editors."""
     monkeypatch.setattr(debugger, "PORT", 0)
     with ExitStack() as resources:
@@ -171,13 +163,11 @@ def ready(
         yield json.loads(said[said.index("{") : said.rindex("}") + 1])
 
 
-def address(configuration: dict[str, Any]) -> tuple[str, int]:
+def address(configuration):
     return configuration["connect"]["host"], configuration["connect"]["port"]
 
 
-def test_an_editor_reaches_the_run_with_the_sessions_key(
-    ready: dict[str, Any], run: socket.socket, stack: StackOutputs
-) -> None:
+def test_an_editor_reaches_the_run_with_the_sessions_key(ready, run, stack):
     assert ready["pathMappings"] == [{"localRoot": "/here", "remoteRoot": "/there/tree"}]
     with socket.create_connection(address(ready), 10) as editor:
         accepted, _ = run.accept()
@@ -193,9 +183,7 @@ def test_an_editor_reaches_the_run_with_the_sessions_key(
             assert editor.recv(100) == b"from the run"
 
 
-def test_a_run_that_refuses_the_key(
-    ready: dict[str, Any], run: socket.socket, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_refuses_the_key(ready, run, capsys):
     with socket.create_connection(address(ready), 10) as editor:
         accepted, _ = run.accept()
         with accepted:
@@ -206,9 +194,7 @@ def test_a_run_that_refuses_the_key(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes another user's identity")
-def test_another_user_does_not_reach_the_run(
-    ready: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_user_does_not_reach_the_run(ready, capsys):
     # A program that another user can read, whatever the folder of this Python.
     here = f"exec 3<>/dev/tcp/{'/'.join(map(str, address(ready)))}; cat <&3; echo closed"
     stranger = subprocess.run(
@@ -221,12 +207,12 @@ def test_another_user_does_not_reach_the_run(
 class Run:
     """A run that waits for a debugger, in a warm process without torch."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process):
         self.process = process
         waits = self.until(records.DEBUGGER)
         self.address = (str(waits["host"]), int(waits["port"]))
 
-    def until(self, event: str) -> dict[str, Any]:
+    def until(self, event):
         assert self.process.stdout is not None
         for line in self.process.stdout:
             record = records.parse(line.strip())
@@ -236,7 +222,7 @@ class Run:
 
 
 @pytest.fixture
-def waiting(stack: StackOutputs, tmp_path: Path) -> Iterator[Run]:
+def waiting(stack, tmp_path):
     (tmp_path / "job.py").write_text("found = 6\nfound *= 7\nprint('found', found)\n")
     ready = "from trainyard.dev_session import warm; warm.IMPORTS = (); warm.main()"
     process = subprocess.Popen(
@@ -264,12 +250,7 @@ def waiting(stack: StackOutputs, tmp_path: Path) -> Iterator[Run]:
         process.wait(30)
 
 
-def test_an_editor_stops_a_run_at_a_breakpoint(
-    waiting: Run,
-    stack: StackOutputs,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_editor_stops_a_run_at_a_breakpoint(waiting, stack, tmp_path, monkeypatch):
     listener = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setattr(debugger, "_listen", lambda: listener)
     with ExitStack() as resources:
@@ -290,7 +271,7 @@ def test_an_editor_stops_a_run_at_a_breakpoint(
         assert waiting.until(records.ENDED)["code"] == 0
 
 
-def test_a_run_obeys_nobody_without_the_key(waiting: Run) -> None:
+def test_a_run_obeys_nobody_without_the_key(waiting):
     editor = attach(waiting.address)
     try:
         for command in ("attach", "configurationDone", "evaluate"):

@@ -11,9 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -30,17 +28,17 @@ from trainyard.client.drill.fault import Fault
 from trainyard.client.drill.watch import Watch
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import Ssh, StackOutputs
+from trainyard.client.outputs import Ssh
 from trainyard.client.state import Actor
 from trainyard.client.store import open_store
 
-EPOCHS: list[dict[str, Any]] = [
+EPOCHS = [
     {"epoch": 0, "loss": 2.0, "minutes": 0.5},
     {"epoch": 1, "loss": 1.0, "valid_acc": 0.5, "minutes": 1.0, "note": "text"},
 ]
 
 
-def job(status: str = "RUNNING", **changes: Any) -> Job:
+def job(status="RUNNING", **changes):
     values = {
         "submission_id": "s1",
         "job_id": "01",
@@ -54,20 +52,20 @@ def job(status: str = "RUNNING", **changes: Any) -> Job:
 class Server:
     """A job server with one job and its log, and a state API with one worker."""
 
-    def __init__(self, *jobs: Job) -> None:
+    def __init__(self, *jobs):
         self.known = list(jobs) or [job()]
         self.written = ""
 
-    def jobs(self) -> list[Job]:
+    def jobs(self):
         return self.known
 
-    def job(self, _: str) -> Job:
+    def job(self, _):
         return self.known[0]
 
-    def log(self, _: str) -> str:
+    def log(self, _):
         return self.written
 
-    def actors(self) -> list[Actor]:
+    def actors(self):
         shape = {"name": "", "pid": 1, "node": "n", "state": "ALIVE", "bundle": {}}
         return [
             Actor(id="w1", kind="RayTrainWorker", job="01", **shape),
@@ -77,7 +75,7 @@ class Server:
 
 
 @pytest.fixture
-def run(stack: StackOutputs) -> runs.Run:
+def run(stack):
     """A run of two epochs in the stack's store."""
     made = runs.Run(stack.storage_url, "first")
     made.start({"epochs": 2})
@@ -86,31 +84,31 @@ def run(stack: StackOutputs) -> runs.Run:
 
 
 @pytest.fixture
-def watch(stack: StackOutputs, run: runs.Run) -> tuple[Watch, Server]:
-    server: Any = Server()
+def watch(stack, run):
+    server = Server()
     return Watch(server, server, open_store(stack), run.name, server.known[0]), server
 
 
 # What is refused.
 
 
-def test_a_run_that_does_not_train_now(stack: StackOutputs) -> None:
+def test_a_run_that_does_not_train_now(stack):
     asked = procedure.Drill(fault=Fault.WORKER_LOSS, whole_node=False, seconds=1, script=None)
-    server: Any = Server(job("SUCCEEDED"))
+    server = Server(job("SUCCEEDED"))
     with pytest.raises(ClientError, match=r"no job trains run 'first' now .*--name first"):
         procedure.check(asked, "first", server, stack)
     server = Server(job())
     assert procedure.check(asked, "first", server, stack).submission_id == "s1"
 
 
-def test_a_head_that_nobody_would_start_again(stack: StackOutputs) -> None:
+def test_a_head_that_nobody_would_start_again(stack):
     other = dataclasses.replace(stack, ray_cluster_file="cluster_name: x")
     faults.check(Fault.WORKER_LOSS, other)
     with pytest.raises(ClientError, match="does not start it again: drill worker-loss"):
         faults.check(Fault.HEAD_LOSS, other)
 
 
-def test_a_store_that_is_not_on_this_machine_or_nowhere(stack: StackOutputs) -> None:
+def test_a_store_that_is_not_on_this_machine_or_nowhere(stack):
     with pytest.raises(ClientError, match=r"has no object store.*set objectStore to auto"):
         faults.check(Fault.STORE_LOSS, stack)
     ssh = Ssh(host="h", port=22, user="u", host_key="", key_file="", private_key="")
@@ -122,7 +120,7 @@ def test_a_store_that_is_not_on_this_machine_or_nowhere(stack: StackOutputs) -> 
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def server():
     """A program that listens, as supervisord starts them."""
     text = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
     text += "print(s.getsockname()[1], flush=True); time.sleep(600)"
@@ -137,9 +135,7 @@ def server() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     process.wait()
 
 
-def test_only_a_supervised_listener_is_stopped(
-    server: tuple[subprocess.Popen[bytes], int], stack: StackOutputs
-) -> None:
+def test_only_a_supervised_listener_is_stopped(server, stack):
     process, port = server
     url = f"http://127.0.0.1:{port}"
     found = drill_store.find(dataclasses.replace(stack, object_store_endpoint=url))
@@ -158,21 +154,19 @@ def test_only_a_supervised_listener_is_stopped(
             drill_store.find(dataclasses.replace(stack, object_store_endpoint=url))
 
 
-def test_a_store_in_a_container_is_found_by_its_stack_and_port(
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[Any] = []
+def test_a_store_in_a_container_is_found_by_its_stack_and_port(stack, monkeypatch):
+    done = []
 
     class Container:
         name = "minio"
 
-        def __getattr__(self, what: str) -> Any:
+        def __getattr__(self, what):
             return lambda **options: done.append((what, options))
 
     class Engine:
         containers: Any = None
 
-        def list(self, filters: dict[str, str]) -> list[Any]:
+        def list(self, filters):
             assert filters == {"label": "trainyard.stack=dev", "publish": "9000"}
             return [Container()]
 
@@ -192,17 +186,17 @@ class Store:
 
     what = "x"
 
-    def __init__(self) -> None:
-        self.done: list[str] = []
+    def __init__(self):
+        self.done = []
 
-    def pause(self) -> None:
+    def pause(self):
         self.done.append("pause")
 
-    def restart(self) -> None:
+    def restart(self):
         self.done.append("restart")
 
 
-def test_the_store_is_started_again_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_started_again_whatever_happens(monkeypatch):
     store = Store()
     monkeypatch.setattr(drill_store, "BACK_S", 0.2)
     with pytest.raises(ClientError, match=r"has not come back within 0\.2 s"):  # noqa: SIM117
@@ -212,7 +206,7 @@ def test_the_store_is_started_again_whatever_happens(monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def outage(monkeypatch):
     """A store whose outage ends at once; afterwards signals do what they did."""
     monkeypatch.setattr(drill_store, "_wait", lambda _: None)
     # Tests that were started in the background ignore Ctrl-C.
@@ -226,11 +220,9 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("number", drill_store.ENDING)
-def test_a_signal_ends_the_drill_once_the_store_is_started_again(  # F22
-    outage: Store, number: signal.Signals, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_ends_the_drill_once_the_store_is_started_again(outage, number, capfd):  # F22
     class Finalized:
-        def __del__(self) -> None:
+        def __del__(self):
             os.kill(os.getpid(), number)  # what a handler raised in here would go nowhere
 
     ends = KeyboardInterrupt if number is signal.SIGINT else SystemExit
@@ -242,16 +234,16 @@ def test_a_signal_ends_the_drill_once_the_store_is_started_again(  # F22
     assert outage.done == ["pause", "restart"]
     assert f"ended by {number.name}; the object store is started" in capfd.readouterr().err
     if number is not signal.SIGINT:
-        assert ended.value.code == 128 + number  # type: ignore[union-attr]
+        assert ended.value.code == 128 + number
 
 
 @pytest.mark.parametrize("when", ["pause", "restart"])
 def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(  # F22
-    outage: Store, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    outage, when, monkeypatch
+):
     step = getattr(outage, when)
 
-    def interrupted() -> None:
+    def interrupted():
         # Another thread takes the signal, as any thread of a process may.
         with ThreadPoolExecutor(1) as other:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -264,9 +256,7 @@ def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(  
     assert outage.done == ["pause", "restart"]
 
 
-def test_what_the_shell_has_ignored_stays_so(
-    outage: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_shell_has_ignored_stays_so(outage, monkeypatch):
     every = (*drill_store.ENDING, *drill_store.SUSPENDING)
     before = {each: signal.getsignal(each) for each in every}
     monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
@@ -284,14 +274,14 @@ def test_what_the_shell_has_ignored_stays_so(
 # What is killed on the cluster.
 
 
-def test_the_agent_kills_only_workers_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agent_kills_only_workers_of_its_node(monkeypatch):
     killer = agent.Killer()
     raylet = os.getppid()  # as for a worker
     assert killer.find(None) == raylet
     assert killer.find(os.getpid()) == os.getpid()
     with pytest.raises(ValueError, match="process 1 is not a worker"):
         killer.find(1)
-    killed: list[tuple[int, int]] = []
+    killed = []
     monkeypatch.setattr(os, "kill", lambda *each: killed.append(each))
     killer.kill(os.getpid(), 0)
     assert killed == [(os.getpid(), signal.SIGKILL)]
@@ -301,7 +291,7 @@ def test_the_agent_kills_only_workers_of_its_node(monkeypatch: pytest.MonkeyPatc
     assert killed[1:] == [(1, signal.SIGKILL), (raylet, signal.SIGKILL)]
 
 
-def test_the_agent_finds_the_gcs_by_its_port() -> None:
+def test_the_agent_finds_the_gcs_by_its_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert agent._listener(port) == os.getpid()
@@ -312,7 +302,7 @@ def test_the_agent_finds_the_gcs_by_its_port() -> None:
 # What is sent again.
 
 
-def test_a_job_of_this_package_is_sent_again() -> None:
+def test_a_job_of_this_package_is_sent_again():
     sent = job(
         entrypoint="python -m trainyard.jobs.alexnet --data 'folder:/a b'",
         metadata={"run": "first", "script": str(repeat.scripts.JOBS / "alexnet.py")},
@@ -337,7 +327,7 @@ def test_a_job_of_this_package_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("folder", ["", "deep/er"])
-def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder: str, tmp_path: Path) -> None:
+def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder, tmp_path):
     path = tmp_path / folder / "mine.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("print(1)")
@@ -364,8 +354,8 @@ def test_a_script_of_ones_own_is_sent_again_from_its_folder(folder: str, tmp_pat
     ],
 )
 def test_no_cluster_chooses_what_of_this_machine_is_executed_and_sent(  # F35, F39
-    entrypoint: str, tmp_path: Path
-) -> None:
+    entrypoint, tmp_path
+):
     """A path in a job's metadata was executed here, and its folder uploaded."""
     path = tmp_path / "mine.py"
     path.write_text(f"from pathlib import Path; Path({str(tmp_path / 'canary')!r}).touch()")
@@ -375,7 +365,7 @@ def test_no_cluster_chooses_what_of_this_machine_is_executed_and_sent(  # F35, F
     assert not (tmp_path / "canary").exists()
 
 
-def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path: Path) -> None:
+def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path):
     (tmp_path / "mine.py").touch()
     script = repeat.own_script(tmp_path / "mine.py", None)
     for entrypoint in (f"python {tmp_path.name}/mine.py", "python other.py", "python -m mine"):
@@ -393,15 +383,15 @@ def test_a_named_script_is_sent_only_as_it_was_submitted(tmp_path: Path) -> None
         {"java_jars": ["secret.jar"]},
     ],
 )
-def test_no_cluster_chooses_a_file_by_a_runtime_environment(  # F35
-    environment: dict[str, Any],
-) -> None:
+def test_no_cluster_chooses_a_file_by_a_runtime_environment(
+    environment,
+):  # F35
     with pytest.raises(ClientError, match="is not taken from a cluster"):
         repeat.request(job(runtime_env=environment), {}, "second")
 
 
 @pytest.mark.parametrize("line", ['{"at": 1e12, "pid": 1}', '{"at": ', '{"at": "x", "pid": 1}'])
-def test_the_word_of_a_cluster_on_its_clock_is_not_waited_for(line: str) -> None:
+def test_the_word_of_a_cluster_on_its_clock_is_not_waited_for(line):
     with pytest.raises(ClientError, match="clocks differ"):
         faults._announced(line, "s1")
 
@@ -409,15 +399,15 @@ def test_the_word_of_a_cluster_on_its_clock_is_not_waited_for(line: str) -> None
 # What is watched.
 
 
-def steps(done: int) -> str:
+def steps(done):
     return progress.Batches("epoch 5/9", done, 40, 1.0).told
 
 
-def restored(checkpoint: str, epochs: int | None) -> str:
+def restored(checkpoint, epochs):
     return progress.Restored(checkpoint, epochs, "10.0.0.5").told
 
 
-def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch: tuple[Watch, Server]) -> None:
+def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch):
     seen, server = watch
     seen.look()
     assert (seen.trained, len(seen.records), list(seen.workers)) == (2, 2, ["w1"])
@@ -449,9 +439,7 @@ def test_a_run_is_seen_in_its_log_its_workers_and_the_store(watch: tuple[Watch, 
     assert seen.part_of_an_epoch(0) == 0.5
 
 
-def test_waiting_ends_with_the_job_or_the_server(
-    watch: tuple[Watch, Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_ends_with_the_job_or_the_server(watch, monkeypatch):
     seen, server = watch
     monkeypatch.setattr("trainyard.client.drill.watch.POLL_S", 0)
     with pytest.raises(ClientError, match=r"new workers did not come within 0 s"):
@@ -469,10 +457,10 @@ def test_waiting_ends_with_the_job_or_the_server(
 class Scripted:
     """A watch whose looks see what a test says: workers, and the number of stored epochs."""
 
-    def __init__(self, *looks: tuple[set[str], int]) -> None:
+    def __init__(self, *looks):
         self.looks = looks
 
-    def until(self, _: str, check: Any) -> float:
+    def until(self, _, check):
         for at, (workers, stored) in enumerate(self.looks):
             self.workers, self.records = dict.fromkeys(workers), [{}] * stored
             if check():
@@ -485,8 +473,8 @@ class Scripted:
     [(False, 4.0), (True, 1.0)],
     ids=["what a lost worker still stores", "what the same worker stores"],
 )
-def test_the_first_epoch_after_a_fault(same_workers: bool, resumed: float) -> None:
-    watch: Any = Scripted(({"a"}, 2), ({"a"}, 3), (set(), 3), ({"b"}, 3), ({"b"}, 4))
+def test_the_first_epoch_after_a_fault(same_workers, resumed):
+    watch = Scripted(({"a"}, 2), ({"a"}, 3), (set(), 3), ({"b"}, 3), ({"b"}, 4))
     before = procedure.Before(workers=frozenset({"a"}), restores=0, stored=2, trained=2)
     detected, at = procedure._next_epoch(watch, before, None, same_workers=same_workers)
     assert at == resumed
@@ -496,7 +484,7 @@ def test_the_first_epoch_after_a_fault(same_workers: bool, resumed: float) -> No
 # What is compared.
 
 
-def test_an_undisturbed_run_is_made_once(run: runs.Run, stack: StackOutputs) -> None:
+def test_an_undisturbed_run_is_made_once(run, stack):
     store = open_store(stack)
     mine = history.read_run(store, run.name)
     made = procedure._twin(mine, store)
@@ -510,7 +498,7 @@ def test_an_undisturbed_run_is_made_once(run: runs.Run, stack: StackOutputs) -> 
     assert procedure._twin(other, store).name == "first-undisturbed-2"
 
 
-def test_runs_are_equal_to_the_tolerance() -> None:
+def test_runs_are_equal_to_the_tolerance():
     near = [EPOCHS[0], EPOCHS[1] | {"loss": 1.0 + 1e-8, "minutes": 7.0}]
     assert drill_report.final_metrics(EPOCHS, near) == {
         "loss": (1.0, 1.0 + 1e-8),
@@ -529,11 +517,11 @@ def test_runs_are_equal_to_the_tolerance() -> None:
         ("SUCCEEDED", [EPOCHS[0], EPOCHS[1] | {"loss": float("nan")}], "loss is nan"),
     ],
 )
-def test_runs_that_differ(status: str, mine: list[dict[str, Any]], fault: str) -> None:
+def test_runs_that_differ(status, mine, fault):
     assert re.search(fault, "; ".join(drill_report.differences(status, mine, EPOCHS)))
 
 
-def test_a_report_says_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_says_all(capsys):
     report = drill_report.Report(
         fault="store-loss",
         what="stopped it",

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.client.errors import ClientError
-from trainyard.client.feasibility import MIB, Bundle, check_fits, price, remedy, shortfall, started
-from trainyard.client.outputs import Node, StackOutputs
+from trainyard.client.feasibility import MIB, check_fits, price, remedy, shortfall, started
+from trainyard.client.outputs import Node
 
 
-def node(name: str, cpus: float, gpus: float = 0, memory_mib: float = 1024) -> Node:
+def node(name, cpus, gpus=0, memory_mib=1024):
     return Node(
         name=name,
         group="",
@@ -28,7 +28,7 @@ def node(name: str, cpus: float, gpus: float = 0, memory_mib: float = 1024) -> N
     )
 
 
-def test_the_groups_that_have_to_be_started_are_named() -> None:
+def test_the_groups_that_have_to_be_started_are_named():
     always = node("always", 2)
     cpu = replace(node("a", 4), group="cpu", on_demand=True)
     gpu = replace(node("b", 8, gpus=1), group="gpu", on_demand=True)
@@ -43,7 +43,7 @@ def test_the_groups_that_have_to_be_started_are_named() -> None:
         assert started(bundles, nodes) == groups
 
 
-def test_what_rented_nodes_cost_is_said_of_as_few_as_will_do() -> None:
+def test_what_rented_nodes_cost_is_said_of_as_few_as_will_do():
     rented = replace(node("a", 4), group="gpu", on_demand=True, hourly_cost=0.75)
     nodes = (node("always", 2), *[rented] * 4)
     for count, expected in ((1, (1, 0.75)), (3, (3, 2.25)), (4, (4, 3.0))):
@@ -63,7 +63,7 @@ def test_what_rented_nodes_cost_is_said_of_as_few_as_will_do() -> None:
         [{"GPU": 0.5, "CPU": 2}] * 2,
     ],
 )
-def test_what_fits(bundles: list[Bundle], stack: StackOutputs) -> None:
+def test_what_fits(bundles, stack):
     assert shortfall(bundles, stack.nodes) is None
 
 
@@ -76,9 +76,7 @@ def test_what_fits(bundles: list[Bundle], stack: StackOutputs) -> None:
         ({"CPU": 1, "XPU": 1}, r"asks for CPU 1, XPU 1.*has CPU 4, GPU 1, XPU 0"),
     ],
 )
-def test_what_no_node_holds_names_the_largest(  # F29
-    bundle: Bundle, message: str, stack: StackOutputs
-) -> None:
+def test_what_no_node_holds_names_the_largest(bundle, message, stack):  # F29
     why = shortfall([bundle], stack.nodes)
     assert why is not None
 
@@ -95,49 +93,47 @@ def test_what_no_node_holds_names_the_largest(  # F29
         ([{"GPU": 1.0}] * 2, "set workers to a larger number"),
     ],
 )
-def test_the_setting_that_makes_it_fit_is_named(  # D37
-    bundles: list[Bundle], what: str, stack: StackOutputs
-) -> None:
+def test_the_setting_that_makes_it_fit_is_named(bundles, what, stack):  # D37
     assert re.search(what, remedy(bundles, stack.nodes))
 
 
-def test_what_each_of_two_nodes_has_is_asked_of_one() -> None:
+def test_what_each_of_two_nodes_has_is_asked_of_one():
     nodes = [node("a", cpus=8), node("b", cpus=1, gpus=1)]
     assert "set worker.cpus to 8, worker.gpus to 1" in remedy([{"CPU": 8.0, "GPU": 1.0}], nodes)
 
 
-def test_what_fits_only_one_by_one_is_refused(stack: StackOutputs) -> None:  # F29
+def test_what_fits_only_one_by_one_is_refused(stack):  # F29
     why = shortfall([{"GPU": 1.0, "CPU": 1.0}] * 2, stack.nodes)
     assert why is not None
     assert "2 bundles at the same time" in why
     assert "have GPU 1, CPU 6 in all" in why
 
 
-def test_the_entrypoint_counts_beside_the_workers(stack: StackOutputs) -> None:
+def test_the_entrypoint_counts_beside_the_workers(stack):
     workers = [{"CPU": 1.0}] * 6
     assert shortfall(workers, stack.nodes) is None
     assert shortfall([{"CPU": 1.0}, *workers], stack.nodes) is not None
 
 
-def test_no_nodes_at_all() -> None:
+def test_no_nodes_at_all():
     assert "declares no node" in str(shortfall([{"CPU": 1}], []))
 
 
-def test_amounts_that_are_no_exact_floats_fit() -> None:
+def test_amounts_that_are_no_exact_floats_fit():
     assert shortfall([{"CPU": 0.1}] * 3, [node("a", 0.3)]) is None
 
 
-def test_the_large_bundle_may_go_where_the_small_ones_leave_room() -> None:
+def test_the_large_bundle_may_go_where_the_small_ones_leave_room():
     nodes = [node("a", 8), node("b", 4)]
     assert shortfall([{"CPU": 4.0}, *[{"CPU": 1.0}] * 8], nodes) is None
 
 
-def test_thousands_of_bundles_are_answered_at_once() -> None:
+def test_thousands_of_bundles_are_answered_at_once():
     nodes = [node(f"n{i}", 64) for i in range(64)]
     assert shortfall([{"CPU": 1.0}] * 4097, nodes) is not None
 
 
-def test_mixed_bundles_that_fill_their_nodes_fit() -> None:  # F29
+def test_mixed_bundles_that_fill_their_nodes_fit():  # F29
     nodes = [node("a", 10), node("b", 10)]
     assert shortfall([{"CPU": float(cpus)} for cpus in (5, 4, 4, 3, 2, 2)], nodes) is None
     assert shortfall([{"CPU": float(cpus)} for cpus in (7, 7, 3, 2)], nodes) is None
@@ -145,12 +141,12 @@ def test_mixed_bundles_that_fill_their_nodes_fit() -> None:  # F29
 
 
 @pytest.mark.parametrize("amount", [1e-7, 4.9e-5])
-def test_less_than_ray_counts_is_nothing(amount: float) -> None:
+def test_less_than_ray_counts_is_nothing(amount):
     assert shortfall([{"GPU": amount}], [node("a", 1)]) is None
     assert shortfall([{"GPU": amount, "CPU": 1.0}] * 2, [node("a", 1)]) is not None
 
 
-def test_what_takes_too_long_to_find_out_is_not_refused() -> None:
+def test_what_takes_too_long_to_find_out_is_not_refused():
     nodes = [node(f"n{i}", 100 + i, gpus=50 + i) for i in range(12)]
     bundles = [{"CPU": 10.0 + i % 17, "GPU": 1.0 + i % 11} for i in range(76)]
     started = time.perf_counter()
@@ -158,14 +154,12 @@ def test_what_takes_too_long_to_find_out_is_not_refused() -> None:
     assert time.perf_counter() - started < 10
 
 
-def test_an_infeasible_request_says_what_to_do(stack: StackOutputs) -> None:  # F29 D37
+def test_an_infeasible_request_says_what_to_do(stack):  # F29 D37
     with pytest.raises(ClientError, match=r"largest, worker-1, .*'dev'.*make up.*--force"):
         check_fits([{"GPU": 2.0}], stack)
 
 
-def test_what_has_to_be_started_is_named_with_its_price(
-    stack: StackOutputs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_to_be_started_is_named_with_its_price(stack, capsys):
     free = replace(stack.nodes[-1], cpus=64, group="big", on_demand=True)
     rented = replace(free, group="gpu", gpus=4, hourly_cost=1.25)
     grown = replace(stack, nodes=(*stack.nodes, free, rented, rented))
@@ -186,10 +180,8 @@ SIZES = st.tuples(st.integers(0, 10), st.integers(0, 2))
 
 @settings(max_examples=200)
 @given(st.lists(AMOUNTS, max_size=6), st.lists(SIZES, min_size=1, max_size=3))
-def test_a_request_is_refused_exactly_when_there_is_no_place(
-    asked: list[Bundle], sizes: list[tuple[int, int]]
-) -> None:
-    def held(place: tuple[int, ...], i: int, name: str) -> float:
+def test_a_request_is_refused_exactly_when_there_is_no_place(asked, sizes):
+    def held(place, i, name):
         return sum(bundle[name] for bundle, p in zip(asked, place, strict=True) if p == i)
 
     possible = any(
@@ -204,7 +196,7 @@ def test_a_request_is_refused_exactly_when_there_is_no_place(
 
 
 @given(st.integers(1, 12), st.integers(1, 3), st.lists(st.integers(0, 9), min_size=1, max_size=4))
-def test_equal_workers_are_judged_exactly(workers: int, each: int, sizes: list[int]) -> None:
+def test_equal_workers_are_judged_exactly(workers, each, sizes):
     nodes = [node(f"n{i}", size) for i, size in enumerate(sizes)]
     room = sum(size // each for size in sizes)
     assert (shortfall([{"CPU": float(each)}] * workers, nodes) is None) == (workers <= room)

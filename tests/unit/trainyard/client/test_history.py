@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from trainyard.client import history, store
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import StackOutputs
 from trainyard.run_folder import COMMIT_VARIABLE
 from trainyard.runs import Run
 
@@ -20,13 +18,13 @@ EPOCHS = [
 
 
 @pytest.fixture
-def run(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(stack, monkeypatch):
     monkeypatch.setenv(COMMIT_VARIABLE, "abc123")
     Path(stack.storage_url.removeprefix("file://")).mkdir()
     return Run(stack.storage_url, "first")
 
 
-def test_a_run_is_read_back_as_it_was_written(run: Run, stack: StackOutputs) -> None:
+def test_a_run_is_read_back_as_it_was_written(run, stack):
     place = store.open_store(stack)
     assert (run.config(), run.metrics(), history.list_runs(place)) == (None, [], [])
     run.start({"epochs": 1})
@@ -50,12 +48,12 @@ def test_a_run_is_read_back_as_it_was_written(run: Run, stack: StackOutputs) -> 
         if path.is_file()
     }
     assert files == {"config.json", "starts.jsonl", "metrics.jsonl", "curves.png"}
-    left: list[Any] = list(Path(stack.storage_url.removeprefix("file://")).rglob("*.part"))
+    left = list(Path(stack.storage_url.removeprefix("file://")).rglob("*.part"))
     assert left == []
 
 
 @pytest.mark.parametrize("name", ["second", "../first", ""])
-def test_a_run_that_is_not_there(name: str, run: Run, stack: StackOutputs) -> None:
+def test_a_run_that_is_not_there(name, run, stack):
     run.start({})
     with pytest.raises(ClientError, match=r"`train runs` lists them|choose another name"):
         history.read_run(store.open_store(stack), name)

@@ -1,14 +1,11 @@
 """The messages of `train info` and `train keep` about an end when idle."""
 
-from typing import Any
-
 import pytest
 
 from trainyard.client import idle
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import StackOutputs
 
-VERDICT: dict[str, Any] = {
+VERDICT = {
     "idle_seconds": 1800,
     "idle_since": 0,
     "keep_until": 0,
@@ -21,12 +18,12 @@ VERDICT: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("text", "seconds"), [("2h", 7200), ("90m", 5400), ("1h30m", 5400), ("5 min", 300)]
 )
-def test_a_time_is_read(text: str, seconds: int) -> None:
+def test_a_time_is_read(text, seconds):
     assert idle.duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2d", "2h2h", "1e9h"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_what_is_no_time_is_refused(text):
     with pytest.raises(ClientError, match="is not a time: write one such as 2h, 90m or 1h30m"):
         idle.duration(text)
 
@@ -49,11 +46,11 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         ({"end": True, "ends_in": -3}, "now, after 30 idle min"),
     ],
 )
-def test_a_verdict_is_one_line(changes: dict[str, Any], said: str) -> None:
+def test_a_verdict_is_one_line(changes, said):
     assert idle.described(VERDICT | changes) == said
 
 
-def test_a_stack_without_such_an_end_says_so(stack: StackOutputs) -> None:
+def test_a_stack_without_such_an_end_says_so(stack):
     assert idle.watch(stack) is None
     with pytest.raises(ClientError, match="does not end when idle: idleEndMinutes is not set"):
         idle.keep(stack, 60)

@@ -7,9 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -37,7 +34,7 @@ JOB = {
     "metadata": {"run": "first", "demand": "[]"},
     "runtime_env": {},
 }
-REPLIES: dict[str, Any] = {
+REPLIES = {
     "/api/version": {"ray_version": ray.__version__},
     "/api/jobs/": [JOB],
     "/api/jobs/s1": JOB,
@@ -57,7 +54,7 @@ cli.main()
 class Stack(http.server.BaseHTTPRequestHandler):
     """A head with one job, whose state API is empty, and an empty bucket."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         path = self.path.partition("?")[0]
         if path.startswith("/api/v0/"):
             body = json.dumps({"data": None})
@@ -72,12 +69,12 @@ class Stack(http.server.BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         """Says nothing."""
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stack)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -85,7 +82,7 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-def imported(*arguments: str) -> tuple[int, set[str]]:
+def imported(*arguments):
     """The exit status of a command, and the slow packages that it has imported."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([sorted(SLOW), *arguments])],
@@ -114,34 +111,26 @@ def imported(*arguments: str) -> tuple[int, set[str]]:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_command_imports_no_more_than_it_needs(  # P5
-    command: list[str],
-    needed: set[str],
-    address: str,
-    values: dict[str, Any],
-    outputs_file: Callable[..., Path],
-) -> None:
+    command, needed, address, values, outputs_file
+):
     Run(values["storageUrl"], "first").start({"epochs": 1})
     file = outputs_file(values | {"dashboardUrl": address})
     assert imported(*command, "--outputs", str(file)) == (0, needed)
 
 
-def test_a_pull_from_a_folder_takes_nothing_of_a_bucket(  # P5
-    values: dict[str, Any], outputs_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_pull_from_a_folder_takes_nothing_of_a_bucket(values, outputs_file, tmp_path):  # P5
     Run(values["storageUrl"], "first").start({"epochs": 1})
     file = str(outputs_file(values))
     home = str(tmp_path / "home")
     assert imported("pull", "first", "--to", home, "--outputs", file) == (0, set())
 
 
-def test_runs_of_a_bucket_take_its_signatures_alone(  # P5
-    address: str, values: dict[str, Any], outputs_file: Callable[..., Path]
-) -> None:
+def test_runs_of_a_bucket_take_its_signatures_alone(address, values, outputs_file):  # P5
     store = {"storageUrl": "s3://ray", "objectStoreEndpoint": address, "bucket": "ray"}
     file = outputs_file(values | store | {"dashboardUrl": address})
     assert imported("runs", "--outputs", str(file)) == (0, S3)
 
 
 @pytest.mark.parametrize("command", [["--help"], ["submit", "--help"], ["--version"], ["nothing"]])
-def test_help_imports_what_shows_it_alone(command: list[str]) -> None:  # P5
+def test_help_imports_what_shows_it_alone(command):  # P5
     assert imported(*command)[1] <= {"rich"}

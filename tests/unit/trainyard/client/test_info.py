@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -22,26 +21,26 @@ SSH = outputs.Ssh(
 )
 
 
-def ending(stack: outputs.StackOutputs, **left: float) -> outputs.StackOutputs:
+def ending(stack, **left):
     # Half a minute more: the test may take some of it.
     moment = datetime.now(UTC) + timedelta(seconds=29) + timedelta(**left)
     return replace(stack, stack="lambda", ssh=SSH, expires_at=moment)
 
 
-def test_this_machine_needs_no_words(stack: outputs.StackOutputs) -> None:
+def test_this_machine_needs_no_words(stack):
     names = [name for name, _ in info.addresses(stack)]
     assert not {"runs on", "to have them here", "ends itself"} & set(names)
     assert info.ends_soon(stack) == ""
 
 
-def test_a_node_is_named_with_its_group_and_what_it_has(stack: outputs.StackOutputs) -> None:
+def test_a_node_is_named_with_its_group_and_what_it_has(stack):
     node = replace(stack.nodes[-1], name="ray-worker-0", group="tpu", resources={"TPU": 4.0})
     rows = dict(info.addresses(replace(stack, nodes=(node,))))
     assert rows["nodes"].startswith("ray-worker-0 (tpu) ")
     assert rows["nodes"].endswith(" 4 TPU")
 
 
-def test_another_machine_is_named_with_the_way_there(stack: outputs.StackOutputs) -> None:
+def test_another_machine_is_named_with_the_way_there(stack):
     rows = dict(info.addresses(ending(stack, hours=3, minutes=5)))
     assert rows["runs on"].startswith("ubuntu@203.0.113.7")
     assert rows["to have them here"].endswith("train tunnel -s lambda")
@@ -52,9 +51,7 @@ def test_another_machine_is_named_with_the_way_there(stack: outputs.StackOutputs
 @pytest.mark.parametrize(
     ("minutes", "said"), [(59, "in 59 min"), (1, "in 1 min"), (-90, "1 h 30 min ago"), (61, "")]
 )
-def test_a_stack_that_ends_within_the_hour_is_told(
-    minutes: int, said: str, stack: outputs.StackOutputs
-) -> None:
+def test_a_stack_that_ends_within_the_hour_is_told(minutes, said, stack):
     told = info.ends_soon(ending(stack, minutes=minutes))
     assert "\n" not in told
     assert bool(told) == bool(said)
@@ -62,7 +59,7 @@ def test_a_stack_that_ends_within_the_hour_is_told(
     assert not told or told.startswith("stack 'lambda' ends itself at ")
 
 
-def test_what_a_stack_has_is_named_without_its_secrets(values: dict[str, Any]) -> None:
+def test_what_a_stack_has_is_named_without_its_secrets(values):
     # A45 A46
     names = [name for name, _ in info.addresses(outputs.parse(json.dumps(values), None, "test"))]
     assert not {"MLflow", "Ray Serve", "notebook"} & set(names)
@@ -82,10 +79,8 @@ def test_what_a_stack_has_is_named_without_its_secrets(values: dict[str, Any]) -
     assert {"canary-password", "canary-serve-token"} <= set(changed.secrets)
 
 
-def test_what_is_not_monitored_is_told_here_and_not_with_each_command(
-    stack: outputs.StackOutputs,
-) -> None:
-    def said(of: outputs.StackOutputs) -> str:
+def test_what_is_not_monitored_is_told_here_and_not_with_each_command(stack):
+    def said(of):
         return dict(info.addresses(of))["Prometheus"]
 
     assert said(replace(stack, stack="dev")) == "none: make monitoring, then make up"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -23,7 +22,6 @@ from trainyard.client.dashboard import (
     UnreadableError,
 )
 from trainyard.client.job_server import ACTIVE, Job, JobServer, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.unreachable import explained
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -43,10 +41,10 @@ FULL_JSON = FULL.model_dump(mode="json")
 BARE = JobDetails(type=JobType.DRIVER, status=JobStatus.PENDING, entrypoint="")
 
 
-def ask(stack: StackOutputs, answer: Answer, question: Callable[[JobServer], Any]) -> Any:
+def ask(stack, answer, question):
     """The answer to a question, by a server that has one answer to all."""
 
-    async def run() -> Any:
+    async def run():
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", answer)
         async with TestServer(application) as server:
@@ -56,8 +54,8 @@ def ask(stack: StackOutputs, answer: Answer, question: Callable[[JobServer], Any
     return asyncio.run(run())
 
 
-def saying(value: Any, asked: list[str] | None = None) -> Answer:
-    async def answer(request: web.Request) -> web.StreamResponse:
+def saying(value, asked=None):
+    async def answer(request):
         if asked is not None:
             said = request.headers.get("Authorization", "")
             asked.append(f"{request.method} {request.raw_path} {said}")
@@ -66,8 +64,8 @@ def saying(value: Any, asked: list[str] | None = None) -> Answer:
     return answer
 
 
-def test_jobs_are_read_as_ray_writes_them(stack: StackOutputs) -> None:
-    asked: list[str] = []
+def test_jobs_are_read_as_ray_writes_them(stack):
+    asked = []
     answer = saying([FULL_JSON, BARE.model_dump(mode="json")], asked)
     full = Job(
         status=Status.RUNNING,
@@ -93,7 +91,7 @@ def test_jobs_are_read_as_ray_writes_them(stack: StackOutputs) -> None:
     ]
 
 
-def test_every_state_that_ray_knows_is_known() -> None:
+def test_every_state_that_ray_knows_is_known():
     assert {str(status) for status in JobStatus} == {str(status) for status in Status}
     for status in JobStatus:
         assert Status(str(status)).ended == status.is_terminal()
@@ -111,18 +109,18 @@ def test_every_state_that_ray_knows_is_known() -> None:
         [FULL_JSON | {"start_time": "now"}],
     ],
 )
-def test_what_is_no_list_of_jobs_is_said(value: Any, stack: StackOutputs) -> None:  # F39
+def test_what_is_no_list_of_jobs_is_said(value, stack):  # F39
     with pytest.raises(UnreadableError):
         ask(stack, saying(value), JobServer.jobs)
 
 
-def test_a_log_that_is_none_is_said(stack: StackOutputs) -> None:
+def test_a_log_that_is_none_is_said(stack):
     with pytest.raises(UnreadableError, match="no log"):
         ask(stack, saying({"logs": None}), lambda server: server.log("s1"))
 
 
-def test_a_refusal_keeps_what_the_server_says(stack: StackOutputs) -> None:
-    async def refuse(_: web.Request) -> web.StreamResponse:
+def test_a_refusal_keeps_what_the_server_says(stack):
+    async def refuse(_):
         return web.Response(status=404, text="Job s1 does not exist")
 
     with pytest.raises(RefusedError, match="status 404") as caught:
@@ -130,8 +128,8 @@ def test_a_refusal_keeps_what_the_server_says(stack: StackOutputs) -> None:
     assert caught.value.text == "Job s1 does not exist"
 
 
-def test_a_redirect_takes_the_token_nowhere(stack: StackOutputs) -> None:  # F35
-    async def elsewhere(request: web.Request) -> web.StreamResponse:
+def test_a_redirect_takes_the_token_nowhere(stack):  # F35
+    async def elsewhere(request):
         assert not request.path.startswith("/other")
         return web.Response(status=302, headers={"Location": "/other"})
 
@@ -139,16 +137,14 @@ def test_a_redirect_takes_the_token_nowhere(stack: StackOutputs) -> None:  # F35
         ask(stack, elsewhere, JobServer.jobs)
 
 
-def test_no_proxy_of_the_environment_sees_a_token(  # F35
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_of_the_environment_sees_a_token(stack, monkeypatch):  # F35
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert ask(stack, saying([]), JobServer.jobs) == []
 
 
-def test_a_server_that_says_nothing_is_waited_for_a_while(stack: StackOutputs) -> None:
-    async def wait(_: web.Request) -> web.StreamResponse:
+def test_a_server_that_says_nothing_is_waited_for_a_while(stack):
+    async def wait(_):
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -156,12 +152,12 @@ def test_a_server_that_says_nothing_is_waited_for_a_while(stack: StackOutputs) -
         ask(stack, wait, lambda server: server.version(0.05))
 
 
-async def _pieces(server: JobServer) -> list[str]:
+async def _pieces(server):
     return [text async for text in server.tail("s1")]
 
 
-def test_a_log_comes_in_pieces(stack: StackOutputs) -> None:
-    async def tail(request: web.Request) -> web.StreamResponse:
+def test_a_log_comes_in_pieces(stack):
+    async def tail(request):
         assert request.path == "/api/jobs/s1/logs/tail"
         assert request.headers["Authorization"] == f"Bearer {stack.ray_token}"
         stream = web.WebSocketResponse()
@@ -179,7 +175,7 @@ LOG = b"50%\r100%\r\ncaf\xe9\0\xff\n"
 SHOWN = "50%\n100%\ncaf\ufffd\0\ufffd\n"  # line ends as in Ray's own texts, whose offsets count
 
 
-async def undecodable(request: web.Request) -> web.StreamResponse:
+async def undecodable(request):
     """Ray's answer for a log with bytes that are not UTF-8."""
     if request.path == "/api/jobs/s1":
         return web.json_response(FULL_JSON | {"submission_id": "s1", "driver_node_id": "n1"})
@@ -196,13 +192,13 @@ async def undecodable(request: web.Request) -> web.StreamResponse:
     return stream
 
 
-def test_a_log_of_any_bytes_is_read(stack: StackOutputs) -> None:  # F56
+def test_a_log_of_any_bytes_is_read(stack):  # F56
     assert ask(stack, undecodable, lambda server: server.log("s1")) == SHOWN
     assert ask(stack, undecodable, lambda server: server.raw_log("s1")) == LOG
 
 
-def test_a_log_of_any_bytes_comes_in_pieces(stack: StackOutputs) -> None:  # F56
-    async def pieces(server: JobServer) -> str:
+def test_a_log_of_any_bytes_comes_in_pieces(stack):  # F56
+    async def pieces(server):
         return "".join([text async for text in server.raw_tail(server.job("s1"))])
 
     assert ask(stack, undecodable, lambda server: asyncio.run(pieces(server))) == SHOWN
@@ -210,26 +206,26 @@ def test_a_log_of_any_bytes_comes_in_pieces(stack: StackOutputs) -> None:  # F56
         ask(stack, missing, lambda server: asyncio.run(pieces(server)))
 
 
-async def missing(request: web.Request) -> web.StreamResponse:
+async def missing(request):
     if request.path == "/api/jobs/s1":
         return web.json_response(FULL_JSON)
     return web.Response(status=404, text="no such job")
 
 
-def test_only_a_log_that_ray_cannot_decode_is_asked_for_again(stack: StackOutputs) -> None:
+def test_only_a_log_that_ray_cannot_decode_is_asked_for_again(stack):
     with pytest.raises(RefusedError, match="status 404"):
         ask(stack, missing, lambda server: server.log("s1"))
 
 
-def test_a_log_that_is_refused_is_one_fault(stack: StackOutputs) -> None:
+def test_a_log_that_is_refused_is_one_fault(stack):
     with pytest.raises(DashboardError, match="WSServerHandshakeError"):
         ask(stack, saying({}), lambda server: asyncio.run(_pieces(server)))
 
 
-def test_an_answer_without_end_is_read_up_to_a_bound(stack: StackOutputs) -> None:  # F39
+def test_an_answer_without_end_is_read_up_to_a_bound(stack):  # F39
     sent = 0
 
-    async def endless(request: web.Request) -> web.StreamResponse:
+    async def endless(request):
         nonlocal sent
         response = web.StreamResponse()
         await response.prepare(request)
@@ -247,21 +243,19 @@ def test_an_answer_without_end_is_read_up_to_a_bound(stack: StackOutputs) -> Non
     assert "train list" in str(explained(caught.value))
 
 
-def test_an_upload_may_take_longer_than_an_answer(  # F59
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_may_take_longer_than_an_answer(stack, monkeypatch):  # F59
     """As 100 MiB through a tunnel do: each piece is taken in time."""
     monkeypatch.setattr(dashboard, "TIMEOUT_S", 1.0)
     content, arrived, sent = bytes(range(256)) * 2**16, bytearray(), []  # 16 MiB
 
-    async def slow(request: web.Request) -> web.StreamResponse:
+    async def slow(request):
         assert request.content_length == len(content)
         while piece := await request.content.read(2**18):
             arrived.extend(piece)
             await asyncio.sleep(0.02)  # more than a second of them
         return web.Response()
 
-    def put(server: JobServer) -> None:
+    def put(server):
         server._dashboard.put("/api/packages/gcs/a.zip", content, sent.append)
 
     ask(stack, slow, put)

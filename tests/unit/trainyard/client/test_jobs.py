@@ -9,10 +9,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -30,7 +27,7 @@ NO_ENVIRONMENT = "runtime_env setup failed: Failed to set up runtime environment
 LOG = "first\nsecond\nthird\n"
 
 
-def details(job_id: str, status: str, run: str = "", started: int = 0) -> Job:
+def details(job_id, status, run="", started=0):
     return Job(
         submission_id=job_id,
         status=Status(status),
@@ -43,12 +40,12 @@ def details(job_id: str, status: str, run: str = "", started: int = 0) -> Job:
 class Server:
     """A job server whose job runs through given states, and whose stream is cut at each piece."""
 
-    def __init__(self, states: list[str], pieces: list[str | Exception]) -> None:
+    def __init__(self, states, pieces):
         self.states = iter(states)
         self.pieces = pieces
         self.written = ""
 
-    def jobs(self) -> list[Job]:
+    def jobs(self):
         return [
             details("a1", "SUCCEEDED", "alpha", 1),
             details("a2", "RUNNING", "alpha", 2),
@@ -57,13 +54,13 @@ class Server:
             details("c", "SUCCEEDED", "gamma", 5),
         ]
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id):
         return details(job_id, next(self.states))
 
-    def log(self, _: str) -> str:
+    def log(self, _):
         return self.written
 
-    async def tail(self, _: str) -> AsyncIterator[str]:
+    async def tail(self, _):
         sent = 0
         for piece in self.pieces:
             await asyncio.sleep(0)
@@ -75,53 +72,53 @@ class Server:
             yield piece
         await asyncio.sleep(60)
 
-    def raw_tail(self, job: Job) -> AsyncIterator[str]:
+    def raw_tail(self, job):
         return self.tail(job.submission_id)
 
 
 @pytest.mark.parametrize(
     ("wanted", "found"), [("a1", "a1"), ("alpha", "a2"), ("gamma", "c"), ("b2", "b2")]
 )
-def test_a_job_is_found_by_id_or_run(wanted: str, found: str) -> None:
-    server: Any = Server([], [])
+def test_a_job_is_found_by_id_or_run(wanted, found):
+    server = Server([], [])
     assert jobs.resolve(server, wanted).submission_id == found
 
 
-def test_an_ambiguous_run_names_its_jobs() -> None:
-    server: Any = Server([], [])
+def test_an_ambiguous_run_names_its_jobs():
+    server = Server([], [])
     with pytest.raises(ClientError, match=r"several jobs: give one of b2 \(.*, b1 \("):
         jobs.resolve(server, "beta")
 
 
-def test_an_unknown_job_says_how_to_list() -> None:
-    server: Any = Server([], [])
+def test_an_unknown_job_says_how_to_list():
+    server = Server([], [])
     with pytest.raises(ClientError, match=r"called 'nope': `train list` shows"):
         jobs.resolve(server, "nope")
 
 
-def test_the_log_of_an_ended_job_is_written_once() -> None:
-    server: Any = Server(["SUCCEEDED"], [])
+def test_the_log_of_an_ended_job_is_written_once():
+    server = Server(["SUCCEEDED"], [])
     server.written = LOG
-    written: list[str] = []
+    written = []
     assert jobs.follow(server, "a", written.append).status == "SUCCEEDED"
     assert "".join(written) == LOG
 
 
-def test_a_stream_that_is_cut_loses_and_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_cut_loses_and_repeats_nothing(monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0)  # F28
     monkeypatch.setattr(jobs, "RECONNECT_S", 0)
     cut = UnreachableError("WSServerHandshakeError")
-    pieces: list[str | Exception] = ["first\nsec", cut, "ond\n", OSError("reset"), "third\n"]
-    server: Any = Server(["RUNNING"] * 200 + ["FAILED"], pieces)
-    written: list[str] = []
+    pieces = ["first\nsec", cut, "ond\n", OSError("reset"), "third\n"]
+    server = Server(["RUNNING"] * 200 + ["FAILED"], pieces)
+    written = []
     assert jobs.follow(server, "a", written.append).status == "FAILED"
     assert "".join(written) == LOG
 
 
-def test_a_server_that_is_gone_is_one_message() -> None:  # F28
-    server: Any = Server([], [])
+def test_a_server_that_is_gone_is_one_message():  # F28
+    server = Server([], [])
 
-    def refuse(_: str) -> Job:
+    def refuse(_):
         raise UnreachableError("ReadTimeoutError")
 
     server.job = refuse
@@ -130,10 +127,10 @@ def test_a_server_that_is_gone_is_one_message() -> None:  # F28
         jobs.follow(server, "a", print, lost_after_s=0)
 
 
-def test_a_log_that_is_gone_with_its_node() -> None:
-    server: Any = Server(["RUNNING", "FAILED"], [])
+def test_a_log_that_is_gone_with_its_node():
+    server = Server(["RUNNING", "FAILED"], [])
 
-    def refuse(_: str) -> str:
+    def refuse(_):
         raise RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
 
     server.log = refuse
@@ -143,31 +140,31 @@ def test_a_log_that_is_gone_with_its_node() -> None:
         jobs.read_log(server, "a")
 
 
-def test_the_follower_lives_on_where_rays_stream_ends(  # F56
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_follower_lives_on_where_rays_stream_ends(
+    monkeypatch,
+):  # F56
     """As at a byte that is not UTF-8: the stream of text ends there each time."""
     monkeypatch.setattr(jobs, "POLL_S", 0)
     monkeypatch.setattr(jobs, "RECONNECT_S", 0)
     shown = threading.Event()
 
     class Undecodable(Server):
-        def job(self, job_id: str) -> Job:
+        def job(self, job_id):
             return details(job_id, "FAILED" if shown.is_set() else "RUNNING")
 
-        async def tail(self, _: str) -> AsyncIterator[str]:
+        async def tail(self, _):
             yield "first\n"
 
-        async def raw_tail(self, job: Job) -> AsyncIterator[str]:
+        async def raw_tail(self, job):
             assert job.submission_id == "a"
             yield "first\nsec\ufffdnd\n"
             await asyncio.sleep(60)
 
-    server: Any = Undecodable([], [])
+    server = Undecodable([], [])
     server.written = "first\n"
-    written: list[str] = []
+    written = []
 
-    def write(text: str) -> None:
+    def write(text):
         written.append(text)
         if "\ufffd" in text:
             server.written = "first\nsec\ufffdnd\nthird\n"
@@ -177,17 +174,17 @@ def test_the_follower_lives_on_where_rays_stream_ends(  # F56
     assert "".join(written) == "first\nsec\ufffdnd\nthird\n"
 
 
-def test_a_job_that_waits_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_waits_is_noticed_once(monkeypatch):
     monkeypatch.setattr(jobs, "WAITING_NOTICE_S", -1)
     monkeypatch.setattr(jobs, "FIRST_LINE_POLL_S", 0)
-    server: Any = Server(["PENDING", "PENDING", "PENDING", "STOPPED"], [])
-    seen: list[Job] = []
+    server = Server(["PENDING", "PENDING", "PENDING", "STOPPED"], [])
+    seen = []
     assert jobs.follow(server, "a", print, seen.append).status == "STOPPED"
     assert [job.status for job in seen] == ["PENDING"]
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(tmp_path_factory):
     """A virtual environment with pip, where Ray looks for it; made without a network."""
     folder = tmp_path_factory.mktemp("environment")
     virtualenv.cli_run(["--no-download", "--no-setuptools", str(folder / "virtualenv")])
@@ -201,19 +198,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("nobody", "ERROR: No matching distribution found for no-such-package"),
     ],
 )
-def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(  # F30
-    index: str, said: str, environment: Path
-) -> None:
+def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(index, said, environment):  # F30
     """Ray's installer against a real index without the package, and one that is not there."""
 
     class Empty(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_error(404)
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             """Says nothing."""
 
-    async def install(port: int) -> None:
+    async def install(port):
         asked = {"packages": ["no-such-package"], "pip_check": False}
         installer = pip.PipProcessor(str(environment), RuntimeEnv(pip=asked))
         index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PIP_RETRIES": "0"}
@@ -268,7 +263,7 @@ NOT_INSTALLED = (
         ),
     ],
 )
-def test_why_a_job_failed(message: str, reason: str) -> None:
+def test_why_a_job_failed(message, reason):
     asked = {"pip": {"packages": ["no-such-package", "humanize"]}, "env_vars": {}}
     failed = Job(status=Status.FAILED, message=message, runtime_env=asked)
     assert jobs.failure(failed) == reason
@@ -288,9 +283,7 @@ def test_why_a_job_failed(message: str, reason: str) -> None:
         ("10.0.0", ""),
     ],
 )
-def test_a_ray_that_asks_for_no_token_is_refused(  # F34
-    version: str | None, said: str
-) -> None:
+def test_a_ray_that_asks_for_no_token_is_refused(version, said):  # F34
     reply = {"version": "4", "ray_version": version}
     if said:
         with pytest.raises(ClientError, match=re.escape(said)):
@@ -299,6 +292,6 @@ def test_a_ray_that_asks_for_no_token_is_refused(  # F34
         jobs._check_version(reply, "http://head")
 
 
-def test_the_ray_of_the_lock_asks_for_a_token() -> None:  # F34
+def test_the_ray_of_the_lock_asks_for_a_token():  # F34
     major, minor = ray.__version__.split(".")[:2]
     assert (int(major), int(minor)) >= jobs.FIRST_WITH_TOKENS

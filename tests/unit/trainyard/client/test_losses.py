@@ -8,8 +8,6 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -20,7 +18,6 @@ from trainyard.client import losses, store
 from trainyard.client import outputs as contract
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.pull.transfer import Transfer
 from trainyard.runs import Run
 
@@ -28,7 +25,7 @@ ENDS = {"expiresAt": "2030-01-01T00:00:00+00:00"}
 
 
 @pytest.fixture
-def place(stack: StackOutputs) -> store.Store:
+def place(stack):
     for name in ("first", "second"):
         run = Run(stack.storage_url, name)
         run.start({"epochs": 1})
@@ -37,9 +34,9 @@ def place(stack: StackOutputs) -> store.Store:
 
 
 @pytest.fixture(autouse=True)
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+def jobs(monkeypatch):
     """Jobs of the cluster; nobody can be asked."""
-    found: list[Job] = []
+    found = []
     monkeypatch.setattr(losses.JobServer, "jobs", lambda _: found)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     return found
@@ -49,13 +46,10 @@ Warned = Callable[..., str]
 
 
 @pytest.fixture
-def warned(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Warned:
+def warned(monkeypatch, capsys):
     """What is said of a stack with these outputs, also where going on is refused."""
 
-    def warned(outputs: dict[str, Any], *options: str, refused: str = "") -> str:
+    def warned(outputs, *options, refused=""):
         monkeypatch.setattr(contract, "_ask_engines", lambda _: json.dumps(outputs))
         monkeypatch.setattr("sys.argv", ["losses", "-s", "dev", *options])
         with pytest.raises(SystemExit, match=refused) if refused else nullcontext():
@@ -67,9 +61,7 @@ def warned(
     return warned
 
 
-def test_a_run_is_home_until_it_has_stored_more(
-    place: store.Store, stack: StackOutputs, tmp_path: Path
-) -> None:
+def test_a_run_is_home_until_it_has_stored_more(place, stack, tmp_path):
     assert losses.unpulled(place) == ["first", "second"]
     Transfer(place, "first", tmp_path / "home").run()
     assert losses.unpulled(place) == ["second"]
@@ -85,7 +77,7 @@ def test_a_run_is_home_until_it_has_stored_more(
     assert losses.unpulled(place) == ["first", "second"]
 
 
-def test_a_search_that_has_not_ended_is_not_home(place: store.Store, tmp_path: Path) -> None:
+def test_a_search_that_has_not_ended_is_not_home(place, tmp_path):
     place.put("second/metrics.jsonl", b"")
     Transfer(place, "second", tmp_path / "home").run()
     assert losses.unpulled(place) == ["first"]
@@ -95,17 +87,14 @@ def test_a_search_that_has_not_ended_is_not_home(place: store.Store, tmp_path: P
     assert losses.unpulled(place) == ["first"]
 
 
-def test_a_run_that_was_copied_elsewhere_is_safe(place: store.Store) -> None:
+def test_a_run_that_was_copied_elsewhere_is_safe(place):
     place.put("first/replicated.json", b'{"checkpoint": "", "epochs": 0, "files": 0}')
     place.put("second/replicated.json", b'{"checkpoint": "", "epochs": 1, "files": 0}')
     assert losses.unpulled(place) == ["first"]
 
 
 @pytest.mark.usefixtures("place")
-def test_runs_are_named_where_the_machines_end(
-    values: dict[str, Any],
-    warned: Warned,
-) -> None:
+def test_runs_are_named_where_the_machines_end(values, warned):
     assert warned(values) == ""
     said = warned(values | ENDS, refused="or add YES=1")
     assert warned(values | ENDS, "--yes") == said
@@ -116,11 +105,7 @@ def test_runs_are_named_where_the_machines_end(
     )
 
 
-def test_a_store_that_is_gone_holds_no_destroy_up(
-    values: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    warned: Warned,
-) -> None:
+def test_a_store_that_is_gone_holds_no_destroy_up(values, monkeypatch, warned):
     monkeypatch.setattr(losses, "DEADLINE_S", 1.0)
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
@@ -136,11 +121,7 @@ def test_a_store_that_is_gone_holds_no_destroy_up(
     assert "cannot tell which runs" in said
 
 
-def test_jobs_that_run_are_named_and_end_by_force_only(
-    values: dict[str, Any],
-    warned: Warned,
-    jobs: list[Job],
-) -> None:
+def test_jobs_that_run_are_named_and_end_by_force_only(values, warned, jobs):
     jobs += [
         Job(status=Status.SUCCEEDED, submission_id="job-0"),
         Job(status=Status.RUNNING, submission_id="job-1", metadata={"run": "night", "user": "ada"}),
@@ -156,13 +137,8 @@ def test_jobs_that_run_are_named_and_end_by_force_only(
 @pytest.mark.parametrize("answer", ["y", "n"])
 @pytest.mark.parametrize("known", [True, False])
 def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
-    answer: str,
-    known: bool,
-    values: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    warned: Warned,
-    jobs: list[Job],
-) -> None:
+    answer, known, values, monkeypatch, warned, jobs
+):
     jobs.append(Job(status=Status.RUNNING, submission_id="job-1"))
     if not known:
         silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
@@ -176,15 +152,11 @@ def test_at_a_terminal_the_user_decides_also_about_what_is_not_known(
     assert ("job-1" in said, "which jobs run" in said) == (known, not known)
 
 
-def test_a_stack_that_is_not_up_is_the_destroys_matter(
-    warned: Warned,
-) -> None:
+def test_a_stack_that_is_not_up_is_the_destroys_matter(warned):
     assert warned({}) == ""
 
 
-def test_what_is_not_known_of_a_state_is_asked_about(
-    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_not_known_of_a_state_is_asked_about(values, warned, monkeypatch, tmp_path):
     """As with one from another version of the client, whatever TRAINYARD_OUTPUTS says."""
     monkeypatch.setenv("TRAINYARD_OUTPUTS", str(tmp_path / "of another stack"))
     assert warned(values) == ""
@@ -202,9 +174,7 @@ ENDED = Job(status=Status.FAILED, submission_id="job-3")
 NAMED = "a new head of stack 'dev' ends these jobs: job-1 (night), job-2\n"
 
 
-def test_a_new_head_names_its_jobs_and_the_user_decides(
-    values: dict[str, Any], warned: Warned, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_head_names_its_jobs_and_the_user_decides(values, warned, jobs, monkeypatch):
     jobs.append(ENDED)
     assert warned(values, "--head") == warned(values, "--head", "--refuse") == ""  # F43
     jobs += RUNNING
@@ -217,9 +187,7 @@ def test_a_new_head_names_its_jobs_and_the_user_decides(
         assert warned(values, "--head", refused=refused) == f"{NAMED}Go on? [y/N] "
 
 
-def test_a_head_that_does_not_answer_is_taken_for_one_with_jobs(
-    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_that_does_not_answer_is_taken_for_one_with_jobs(values, warned, monkeypatch):
     silent = Mock(side_effect=UnreachableError("ReadTimeoutError"))
     monkeypatch.setattr(losses.JobServer, "jobs", silent)
     said = warned(values, "--head", refused="nobody can be asked")
@@ -227,8 +195,8 @@ def test_a_head_that_does_not_answer_is_taken_for_one_with_jobs(
 
 
 def test_the_jobs_of_a_stack_elsewhere_are_asked_for_through_its_connection(
-    values: dict[str, Any], warned: Warned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    values, warned, monkeypatch
+):
     here = nullcontext(Mock(outputs="those that answer here"))
     monkeypatch.setattr(losses.connection, "to", lambda _: here)
     server = Mock(return_value=Mock(jobs=lambda: RUNNING))

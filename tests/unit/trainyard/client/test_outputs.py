@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,28 +19,26 @@ from trainyard.client.errors import ClientError
 Writer = Callable[..., Path]
 
 
-def test_reads_a_file(values: dict[str, Any], outputs_file: Writer) -> None:
+def test_reads_a_file(values, outputs_file):
     found = outputs.read(file=outputs_file(values))
     assert found.dashboard_url == "http://127.0.0.1:1"
     assert [node.name for node in found.nodes] == ["head", "worker-0", "worker-1"]
     assert found.nodes[2].resources == {"TPU": 4.0}
 
 
-def test_reads_the_file_of_the_environment(
-    values: dict[str, Any], outputs_file: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_the_file_of_the_environment(values, outputs_file, monkeypatch):
     monkeypatch.setenv("TRAINYARD_OUTPUTS", str(outputs_file(values)))
     assert outputs.read().stack == "dev"
 
 
-def test_secrets_stay_out_of_repr(stack: outputs.StackOutputs) -> None:  # F35
+def test_secrets_stay_out_of_repr(stack):  # F35
     assert "canary" not in repr(stack)
     keys = {"canary-access-0123456789", "canary-secret-0123456789"}
     tokens = {"canary-token-0123456789", "canary-serve-token"}
     assert set(stack.secrets) == keys | tokens
 
 
-def test_a_stack_without_outputs_is_down() -> None:
+def test_a_stack_without_outputs_is_down():
     with pytest.raises(ClientError, match=r"^stack 'dev' is down: run `make up`$"):
         outputs.parse("{}", "dev", "stack 'dev'")
 
@@ -49,8 +46,8 @@ def test_a_stack_without_outputs_is_down() -> None:
 @pytest.mark.parametrize("name", [*outputs.TEXTS, names.NODES, names.SSH])
 @pytest.mark.parametrize("renamed", [True, False])
 def test_each_output_that_is_missing_is_named_with_the_stack(  # F19
-    name: str, renamed: bool, values: dict[str, Any], outputs_file: Writer
-) -> None:
+    name, renamed, values, outputs_file
+):
     value = values.pop(name)
     if renamed:
         values[f"{name}Url"] = value
@@ -63,9 +60,7 @@ def test_each_output_that_is_missing_is_named_with_the_stack(  # F19
 
 
 @pytest.mark.parametrize("given", ["--stack", "environment"])
-def test_outputs_of_another_stack_are_refused(
-    given: str, values: dict[str, Any], outputs_file: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_of_another_stack_are_refused(given, values, outputs_file, monkeypatch):
     if given == "environment":
         monkeypatch.setenv("TRAINYARD_STACK", "lab")
     with pytest.raises(ClientError, match=r"of stack 'dev', not of 'lab'.*--stack dev"):
@@ -73,39 +68,35 @@ def test_outputs_of_another_stack_are_refused(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"'])
-def test_what_is_no_json_object_is_refused(text: str, outputs_file: Writer) -> None:
+def test_what_is_no_json_object_is_refused(text, outputs_file):
     with pytest.raises(ClientError, match=r"not (a )?JSON.*engine output --json --show-secrets"):
         outputs.read(file=outputs_file(text))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
-def test_a_file_that_others_may_read_is_refused(  # F38
-    mode: int, values: dict[str, Any], outputs_file: Writer
-) -> None:
+def test_a_file_that_others_may_read_is_refused(mode, values, outputs_file):  # F38
     path = outputs_file(values, mode)
     with pytest.raises(ClientError, match=rf"mode {mode:04o}, at most 0600\): chmod 600 {path}"):
         outputs.read(file=path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ClientError, match=r"cannot read outputs file .*nowhere \(No such file"):
         outputs.read(file=tmp_path / "nowhere")
 
 
-def test_hidden_secrets_are_noticed(values: dict[str, Any], outputs_file: Writer) -> None:
+def test_hidden_secrets_are_noticed(values, outputs_file):
     with pytest.raises(ClientError, match="without its secrets"):
         outputs.read(file=outputs_file(values | {"rayToken": "[secret]"}))
 
 
 @pytest.mark.parametrize("nodes", [None, [{}], [{"name": "a", "cpus": "many"}], "nodes"])
-def test_malformed_nodes_are_one_message(
-    nodes: Any, values: dict[str, Any], outputs_file: Writer
-) -> None:
+def test_malformed_nodes_are_one_message(nodes, values, outputs_file):
     with pytest.raises(ClientError, match="output 'nodes' is malformed"):
         outputs.read(file=outputs_file(values | {"nodes": nodes}))
 
 
-def test_texts_of_another_type_are_named(values: dict[str, Any], outputs_file: Writer) -> None:
+def test_texts_of_another_type_are_named(values, outputs_file):
     with pytest.raises(ClientError, match="the outputs bucket, rayVersion are not text"):
         outputs.read(file=outputs_file(values | {"bucket": None, "rayVersion": 2.6}))
 
@@ -120,12 +111,12 @@ ACCESS = {
 }
 
 
-def test_a_stack_of_this_machine_has_no_host(stack: outputs.StackOutputs) -> None:
+def test_a_stack_of_this_machine_has_no_host(stack):
     assert stack.ssh is None
     assert stack.expires_at is None
 
 
-def test_a_stack_elsewhere_says_how_it_is_reached(values: dict[str, Any]) -> None:
+def test_a_stack_elsewhere_says_how_it_is_reached(values):
     text = json.dumps(values | {"ssh": ACCESS, "expiresAt": "2026-01-31T18:00:00Z"})
     found = outputs.parse(text, None, "test")
     assert found.ssh is not None
@@ -148,9 +139,7 @@ def test_a_stack_elsewhere_says_how_it_is_reached(values: dict[str, Any]) -> Non
         {"expiresAt": "2026-01-31T18:00:00"},
     ],
 )
-def test_malformed_access_is_one_message_without_secrets(
-    wrong: dict[str, Any], values: dict[str, Any]
-) -> None:
+def test_malformed_access_is_one_message_without_secrets(wrong, values):
     with pytest.raises(ClientError) as caught:
         outputs.parse(json.dumps(values | wrong), None, "test")
     [name] = wrong
@@ -159,7 +148,7 @@ def test_malformed_access_is_one_message_without_secrets(
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(tmp_path, monkeypatch):
     """A project whose engine knows the stack `engine-only`, with a pulumi that knows `cli`."""
     engine = f"""#!/bin/sh
 [ "$1 $2 $3 $4" = "-m engine -C {tmp_path}" ] || exit 9
@@ -188,26 +177,20 @@ exit 255
     return tmp_path
 
 
-def test_asks_the_cli_where_it_knows_the_stack(
-    program: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asks_the_cli_where_it_knows_the_stack(program, values, monkeypatch):
     monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
     (program / "cli.json").write_text(json.dumps(values | {"stack": "cli"}))
     assert outputs.read("cli").stack == "cli"
 
 
 @pytest.mark.parametrize("path", ["bin", "nothing"])
-def test_asks_the_engine_otherwise(
-    path: str, program: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asks_the_engine_otherwise(path, program, values, monkeypatch):
     monkeypatch.setenv("PATH", f"{program / path}:/usr/bin:/bin")
     (program / "engine.json").write_text(json.dumps(values | {"stack": "engine-only"}))
     assert outputs.read("engine-only").stack == "engine-only"
 
 
-def test_a_stack_that_neither_knows_is_one_message(
-    program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stack_that_neither_knows_is_one_message(program, monkeypatch):
     monkeypatch.setenv("PATH", f"{program / 'bin'}:/usr/bin:/bin")
     with pytest.raises(ClientError) as caught:
         outputs.read("nope")
@@ -215,9 +198,7 @@ def test_a_stack_that_neither_knows_is_one_message(
     assert re.fullmatch(message, str(caught.value))
 
 
-def test_the_checkout_beside_the_package_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkout_beside_the_package_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / "Pulumi.yaml").touch()
@@ -232,9 +213,7 @@ CANARY = "from pathlib import Path; Path({path!r}).touch()"
 
 
 @pytest.mark.parametrize("path", [None, "", ".", f":{os.devnull}:engine/.."])
-def test_nothing_of_a_foreign_folder_is_run(
-    path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_foreign_folder_is_run(path, tmp_path, monkeypatch):
     folder = tmp_path / "foreign"
     ran = tmp_path / "ran"
     ran.mkdir()

@@ -9,7 +9,6 @@ import random
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -27,14 +26,14 @@ SECRETS = [
 ]
 
 
-def fill(folder: Path, names: Iterable[str]) -> None:
+def fill(folder, names):
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.fsencode(f"content of {name}"))
 
 
-def unpacked(content: bytes, target: Path) -> dict[str, int]:
+def unpacked(content, target):
     """A package on a node, unpacked by Ray: modes by name."""
     archive = target.with_suffix(".zip")
     archive.write_bytes(content)
@@ -46,12 +45,12 @@ def unpacked(content: bytes, target: Path) -> dict[str, int]:
     }
 
 
-def names(folder: Path, excludes: Iterable[str] = ()) -> list[str]:
+def names(folder, excludes=()):
     return [entry.name for entry in package.listing(folder, list(excludes)).files]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     folder = tmp_path / "work"
     fill(folder, [*SECRETS, "train.py", "lib/model.py", "Pulumi.yaml", "data/x.bin", "big/y.bin"])
     (folder / ".gitignore").write_text("data/\n")
@@ -59,13 +58,13 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_state_and_no_key_is_packed(folder: Path, tmp_path: Path) -> None:  # F30 F35
+def test_no_state_and_no_key_is_packed(folder, tmp_path):  # F30 F35
     content = package.pack(package.listing(folder, NEVER_UPLOADED))
     there = unpacked(content, tmp_path / "node")
     assert set(there) == {"train.py", "lib/model.py", "Pulumi.yaml", ".gitignore", ".rayignore"}
 
 
-def test_what_is_no_file_is_left_out_and_named(tmp_path: Path) -> None:  # F59
+def test_what_is_no_file_is_left_out_and_named(tmp_path):  # F59
     folder = tmp_path / "work"
     fill(folder, ["train.py", "lib/model.py", "other/x.py"])
     os.mkfifo(folder / "pipe")
@@ -95,9 +94,7 @@ def test_what_is_no_file_is_left_out_and_named(tmp_path: Path) -> None:  # F59
     assert (tmp_path / "node/empty").is_dir()
 
 
-def test_names_beyond_counting_are_refused(  # F59
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_beyond_counting_are_refused(tmp_path, monkeypatch):  # F59
     for i in range(9):
         (tmp_path / f"f{i}").mkdir()
         for k in range(9):
@@ -107,18 +104,16 @@ def test_names_beyond_counting_are_refused(  # F59
         package.listing(tmp_path, [])
 
 
-def test_what_cannot_be_read_is_one_message_unless_it_is_ignored(  # F59
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_one_message_unless_it_is_ignored(tmp_path, monkeypatch):  # F59
     fill(tmp_path, ["train.py", "closed/x", "closed.txt"])
     listdir, read_bytes = os.listdir, Path.read_bytes  # root may read what no mode allows
 
-    def refused(path: Path) -> list[str]:
+    def refused(path):
         if path.name == "closed":
             raise PermissionError(13, "Permission denied")
         return listdir(path)
 
-    def refused_file(path: Path) -> bytes:
+    def refused_file(path):
         if path.name == "closed.txt":
             raise PermissionError(13, "Permission denied")
         return read_bytes(path)
@@ -134,7 +129,7 @@ def test_what_cannot_be_read_is_one_message_unless_it_is_ignored(  # F59
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9.txt", b"a\\b.txt", b"c:x.txt", b"d\xe9/x"])
-def test_names_that_no_node_would_have_are_refused(name: bytes, tmp_path: Path) -> None:  # F59
+def test_names_that_no_node_would_have_are_refused(name, tmp_path):  # F59
     path = tmp_path / os.fsdecode(name)
     fill(tmp_path, [str(path)])
     with pytest.raises(ClientError, match="rename it, or leave it out") as caught:
@@ -143,7 +138,7 @@ def test_names_that_no_node_would_have_are_refused(name: bytes, tmp_path: Path) 
     assert names(tmp_path, ["*.txt", "d*"]) == []
 
 
-def test_ignore_files_are_read_as_git_reads_them(tmp_path: Path) -> None:  # F59
+def test_ignore_files_are_read_as_git_reads_them(tmp_path):  # F59
     fill(tmp_path, ["a.log", "b.txt", "dir/c.log", "dir/keep.log", "plain", "sub/x.py", "sub/y"])
     (tmp_path / ".gitignore").write_bytes(
         codecs.BOM_UTF8 + b"*.log\r\n!\r\n\\\n[z-a]\n/\n!/\n# caf\xe9\n!keep.log\nplain/\ncaf\xe9\n"
@@ -160,12 +155,12 @@ IGNORED = (
 )
 
 
-def test_what_is_uploaded_is_what_git_would_keep(tmp_path: Path) -> None:  # F30 F59
+def test_what_is_uploaded_is_what_git_would_keep(tmp_path):  # F30 F59
     """Git is asked, about usual files and about hundreds that are drawn."""
     drawn = random.Random(0)
     parts = ["a", "b", "c", "*", "*", "**", "?", "[a-b]", "*.py", "k.log", "*.log", "a*"]
 
-    def line() -> str:
+    def line():
         path = "/".join(drawn.choices(parts, k=drawn.choice([1, 1, 2, 3])))
         return "".join(
             [
@@ -174,7 +169,7 @@ def test_what_is_uploaded_is_what_git_would_keep(tmp_path: Path) -> None:  # F30
             ]
         )
 
-    def lines(count: int) -> str:
+    def lines(count):
         return "\n".join(line() for _ in range(count))
 
     every = [*IGNORED, *({"": lines(3), "a": lines(2)} for _ in range(200))]
@@ -193,17 +188,15 @@ def test_what_is_uploaded_is_what_git_would_keep(tmp_path: Path) -> None:  # F30
             (tmp_path / folder / ".gitignore").unlink()
 
 
-def test_what_goes_while_it_is_listed_is_not_there(  # F59
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_goes_while_it_is_listed_is_not_there(tmp_path, monkeypatch):  # F59
     """As an editor's temporary file does."""
     fill(tmp_path, ["train.py", "gone/x"])
     listdir = os.listdir
 
-    def listed(path: Path) -> list[str]:
+    def listed(path):
         return [*listdir(path), "4913"]
 
-    def removing(path: Path) -> list[str]:
+    def removing(path):
         found = listed(path)
         shutil.rmtree(tmp_path / "gone", ignore_errors=True)
         return found
@@ -214,7 +207,7 @@ def test_what_goes_while_it_is_listed_is_not_there(  # F59
     assert names(tmp_path) == ["train.py"]
 
 
-def test_a_mode_alone_makes_another_package_and_arrives(tmp_path: Path) -> None:  # F59
+def test_a_mode_alone_makes_another_package_and_arrives(tmp_path):  # F59
     folder = tmp_path / "work"
     fill(folder, ["run.sh", "train.py"])
     sent = {}
@@ -230,7 +223,7 @@ def test_a_mode_alone_makes_another_package_and_arrives(tmp_path: Path) -> None:
     assert len(sent) == 2
 
 
-def test_modules_may_be_folders_files_and_wheels(tmp_path: Path) -> None:  # F60
+def test_modules_may_be_folders_files_and_wheels(tmp_path):  # F60
     fill(tmp_path, ["lib/__init__.py", "one.py"])
     wheel = tmp_path / "thing-1.0-py3-none-any.whl"
     wheel.write_bytes(b"first")
@@ -253,7 +246,7 @@ def test_modules_may_be_folders_files_and_wheels(tmp_path: Path) -> None:  # F60
         package.packages({"py_modules": [str(tmp_path / "thing.whl")]})
 
 
-def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path: Path) -> None:  # F30
+def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path):  # F30
     fill(tmp_path, ["train.py", ".git/HEAD", "part/.git/HEAD", "part/model.py"])
     for folder in (tmp_path, tmp_path / "part"):
         with (folder / ".git/pack").open("wb") as file:
@@ -263,12 +256,12 @@ def test_a_git_folder_of_two_gigabytes_is_not_sent(tmp_path: Path) -> None:  # F
     package.check(found, "here", [])
 
 
-def test_no_pattern_of_the_user_brings_a_secret_back(folder: Path) -> None:
+def test_no_pattern_of_the_user_brings_a_secret_back(folder):
     excludes = ["!*.pem", "!.env", "!.pulumi/", *NEVER_UPLOADED]  # F30
     assert not set(names(folder, excludes)) & set(SECRETS)
 
 
-def test_a_job_takes_its_own_package_along_and_nothing_of_the_client() -> None:
+def test_a_job_takes_its_own_package_along_and_nothing_of_the_client():
     for script in map(scripts.find, scripts.names()):
         assert script.module is not None
         found = names(script.module, NEVER_UPLOADED)
@@ -278,7 +271,7 @@ def test_a_job_takes_its_own_package_along_and_nothing_of_the_client() -> None:
         assert script.module.name == "trainyard"
 
 
-def test_a_size_beyond_rays_limit_names_the_ten_largest(tmp_path: Path) -> None:  # A40 F30
+def test_a_size_beyond_rays_limit_names_the_ten_largest(tmp_path):  # A40 F30
     for i in range(12):
         with (tmp_path / f"part{i:02d}.bin").open("wb") as file:
             file.truncate((i + 1) * 2 * package.MIB)  # 156 MiB of holes
@@ -290,7 +283,7 @@ def test_a_size_beyond_rays_limit_names_the_ten_largest(tmp_path: Path) -> None:
     assert "part01.bin" not in message
 
 
-def test_the_limit_is_that_of_the_packed_file(tmp_path: Path) -> None:
+def test_the_limit_is_that_of_the_packed_file(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     entry = source / "x.bin"
@@ -306,7 +299,7 @@ def test_the_limit_is_that_of_the_packed_file(tmp_path: Path) -> None:
         package.check(package.listing(source, []).files, "source", [])
 
 
-def test_a_secret_in_any_file_is_found(tmp_path: Path) -> None:  # F35
+def test_a_secret_in_any_file_is_found(tmp_path):  # F35
     fill(tmp_path, ["train.py"])
     (tmp_path / "notes.txt").write_text("the token is canary-token-0123456789.")
     with pytest.raises(ClientError, match=r"notes\.txt in the upload of here holds a secret"):
@@ -317,5 +310,5 @@ def test_a_secret_in_any_file_is_found(tmp_path: Path) -> None:  # F35
     ("location", "remote"),
     [("s3://b/x.zip", True), ("https://h/x.zip", True), (".", False), ("/a/b", False)],
 )
-def test_addresses_are_told_from_folders(location: str, remote: bool) -> None:
+def test_addresses_are_told_from_folders(location, remote):
     assert package.is_remote(location) is remote

@@ -6,27 +6,24 @@ import dataclasses
 import importlib.metadata
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from trainyard.client import jobs, preflight
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
-def same(stack: StackOutputs) -> StackOutputs:
+def same(stack):
     return dataclasses.replace(
         stack, ray_version=importlib.metadata.version("ray"), python_version=HERE
     )
 
 
-def test_equal_versions_pass(same: StackOutputs) -> None:
+def test_equal_versions_pass(same):
     preflight.check_versions(same)
 
 
@@ -37,22 +34,22 @@ def test_equal_versions_pass(same: StackOutputs) -> None:
         ({"python_version": "3.8"}, rf"Python {HERE} here, 3\.8 there"),
     ],
 )
-def test_other_versions_name_both(change: dict[str, str], message: str, same: StackOutputs) -> None:
+def test_other_versions_name_both(change, message, same):
     with pytest.raises(ClientError, match=message):
-        preflight.check_versions(dataclasses.replace(same, **change))  # type: ignore[arg-type]
+        preflight.check_versions(dataclasses.replace(same, **change))
 
 
-def test_a_secret_in_the_environment_is_refused(stack: StackOutputs) -> None:  # F35
+def test_a_secret_in_the_environment_is_refused(stack):  # F35
     env = {"env_vars": {"TOKEN": "x canary-token-0123456789"}, "excludes": []}
     with pytest.raises(ClientError, match=r"variable TOKEN .* holds a secret") as caught:
         preflight.check_runtime_env(env, stack)
     assert "canary" not in str(caught.value)
 
 
-def test_every_package_is_looked_at(stack: StackOutputs, tmp_path: Path) -> None:  # F35
+def test_every_package_is_looked_at(stack, tmp_path):  # F35
     for name in ("work", "module"):
         (tmp_path / name).mkdir()
-    env: dict[str, Any] = {
+    env = {
         "working_dir": str(tmp_path / "work"),
         "py_modules": ["s3://bucket/m.zip", str(tmp_path / "module")],
         "excludes": [],
@@ -65,15 +62,13 @@ def test_every_package_is_looked_at(stack: StackOutputs, tmp_path: Path) -> None
         preflight.check_runtime_env({"working_dir": str(tmp_path / "no"), "excludes": []}, stack)
 
 
-def test_what_is_left_out_is_said(  # F59
-    stack: StackOutputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_out_is_said(stack, tmp_path, capsys):  # F59
     os.mkfifo(tmp_path / "pipe")
     preflight.check_runtime_env({"working_dir": str(tmp_path), "excludes": []}, stack)
     assert f"not uploaded of {tmp_path}: pipe (FIFO)" in "".join(capsys.readouterr())
 
 
-def test_modules_that_ray_takes_pass(stack: StackOutputs, tmp_path: Path) -> None:  # F60
+def test_modules_that_ray_takes_pass(stack, tmp_path):  # F60
     for name in ("a.py", "b-1-py3-none-any.whl", "c.txt"):
         (tmp_path / name).touch()
     modules = [str(tmp_path / name) for name in ("a.py", "b-1-py3-none-any.whl")]
@@ -91,16 +86,12 @@ def test_modules_that_ray_takes_pass(stack: StackOutputs, tmp_path: Path) -> Non
         ({"config": {"setup_timeout_seconds": "9"}}, "must be of type int"),
     ],
 )
-def test_what_ray_refuses_is_refused_before_the_upload(  # F60
-    wrong: dict[str, Any], said: str, stack: StackOutputs
-) -> None:
+def test_what_ray_refuses_is_refused_before_the_upload(wrong, said, stack):  # F60
     with pytest.raises(ClientError, match=f"is not one of Ray's: .*{said}"):
         preflight.check_runtime_env({"excludes": []} | wrong, stack)
 
 
-def test_a_run_of_another_user_is_not_gone_on_with_silently(  # F57
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_another_user_is_not_gone_on_with_silently(stack, monkeypatch):  # F57
     found = [
         Job(status=Status("SUCCEEDED"), metadata={"run": "first", "user": owner})
         for owner in ("ada", "bob")
@@ -113,7 +104,7 @@ def test_a_run_of_another_user_is_not_gone_on_with_silently(  # F57
         preflight._connect_for("first", stack, "bob")
 
 
-def test_all_faults_come_in_one_message(stack: StackOutputs) -> None:
+def test_all_faults_come_in_one_message(stack):
     other = dataclasses.replace(stack, ray_version="2.7.0", storage_url="gs://b")
     env = {"working_dir": "/nowhere", "excludes": []}
     with pytest.raises(ClientError) as caught:

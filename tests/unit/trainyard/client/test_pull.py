@@ -11,10 +11,8 @@ import os
 import resource
 import shutil
 from collections import namedtuple
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyarrow.fs import FileSystem
@@ -25,7 +23,6 @@ from trainyard.client import cli, store
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.pull import follow, marks, meter, source
 from trainyard.client.pull.transfer import Pulled, Transfer
 from trainyard.runs import Run
@@ -39,25 +36,25 @@ SMALL = {f"small{number}": os.urandom(1000) for number in range(3)}
 class Tagged(store.FolderStore):
     """A folder that tells the MD5 of its files, as a bucket does, and which parts were read."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url, folder):
         super().__init__(url, folder)
-        self.asked: list[tuple[str, int, int]] = []
-        self.before: Callable[[str, int], None] = lambda *_: None
+        self.asked = []
+        self.before = lambda *_: None
 
-    def listed(self, prefix: str) -> dict[str, store.Listed]:
+    def listed(self, prefix):
         return {
             name: found._replace(tag=hashlib.md5(self.get(f"{prefix}/{name}") or b"").hexdigest())
             for name, found in super().listed(prefix).items()
         }
 
-    def part(self, key: str, first: int, size: int) -> bytes | None:
+    def part(self, key, first, size):
         self.before(key, first)
         self.asked.append((key, first, size))
         return super().part(key, first, size)
 
 
 @pytest.fixture
-def place(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> Tagged:
+def place(stack, monkeypatch):
     monkeypatch.setattr(source, "PART_BYTES", PART)
     monkeypatch.setattr(source, "PARTS_AT_ONCE", 1)  # asked one after the other: counted so
     monkeypatch.setattr(source, "FIRST_PAUSE_S", 0.001)
@@ -69,10 +66,10 @@ def place(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> Tagged:
 
 
 @pytest.fixture
-def checkpoint(place: Tagged, tmp_path: Path) -> Callable[..., str]:
+def checkpoint(place, tmp_path):
     """Stores a checkpoint; its name."""
 
-    def make(number: int, **files: bytes) -> str:
+    def make(number, **files):
         folder = tmp_path / f"files{number}"
         folder.mkdir()
         for name, content in (files or {"checkpoint.pt": BIG, **SMALL}).items():
@@ -85,17 +82,15 @@ def checkpoint(place: Tagged, tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     return tmp_path / "results" / "first"
 
 
-def names(folder: Path) -> set[str]:
+def names(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_run_comes_unpacked_and_can_be_gone_on_with(  # C6
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_a_run_comes_unpacked_and_can_be_gone_on_with(place, checkpoint, home):  # C6
     name = checkpoint(1)
     pulled = Transfer(place, "first", home).run()
     assert pulled is not None
@@ -114,9 +109,7 @@ def test_a_run_comes_unpacked_and_can_be_gone_on_with(  # C6
     assert (target / "small1").read_bytes() == SMALL["small1"]
 
 
-def test_a_second_pull_brings_what_has_changed(
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_a_second_pull_brings_what_has_changed(place, checkpoint, home):
     first = checkpoint(1)
     Transfer(place, "first", home).run()
     place.asked.clear()
@@ -132,13 +125,13 @@ def test_a_second_pull_brings_what_has_changed(
     assert marks.read(place, "first") == marks.Mark(second, 2)
 
 
-def test_a_record_of_many_parts_comes_once(place: Tagged, home: Path) -> None:
+def test_a_record_of_many_parts_comes_once(place, home):
     """Its tag in a bucket is not a digest of it."""
     large = f"{hashlib.md5(b'').hexdigest()}-3"
     name = "b" * 250  # a name that leaves no room for an ending
     place.put(f"first/{name}", BIG)
     listed = place.listed
-    place.listed = lambda prefix: {  # type: ignore[method-assign]
+    place.listed = lambda prefix: {
         name: each._replace(tag=large) for name, each in listed(prefix).items()
     }
     assert Transfer(place, "first", home).run() == Pulled(4, "", "")
@@ -151,9 +144,7 @@ def test_a_record_of_many_parts_comes_once(place: Tagged, home: Path) -> None:
     assert Transfer(place, "first", home).run() == Pulled(1, "", "")
 
 
-def test_a_manifest_may_say_more_than_is_known(
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:  # F53
+def test_a_manifest_may_say_more_than_is_known(place, checkpoint, home):  # F53
     name = checkpoint(1)
     path = f"first/{name}/manifest.json"
     manifest = json.loads(place.get(path) or b"")
@@ -165,8 +156,8 @@ def test_a_manifest_may_say_more_than_is_known(
     assert pulled.checkpoint == name
 
 
-def cut(place: Tagged, error: BaseException, at: int) -> None:
-    def before(key: str, first: int) -> None:
+def cut(place, error, at):
+    def before(key, first):
         if key.endswith("checkpoint.pt") and first >= at:
             raise error
 
@@ -174,13 +165,7 @@ def cut(place: Tagged, error: BaseException, at: int) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), store.AwayError("away")])
-def test_what_was_cut_off_goes_on_where_it_was(
-    error: BaseException,
-    place: Tagged,
-    checkpoint: Callable[..., str],
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_cut_off_goes_on_where_it_was(error, place, checkpoint, home, monkeypatch):
     monkeypatch.setenv(objects.PATIENCE_VARIABLE, "0")
     name = checkpoint(1)
     cut(place, error, 3 * PART)
@@ -199,13 +184,11 @@ def test_what_was_cut_off_goes_on_where_it_was(
     assert (home / name / "checkpoint.pt").read_bytes() == BIG
 
 
-def test_a_store_that_comes_back_is_waited_for(
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_a_store_that_comes_back_is_waited_for(place, checkpoint, home):
     name = checkpoint(1)
     faults = iter([True, True, True])
 
-    def before(key: str, first: int) -> None:
+    def before(key, first):
         if first == 2 * PART and next(faults, False):
             raise store.AwayError("away")
 
@@ -217,19 +200,17 @@ def test_a_store_that_comes_back_is_waited_for(
     assert (home / name / "checkpoint.pt").read_bytes() == BIG
 
 
-def test_a_store_that_never_answered_is_not_waited_for(place: Tagged, home: Path) -> None:
-    def listed(_: str) -> Any:
+def test_a_store_that_never_answered_is_not_waited_for(place, home):
+    def listed(_):
         raise store.AwayError("nothing answers there")
 
-    place.listed = listed  # type: ignore[method-assign]
+    place.listed = listed
     with pytest.raises(store.AwayError, match="nothing answers there"):
         Transfer(place, "first", home).run()
     assert not home.exists()
 
 
-def test_what_was_here_and_is_damaged_comes_anew(
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_what_was_here_and_is_damaged_comes_anew(place, checkpoint, home):
     name = checkpoint(1)
     part = home / f".{name}.part"
     part.mkdir(parents=True)
@@ -238,9 +219,7 @@ def test_what_was_here_and_is_damaged_comes_anew(
     assert (home / name / "checkpoint.pt").read_bytes() == BIG
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    place: Tagged, checkpoint: Callable[..., str], home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(place, checkpoint, home, capsys):
     first, second = checkpoint(1), checkpoint(2)
     file = Path(place.url.removeprefix("file://")) / "first" / second / "checkpoint.pt"
     file.write_bytes(b"x" * len(BIG))
@@ -259,9 +238,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 
 
 @pytest.mark.parametrize("kind", ["no files", "no weights", "packed, cut off", "another name"])
-def test_the_last_good_one_stays_here_until_the_next_is_whole(  # F53
-    kind: str, place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, checkpoint, home):  # F53
     first = checkpoint(1)
     Transfer(place, "first", home).run()
     last = checkpoint(2, a=b"1", b=b"2")
@@ -286,9 +263,7 @@ def test_the_last_good_one_stays_here_until_the_next_is_whole(  # F53
     assert (home / first / "checkpoint.pt").read_bytes() == BIG
 
 
-def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(  # F53
-    place: Tagged, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(place, home, monkeypatch):  # F53
     listed = place.listed
     odd = {name: store.Listed(1, "") for name in ("metrics.jsonl/x", "a/../../b", "x" * 300)}
     monkeypatch.setattr(place, "listed", lambda prefix: listed(prefix) | odd)
@@ -297,13 +272,11 @@ def test_a_key_that_cannot_be_a_file_here_holds_nothing_up(  # F53
     assert not (home.parent / "b").exists()
 
 
-def test_one_that_the_run_removes_meanwhile_gives_way_to_the_newer(
-    place: Tagged, checkpoint: Callable[..., str], home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_the_run_removes_meanwhile_gives_way_to_the_newer(place, checkpoint, home, capsys):
     first = checkpoint(1)
     folder = Path(place.url.removeprefix("file://")) / "first"
 
-    def before(key: str, at: int) -> None:
+    def before(key, at):
         if first in key and at == 2 * PART:
             place.before = lambda *_: None
             checkpoint(2)
@@ -317,19 +290,14 @@ def test_one_that_the_run_removes_meanwhile_gives_way_to_the_newer(
     assert [path.name for path in home.glob("*checkpoint_*")] == [pulled.checkpoint]
 
 
-def test_a_folder_that_cannot_be_written(place: Tagged, home: Path) -> None:
+def test_a_folder_that_cannot_be_written(place, home):
     home.parent.mkdir()
     home.write_text("a file")
     with pytest.raises(ClientError, match=r"cannot write to .*/first \(File exists\): make room"):
         Transfer(place, "first", home).run()
 
 
-def test_a_folder_without_room_takes_nothing(
-    place: Tagged,
-    checkpoint: Callable[..., str],
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_folder_without_room_takes_nothing(place, checkpoint, home, monkeypatch):
     checkpoint(1)
     usage = namedtuple("usage", "total used free")(0, 0, 60_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -338,9 +306,7 @@ def test_a_folder_without_room_takes_nothing(
     assert not list(home.glob("*checkpoint_*"))
 
 
-def test_a_disk_that_is_full_leaves_nothing_half(
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_a_disk_that_is_full_leaves_nothing_half(place, checkpoint, home):
     name = checkpoint(1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 * PART, hard))  # the kernel takes no more
@@ -354,7 +320,7 @@ def test_a_disk_that_is_full_leaves_nothing_half(
     assert (home / name / "checkpoint.pt").read_bytes() == BIG
 
 
-def test_another_run_of_the_name_is_not_mixed_in(place: Tagged, home: Path) -> None:
+def test_another_run_of_the_name_is_not_mixed_in(place, home):
     Transfer(place, "first", home).run()
     folder = Path(place.url.removeprefix("file://")) / "first"
     (folder / "starts.jsonl").write_text('{"time": "another"}\n')
@@ -362,15 +328,15 @@ def test_another_run_of_the_name_is_not_mixed_in(place: Tagged, home: Path) -> N
         Transfer(place, "first", home).run()
 
 
-def test_names_in_the_store_lead_nowhere_else(place: Tagged, home: Path) -> None:
+def test_names_in_the_store_lead_nowhere_else(place, home):
     evil = {name: store.Listed(1, "") for name in ("../x", "/x", "a//b", ".hidden", "a/\0")}
     listed = place.listed
-    place.listed = lambda prefix: listed(prefix) | evil  # type: ignore[method-assign]
+    place.listed = lambda prefix: listed(prefix) | evil
     assert Transfer(place, "first", home).run() == Pulled(3, "", "")
     assert not (home.parent / "x").exists()
 
 
-def test_two_pulls_of_a_run_do_not_meet(place: Tagged, home: Path) -> None:
+def test_two_pulls_of_a_run_do_not_meet(place, home):
     home.mkdir(parents=True)
     with (home / ".pull.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -378,26 +344,21 @@ def test_two_pulls_of_a_run_do_not_meet(place: Tagged, home: Path) -> None:
             Transfer(place, "first", home).run()
 
 
-def test_a_mark_of_any_content_is_none(place: Tagged) -> None:
+def test_a_mark_of_any_content_is_none(place):
     for content in (b"", b"[", b"[]", b'{"checkpoint": "a"}', b'{"checkpoint": 1, "epochs": []}'):
         place.put("first/pulled.json", content)
         assert marks.read(place, "first") is None
 
 
-def train(*arguments: str) -> SimpleNamespace:
+def train(*arguments):
     done = CliRunner().invoke(cli.app, arguments)
     fault = str(done.exception) if isinstance(done.exception, ClientError) else ""
     return SimpleNamespace(code=done.exit_code, out=done.stdout, fault=fault)
 
 
 def test_the_command_says_what_came_and_keeps_it_from_git(
-    place: Tagged,
-    checkpoint: Callable[..., str],
-    values: dict[str, Any],
-    outputs_file: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    place, checkpoint, values, outputs_file, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     file = str(outputs_file(json.dumps(values)))
     assert "no run is called 'other'" in train("pull", "other", "--outputs", file).fault
@@ -422,11 +383,11 @@ def test_the_command_says_what_came_and_keeps_it_from_git(
 class Jobs:
     """A job server whose answers are a list."""
 
-    def __init__(self, *answers: Status | Exception, then: Callable[[int], object]) -> None:
+    def __init__(self, *answers, then):
         self.answers = list(answers)
         self.then = then
 
-    def jobs(self) -> list[Job]:
+    def jobs(self):
         self.then(len(self.answers))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -435,23 +396,21 @@ class Jobs:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     monkeypatch.setattr(follow, "POLL_S", 0)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_is_followed_past_its_end(
-    place: Tagged, checkpoint: Callable[..., str], home: Path
-) -> None:
+def test_a_run_is_followed_past_its_end(place, checkpoint, home):
     """Each checkpoint comes as it is stored; the last one was stored just before the job ended."""
 
-    def then(left: int) -> None:
+    def then(left):
         if left < 4:
             checkpoint(4 - left)
 
     statuses = (Status.PENDING, UnreachableError("restarts"), Status.RUNNING, Status.SUCCEEDED)
-    server: Any = Jobs(*statuses, then=then)
-    told: list[Pulled] = []
+    server = Jobs(*statuses, then=then)
+    told = []
     transfer = Transfer(place, "first", home)
     assert follow.follow(server, "first", transfer, told.append, 60) == "SUCCEEDED"
     came = ["", *(f"checkpoint_00000{number}-abcd" for number in (1, 2, 3))]
@@ -460,13 +419,13 @@ def test_a_run_is_followed_past_its_end(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_that_nobody_trains_is_pulled_once(place: Tagged, home: Path) -> None:
+def test_a_run_that_nobody_trains_is_pulled_once(place, home):
     class NoJobs:
-        def jobs(self) -> list[Job]:
+        def jobs(self):
             return []
 
-    server: Any = NoJobs()
-    told: list[Pulled] = []
+    server = NoJobs()
+    told = []
     assert follow.follow(server, "first", Transfer(place, "first", home), told.append, 60) == ""
     assert told == [Pulled(3, "", "")]
     with pytest.raises(ClientError, match="no run is called 'second', and no job of it waits"):
@@ -474,18 +433,18 @@ def test_a_run_that_nobody_trains_is_pulled_once(place: Tagged, home: Path) -> N
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_head_that_stays_away_ends_the_following(place: Tagged, home: Path) -> None:
-    server: Any = Jobs(*[UnreachableError("refused")] * 9, then=lambda _: None)
+def test_a_head_that_stays_away_ends_the_following(place, home):
+    server = Jobs(*[UnreachableError("refused")] * 9, then=lambda _: None)
     with pytest.raises(ClientError, match=r"lost the job server for 0 s \(refused\)"):
         follow.follow(server, "first", Transfer(place, "first", home), print, 0)
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_a_terminal_has_a_bar_and_a_file_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_a_bar_and_a_file_has_lines(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("trainyard.client.pull.meter.time.monotonic", lambda: now[0])
     for out in (Terminal(), io.StringIO()):

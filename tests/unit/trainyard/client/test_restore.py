@@ -20,12 +20,12 @@ RUN = {
 }
 
 
-def _place(folder: Path) -> restore.Place:
+def _place(folder):
     return restore.Place(LocalFileSystem(), str(folder), str(folder))
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[restore.Place, restore.Place]:
+def places(tmp_path):
     """A copy with a run, and a store without one."""
     for name, text in RUN.items():
         path = tmp_path / "copy" / name
@@ -35,7 +35,7 @@ def places(tmp_path: Path) -> tuple[restore.Place, restore.Place]:
     return _place(tmp_path / "copy"), _place(tmp_path / "store")
 
 
-def _files(place: restore.Place) -> dict[str, str]:
+def _files(place):
     folder = Path(place.path)
     return {
         path.relative_to(folder).as_posix(): path.read_text()
@@ -44,7 +44,7 @@ def _files(place: restore.Place) -> dict[str, str]:
     }
 
 
-def test_a_run_is_copied_but_for_marks_and_what_is_not_whole(places) -> None:  # F45
+def test_a_run_is_copied_but_for_marks_and_what_is_not_whole(places):  # F45
     source, target = places
     for name in ("pulled.json", "replicated.json", ".checkpoint_000002.part/packed.tar", ".lock"):
         path = Path(source.path, "first", name)
@@ -54,13 +54,11 @@ def test_a_run_is_copied_but_for_marks_and_what_is_not_whole(places) -> None:  #
     assert _files(target) == RUN
 
 
-def test_a_copy_that_was_cut_is_no_run_and_goes_on(  # F45
-    places, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_was_cut_is_no_run_and_goes_on(places, monkeypatch):  # F45
     source, target = places
     copy_file, copied = restore._copy_file, []
 
-    def cut(name: str, *more) -> None:
+    def cut(name, *more):
         copied.append(name)
         if name.endswith("starts.jsonl"):
             raise ClientError("cut")
@@ -78,7 +76,7 @@ def test_a_copy_that_was_cut_is_no_run_and_goes_on(  # F45
     assert _files(target) == RUN
 
 
-def test_a_run_of_the_store_is_kept(places) -> None:  # F45
+def test_a_run_of_the_store_is_kept(places):  # F45
     source, target = places
     restore.copy("first", source, target)
     Path(target.path, "first/metrics.jsonl").write_text("newer")
@@ -87,7 +85,7 @@ def test_a_run_of_the_store_is_kept(places) -> None:  # F45
     assert _files(target)["first/metrics.jsonl"] == "newer"
 
 
-def test_a_run_that_is_not_there_is_told(places) -> None:
+def test_a_run_that_is_not_there_is_told(places):
     source, target = places
     with pytest.raises(ClientError, match="no run is called 'second' in "):
         restore.copy("second", source, target)
@@ -101,13 +99,11 @@ def test_a_run_that_is_not_there_is_told(places) -> None:
         )
 
 
-def test_names_that_lead_elsewhere_are_left_out(  # F47
-    places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_lead_elsewhere_are_left_out(places, monkeypatch, capsys):  # F47
     source, target = places
     sizes = restore._sizes
 
-    def listed(place: restore.Place, run: str) -> dict[str, int]:
+    def listed(place, run):
         return sizes(place, run) | ({"../../out": 1} if place is source else {})
 
     monkeypatch.setattr(restore, "_sizes", listed)
@@ -116,7 +112,7 @@ def test_names_that_lead_elsewhere_are_left_out(  # F47
     assert "'../../out' is not inside its folder: it is left out" in capsys.readouterr().err
 
 
-def test_a_store_that_is_a_folder_is_one(tmp_path: Path) -> None:
+def test_a_store_that_is_a_folder_is_one(tmp_path):
     folder = tmp_path / "é #1%20"
     known = SimpleNamespace(storage_url=folder.as_uri())
     assert restore._target(known).path == str(folder)  # F62

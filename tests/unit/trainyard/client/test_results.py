@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from trainyard import runs
 from trainyard.client import results
-from trainyard.client.outputs import StackOutputs
 
 
 @pytest.fixture
-def run(stack: StackOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.Run:
+def run(stack, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run = runs.Run(stack.storage_url, "first")
     run.start({"epochs": 2})
@@ -26,9 +24,7 @@ def run(stack: StackOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return run
 
 
-def test_the_accuracies_are_a_table_and_the_picture_a_file(
-    run: runs.Run, stack: StackOutputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_accuracies_are_a_table_and_the_picture_a_file(run, stack, tmp_path, capsys):
     run.draw_curves()
     results.tell(stack, "first")
     picture = tmp_path / "cache" / "trainyard" / "curves" / "first.png"
@@ -41,27 +37,21 @@ def test_the_accuracies_are_a_table_and_the_picture_a_file(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_a_picture_there_is_the_table_only(
-    run: runs.Run, stack: StackOutputs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_picture_there_is_the_table_only(run, stack, capsys):
     results.tell(stack, "first")
     said = capsys.readouterr().out
     assert "validation" in said
     assert "curves" not in said
 
 
-def test_a_job_that_keeps_no_run_has_nothing_to_tell(
-    run: runs.Run, stack: StackOutputs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_keeps_no_run_has_nothing_to_tell(run, stack, capsys):
     results.tell(stack, "second")
     run.write_metrics([])
     results.tell(stack, "first")
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_store_that_is_away_fails_no_job_that_has_succeeded(
-    stack: StackOutputs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_is_away_fails_no_job_that_has_succeeded(stack, capsys):
     results.tell(replace(stack, storage_url="ftp://nowhere"), "first")
     out, err = capsys.readouterr()
     assert out == ""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from trainyard.client import serve
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import StackOutputs
 
 
 @pytest.fixture
-def served(stack: StackOutputs) -> StackOutputs:
+def served(stack):
     return replace(stack, serve_url="http://127.0.0.1:8000")
 
 
-def start(outputs: StackOutputs, **changes: Any) -> None:
-    options: dict[str, Any] = {
+def start(outputs, **changes):
+    options = {
         "checkpoint": None,
         "replicas": 1,
         "replica": {"CPU": 1.0, "GPU": 0.0},
@@ -38,19 +36,17 @@ def start(outputs: StackOutputs, **changes: Any) -> None:
         ({"replica": {"CPU": 1.0, "GPU": 1.0}, "replicas": 2}, "not all fit together"),
     ],
 )
-def test_what_cannot_be_served_is_refused_before_anything_is_sent(  # F29
-    changes: dict[str, Any], message: str, served: StackOutputs
-) -> None:
+def test_what_cannot_be_served_is_refused_before_anything_is_sent(changes, message, served):  # F29
     with pytest.raises(ClientError, match=message):
         start(served, **changes)
 
 
-def test_a_stack_that_has_no_address_for_services(served: StackOutputs) -> None:
+def test_a_stack_that_has_no_address_for_services(served):
     with pytest.raises(ClientError, match="its output serveUrl is empty"):
         start(replace(served, serve_url=""))
 
 
-def test_the_line_to_try_has_no_token(served: StackOutputs) -> None:
+def test_the_line_to_try_has_no_token(served):
     line = serve.how_to_ask("first", served)
     assert line.endswith("-F images=@b.jpg http://127.0.0.1:8000/first/predict")
     assert "engine output serveToken --show-secrets -s dev" in line
@@ -58,7 +54,7 @@ def test_the_line_to_try_has_no_token(served: StackOutputs) -> None:
     assert "rayToken" not in line
 
 
-def test_rows_of_what_is_served(served: StackOutputs) -> None:
+def test_rows_of_what_is_served(served):
     deployment = {
         "deployment_config": {"user_config": {"run": "first", "checkpoint": "checkpoint_1"}},
         "replicas": [{"state": "RUNNING"}, {"state": "STARTING"}],

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import asyncssh
 import pytest
@@ -22,16 +19,16 @@ PASSPHRASE = "canary-passphrase"
 class Agent:
     """Holds keys; notes what it was asked for."""
 
-    def __init__(self, *held: str) -> None:
+    def __init__(self, *held):
         self.held = held
-        self.asked: list[Sequence[bytes] | None] = []
+        self.asked = []
 
-    async def get_keys(self, wanted: Sequence[bytes] | None = None) -> list[str]:
+    async def get_keys(self, wanted=None):
         self.asked.append(wanted)
         return list(self.held)
 
 
-def find(key_file: Path | str = "", private_key: str = "", agent: Any = None) -> Sequence[Any]:
+def find(key_file="", private_key="", agent=None):
     ssh = Ssh(
         host="192.0.2.4",
         port=22,
@@ -43,7 +40,7 @@ def find(key_file: Path | str = "", private_key: str = "", agent: Any = None) ->
     return asyncio.run(ssh_key.find(ssh, agent))
 
 
-def refused(**given: Any) -> str:
+def refused(**given):
     with pytest.raises(ClientError) as raised:
         find(**given)
     message = str(raised.value)
@@ -52,11 +49,11 @@ def refused(**given: Any) -> str:
     return message
 
 
-def shown(path: Path) -> str:
+def shown(path):
     return keygen("-lf", path).split()[1]
 
 
-def test_the_file_goes_before_the_outputs_and_these_before_the_agent(tmp_path: Path) -> None:
+def test_the_file_goes_before_the_outputs_and_these_before_the_agent(tmp_path):
     mine, stacks = new_key(tmp_path / "mine"), new_key(tmp_path / "stacks")
     agent = Agent("of the agent")
     (key,) = find(mine, stacks.read_text(), agent)
@@ -69,7 +66,7 @@ def test_the_file_goes_before_the_outputs_and_these_before_the_agent(tmp_path: P
     assert agent.asked == [None]
 
 
-def test_without_any_key_it_is_told() -> None:  # F38
+def test_without_any_key_it_is_told():  # F38
     for agent in (None, Agent()):
         said = refused(agent=agent)
         assert "the stack names no key for ada@192.0.2.4" in said
@@ -77,20 +74,20 @@ def test_without_any_key_it_is_told() -> None:  # F38
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o777])
-def test_a_key_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:  # F38
+def test_a_key_that_others_can_use_is_refused(tmp_path, mode):  # F38
     path = new_key(tmp_path / "key")
     path.chmod(mode)
     assert f"(mode {mode:04o}, at most 0600): chmod 600 {path}" in refused(key_file=path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
-def test_a_key_of_its_user_alone_is_taken(tmp_path: Path, mode: int) -> None:
+def test_a_key_of_its_user_alone_is_taken(tmp_path, mode):
     path = new_key(tmp_path / "key")
     path.chmod(mode)
     assert len(find(path)) == 1
 
 
-def test_a_link_in_the_place_of_a_key_is_not_followed(tmp_path: Path) -> None:  # F38
+def test_a_link_in_the_place_of_a_key_is_not_followed(tmp_path):  # F38
     link = tmp_path / "link"
     link.symlink_to(new_key(tmp_path / "key"))
     for private_key in ("", (tmp_path / "key").read_text()):
@@ -98,7 +95,7 @@ def test_a_link_in_the_place_of_a_key_is_not_followed(tmp_path: Path) -> None:  
         assert f"cannot read the stack's key file {link} (it is a symbolic link)" in said
 
 
-def test_what_is_no_key_is_named(tmp_path: Path) -> None:  # F38
+def test_what_is_no_key_is_named(tmp_path):  # F38
     path = tmp_path / "key"
     assert f"{path} (No such file or directory): copy it" in refused(key_file=path)
     for content, said in (
@@ -119,7 +116,7 @@ def test_what_is_no_key_is_named(tmp_path: Path) -> None:  # F38
     assert "output 'ssh' has no private key" in refused(private_key="not a key")
 
 
-def test_a_locked_key_is_the_agents(tmp_path: Path) -> None:  # F38
+def test_a_locked_key_is_the_agents(tmp_path):  # F38
     path = new_key(tmp_path / "key", PASSPHRASE)
     agent = Agent("unlocked")
     assert find(path, agent=agent) == ["unlocked"]

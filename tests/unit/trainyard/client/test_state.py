@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from trainyard.client.dashboard import Dashboard, RefusedError
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import ClusterState
 
 ACTOR = {
@@ -40,7 +38,7 @@ NODES = [
     {"node_id": "n0", "node_ip": "10.0.0.9", "is_head_node": True, "state": "ALIVE"},
     {"node_id": "n2", "node_ip": "10.0.0.3", "is_head_node": False, "state": "DEAD"},
 ]
-REPLIES: dict[str, list[Any]] = {
+REPLIES = {
     "actors": [ACTOR, WORKER, ACTOR | {"state": "DEAD"}],
     "placement_groups": [GROUP, GROUP | {"state": "REMOVED"}],
     "nodes": NODES,
@@ -48,8 +46,8 @@ REPLIES: dict[str, list[Any]] = {
 
 
 @pytest.fixture
-def state(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> ClusterState:
-    def get(_: Dashboard, path: str, *__: Any, **query: Any) -> Any:
+def state(stack, monkeypatch):
+    def get(_, path, *__, **query):
         assert query["detail"] == 1
         found = REPLIES[path.removeprefix("/api/v0/")]
         return {"data": {"result": {"result": found}}}
@@ -58,28 +56,26 @@ def state(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> ClusterState:
     return ClusterState(stack)
 
 
-def test_actors_that_live_or_wait(state: ClusterState) -> None:
+def test_actors_that_live_or_wait(state):
     entrypoint, worker = state.actors()
     assert (entrypoint.submission, entrypoint.bundle) == ("raysubmit_1", {"GPU": 2.0})
     # What a worker has is counted with its reservation.
     assert (worker.submission, worker.bundle, worker.node) == ("", {}, "n1")
 
 
-def test_reservations_and_nodes(state: ClusterState) -> None:
+def test_reservations_and_nodes(state):
     (group,) = state.reservations()
     assert (group.job, group.state, group.bundles) == ("02", "PENDING", ({"CPU": 1.0},))
     assert [node.address for node in state.nodes()] == ["10.0.0.9", "10.0.0.2"]
 
 
-def test_workers_were_on_nodes_that_may_be_gone(  # D44
-    state: ClusterState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_were_on_nodes_that_may_be_gone(state, monkeypatch):  # D44
     ended = WORKER | {"state": "DEAD", "job_id": "02", "node_id": "n2"}
     monkeypatch.setitem(REPLIES, "actors", [ACTOR, WORKER, ended, ended | {"node_id": "n9"}])
     assert state.placed() == {"01": ["10.0.0.2"], "02": ["10.0.0.3", "n9"]}
 
 
-def test_an_error_of_the_head_is_one(stack: StackOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_head_is_one(stack, monkeypatch):
     monkeypatch.setattr(Dashboard, "get", Mock(side_effect=RefusedError(500, "busy")))
     with pytest.raises(RefusedError, match="status 500"):
         ClusterState(stack).actors()

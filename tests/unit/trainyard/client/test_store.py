@@ -8,7 +8,6 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,10 +20,9 @@ from minio.signer import sign_v4_s3
 from trainyard import s3_requests
 from trainyard.client import preflight, store
 from trainyard.client.errors import ClientError
-from trainyard.client.outputs import StackOutputs
 
 
-def bucket(stack: StackOutputs, endpoint: str) -> StackOutputs:
+def bucket(stack, endpoint):
     return dataclasses.replace(
         stack,
         storage_url="s3://ray",
@@ -34,7 +32,7 @@ def bucket(stack: StackOutputs, endpoint: str) -> StackOutputs:
     )
 
 
-def test_a_folder_is_written_read_and_left_as_it_was(stack: StackOutputs) -> None:
+def test_a_folder_is_written_read_and_left_as_it_was(stack):
     place = store.open_store(stack)
     store.check(place)
     folder = Path(stack.storage_url.removeprefix("file://"))
@@ -47,21 +45,19 @@ def test_a_folder_is_written_read_and_left_as_it_was(stack: StackOutputs) -> Non
     assert place.folders("nothing") == []
 
 
-def test_a_folder_that_is_no_folder(stack: StackOutputs, tmp_path: Path) -> None:  # F24
+def test_a_folder_that_is_no_folder(stack, tmp_path):  # F24
     (tmp_path / "file").touch()
     other = dataclasses.replace(stack, storage_url=(tmp_path / "file" / "x").as_uri())
     with pytest.raises(ClientError, match=r"cannot write .*Not a directory.*must be a folder"):
         preflight.check_bucket(other)
 
 
-def test_an_unknown_kind_of_storage(stack: StackOutputs) -> None:
+def test_an_unknown_kind_of_storage(stack):
     with pytest.raises(ClientError, match="only s3:// and file:// are known"):
         store.open_store(dataclasses.replace(stack, storage_url="gs://b"))
 
 
-def test_nobody_listens(  # F24
-    stack: StackOutputs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nobody_listens(stack, caplog):  # F24
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -73,9 +69,7 @@ def test_nobody_listens(  # F24
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-def test_somebody_listens_and_says_nothing(  # F24
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_somebody_listens_and_says_nothing(stack, monkeypatch):  # F24
     assert preflight.BUCKET_DEADLINE_S < 5
     monkeypatch.setattr(preflight, "BUCKET_DEADLINE_S", 0.4)
     with socket.socket() as mute:
@@ -86,15 +80,15 @@ def test_somebody_listens_and_says_nothing(  # F24
 
 
 @pytest.fixture
-def answering() -> Iterator[ThreadingHTTPServer]:
+def answering():
     """A server that refuses each request with the S3 error code in its `code`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # answers `Expect: 100-continue`
 
-        def refuse(self) -> None:
+        def refuse(self):
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            code = self.server.code  # type: ignore[attr-defined]
+            code = self.server.code
             body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
             self.send_response(403)
             self.send_header("Content-Length", str(len(body)))
@@ -103,7 +97,7 @@ def answering() -> Iterator[ThreadingHTTPServer]:
 
         do_PUT = do_GET = do_DELETE = refuse  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -124,10 +118,8 @@ def answering() -> Iterator[ThreadingHTTPServer]:
         ("SomethingElse", "look at the object store's log"),
     ],
 )
-def test_each_refusal_says_what_to_do(  # F24
-    code: str, remedy: str, stack: StackOutputs, answering: ThreadingHTTPServer
-) -> None:
-    answering.code = code  # type: ignore[attr-defined]
+def test_each_refusal_says_what_to_do(code, remedy, stack, answering):  # F24
+    answering.code = code
     endpoint = f"http://127.0.0.1:{answering.server_port}"
     with pytest.raises(ClientError, match=rf"cannot put .*\({code}\): .*{remedy}") as caught:
         preflight.check_bucket(bucket(stack, endpoint))
@@ -139,9 +131,9 @@ class Bucket(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def _answer(self) -> None:
+    def _answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.asked.append(f"{self.command} {self.path}")  # type: ignore[attr-defined]
+        self.server.asked.append(f"{self.command} {self.path}")
         status, content = self._status_and_content(body)
         if not self._is_signed(body):
             status, content = 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
@@ -152,7 +144,7 @@ class Bucket(BaseHTTPRequestHandler):
 
     do_PUT = do_GET = do_DELETE = _answer  # noqa: N815
 
-    def _is_signed(self, body: bytes) -> bool:
+    def _is_signed(self, body):
         digest = hashlib.sha256(body).hexdigest()
         signed = {name: self.headers[name] for name in ("Host", "X-Amz-Date")}
         at = datetime.strptime(signed["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -175,13 +167,13 @@ class Bucket(BaseHTTPRequestHandler):
             == (self.headers["Authorization"].split("Signature=")[1])
         )
 
-    def _status_and_content(self, body: bytes) -> tuple[int, bytes]:
-        objects: dict[str, bytes] = self.server.objects  # type: ignore[attr-defined]
+    def _status_and_content(self, body):
+        objects = self.server.objects
         address = urlsplit(self.path)
         key = unquote(address.path).removeprefix("/ray/")
         query = dict(parse_qsl(address.query, keep_blank_values=True))
-        if self.server.busy:  # type: ignore[attr-defined]
-            self.server.busy -= 1  # type: ignore[attr-defined]
+        if self.server.busy:
+            self.server.busy -= 1
             return 503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>"
         if self.command == "PUT":
             objects[key] = body
@@ -198,8 +190,8 @@ class Bucket(BaseHTTPRequestHandler):
             return 200, objects[key]
         return 204 if self.command == "DELETE" else 200, b""
 
-    def _page(self, query: dict[str, str]) -> bytes:
-        objects: dict[str, bytes] = self.server.objects  # type: ignore[attr-defined]
+    def _page(self, query):
+        objects = self.server.objects
         start = query["prefix"]
         below = [name.removeprefix(start) for name in objects if name.startswith(start)]
         names = sorted({name.split("/")[0] for name in below if "/" in name})
@@ -220,14 +212,14 @@ class Bucket(BaseHTTPRequestHandler):
         space = "http://s3.amazonaws.com/doc/2006-03-01/"
         return f'<ListBucketResult xmlns="{space}">{shown}</ListBucketResult>'.encode()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def s3() -> Iterator[ThreadingHTTPServer]:
+def s3():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
-    server.objects, server.asked, server.busy = {}, [], 0  # type: ignore[attr-defined]
+    server.objects, server.asked, server.busy = {}, [], 0
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
@@ -237,12 +229,10 @@ def s3() -> Iterator[ThreadingHTTPServer]:
 NAME = "a b+\u00e9&=~%\x1b"
 
 
-def test_a_bucket_is_written_read_and_left_as_it_was(
-    stack: StackOutputs, s3: ThreadingHTTPServer
-) -> None:
+def test_a_bucket_is_written_read_and_left_as_it_was(stack, s3):
     place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
     store.check(place)
-    assert s3.objects == {}  # type: ignore[attr-defined]
+    assert s3.objects == {}
     for name in ("first", NAME, "third"):
         place.put(f"{name}/config.json", name.encode())
     place.put(f"{NAME}/checkpoint_1/x", b"")
@@ -251,12 +241,10 @@ def test_a_bucket_is_written_read_and_left_as_it_was(
     assert place.folders() == sorted([NAME, "first", "third"])
     assert place.folders(NAME) == ["checkpoint_1"]
     assert place.folders("nothing") == []
-    assert "canary" not in str(s3.asked)  # type: ignore[attr-defined]
+    assert "canary" not in str(s3.asked)
 
 
-def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(
-    stack: StackOutputs, s3: ThreadingHTTPServer
-) -> None:
+def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(stack, s3):
     place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
     for name in ("a", f"b/{NAME}", "c"):
         place.put(f"run/{name}", b"0123456789")
@@ -269,27 +257,23 @@ def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(
 
 
 @pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
-def test_a_store_that_is_busy_is_asked_once_more(  # F24
-    times: int, fails: bool, stack: StackOutputs, s3: ThreadingHTTPServer
-) -> None:
+def test_a_store_that_is_busy_is_asked_once_more(times, fails, stack, s3):  # F24
     place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
-    s3.busy = times  # type: ignore[attr-defined]
+    s3.busy = times
     if fails:
         with pytest.raises(ClientError, match=r"cannot put .*\(SlowDown\): busy; look at the obj"):
             place.put("a", b"1")
     else:
         place.put("a", b"1")
         assert place.get("a") == b"1"
-    assert len(s3.asked) == 3 - fails  # type: ignore[attr-defined]
+    assert len(s3.asked) == 3 - fails
 
 
 ENDLESS = "<ListBucketResult><NextContinuationToken>1</NextContinuationToken></ListBucketResult>"
 
 
 @pytest.mark.parametrize("answer", ["", "<html>it works", "<html></html>", ENDLESS])
-def test_what_answers_and_is_no_store_is_said(
-    answer: str, stack: StackOutputs, s3: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_answers_and_is_no_store_is_said(answer, stack, s3, monkeypatch):
     monkeypatch.setattr(Bucket, "_page", lambda *_: answer.encode())
     place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
     with pytest.raises(ClientError, match=r"cannot list .*: the answer is not a list of objects"):

@@ -7,8 +7,6 @@ import os
 import re
 import socket
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 from ray import job_submission
@@ -18,18 +16,15 @@ from trainyard import run_folder
 from trainyard.client import package, preflight, scripts, submission
 from trainyard.client.dashboard import Dashboard
 from trainyard.client.errors import ClientError, UnreachedError
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.package import NEVER_UPLOADED
 
 
 @pytest.fixture
-def script() -> scripts.Script:
+def script():
     return scripts.find("alexnet")
 
 
-def test_the_users_environment_is_kept_and_ours_added(
-    tmp_path: Path, script: scripts.Script
-) -> None:
+def test_the_users_environment_is_kept_and_ours_added(tmp_path, script):
     file = tmp_path / "env.yaml"
     file.write_text(
         "pip: [humanize]\nexcludes: [big]\npy_modules: [./mine]\nenv_vars: {A: b, TRAINYARD_RUN: x}"
@@ -45,14 +40,14 @@ def test_the_users_environment_is_kept_and_ours_added(
     assert env["config"] == {"eager_install": False}
 
 
-def test_who_sets_how_ray_installs_is_kept(tmp_path: Path, script: scripts.Script) -> None:
+def test_who_sets_how_ray_installs_is_kept(tmp_path, script):
     file = tmp_path / "env.yaml"
     file.write_text("config: {eager_install: true, setup_timeout_seconds: 900}")
     env = submission.runtime_env(file, script, "r", progress=False)
     assert env["config"] == {"eager_install": True, "setup_timeout_seconds": 900}
 
 
-def test_a_file_without_values_adds_nothing(tmp_path: Path, script: scripts.Script) -> None:  # F60
+def test_a_file_without_values_adds_nothing(tmp_path, script):  # F60
     file = tmp_path / "env.yaml"
     file.write_text("env_vars:\nexcludes:\nconfig:\npy_modules:\nworking_dir:\n")
     env, without = (
@@ -61,7 +56,7 @@ def test_a_file_without_values_adds_nothing(tmp_path: Path, script: scripts.Scri
     assert env == without
 
 
-def test_the_working_folder_of_a_file_is_used_or_refused(tmp_path: Path) -> None:  # F60
+def test_the_working_folder_of_a_file_is_used_or_refused(tmp_path):  # F60
     file, own = tmp_path / "env.yaml", tmp_path / "own/job.py"
     own.parent.mkdir()
     own.touch()
@@ -74,8 +69,8 @@ def test_the_working_folder_of_a_file_is_used_or_refused(tmp_path: Path) -> None
     assert submission.runtime_env(file, whole, "r", progress=False)["working_dir"] == str(tmp_path)
 
 
-def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
-    def git(*arguments: str) -> str:
+def test_the_commit_of_a_checkout(tmp_path):
+    def git(*arguments):
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
         result = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
         return result.stdout.strip()
@@ -104,7 +99,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
         ("a" * 100 + ".py", "a" * 30),
     ],
 )
-def test_a_name_that_nobody_gave_is_a_good_one(file: str, begin: str, tmp_path: Path) -> None:
+def test_a_name_that_nobody_gave_is_a_good_one(file, begin, tmp_path):
     (tmp_path / file).touch()  # F60
     script = scripts.find(str(tmp_path / file))
     names = {submission.default_run_name(script) for _ in range(6)}
@@ -115,9 +110,7 @@ def test_a_name_that_nobody_gave_is_a_good_one(file: str, begin: str, tmp_path: 
 
 
 @pytest.mark.parametrize("given", ["a/b", "..", ".", "", "-x", "a b", "a\n", "\u00e9", "a" * 300])
-def test_an_id_that_is_no_files_name_is_refused(  # F60
-    given: str, request_: submission.Request
-) -> None:
+def test_an_id_that_is_no_files_name_is_refused(given, request_):  # F60
     with pytest.raises(ClientError, match=r"submission id .* is not 1 to 128 letters"):
         dataclasses.replace(request_, submission_id=given)
     for good in ("raysubmit_AbC1", "a" * 128, "1.2-b", None):
@@ -127,19 +120,19 @@ def test_an_id_that_is_no_files_name_is_refused(  # F60
 class Client:
     """Takes a job, after it refused it some times with an error."""
 
-    def __init__(self, error: Exception | None = None, times: int = 1) -> None:
-        self.errors: list[Exception] = [error] * times if error else []
-        self.sent: dict[str, Any] = {}
-        self.put: list[str] = []
+    def __init__(self, error=None, times=1):
+        self.errors = [error] * times if error else []
+        self.sent = {}
+        self.put = []
 
-    def submit_job(self, **sent: Any) -> str:
+    def submit_job(self, **sent):
         self.sent = sent
         if self.errors:
             raise self.errors.pop()
         return "raysubmit_1"
 
 
-def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
+def taking(monkeypatch, client):
     """The client that Ray gives, once all checks have passed."""
     monkeypatch.setattr(preflight, "run", lambda env, *_: (None, package.packages(env)))
     monkeypatch.setattr(Dashboard, "has", lambda *_: False)
@@ -149,7 +142,7 @@ def taking(monkeypatch: pytest.MonkeyPatch, client: Client) -> Client:
 
 
 @pytest.fixture
-def request_(script: scripts.Script) -> submission.Request:
+def request_(script):
     return submission.Request(
         script=script,
         arguments=["--data", "folder:/a b"],
@@ -159,9 +152,7 @@ def request_(script: scripts.Script) -> submission.Request:
     )
 
 
-def test_a_job_is_sent_with_its_demand(
-    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     client = taking(monkeypatch, Client())
     submission.submit(request_, stack, force=False)
     assert (
@@ -174,9 +165,7 @@ def test_a_job_is_sent_with_its_demand(
     assert client.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
 
 
-def test_the_servers_traceback_becomes_one_message(
-    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_servers_traceback_becomes_one_message(request_, stack, monkeypatch):
     text = "Request failed with status code 400: Traceback (most recent call last):\n  File x\n"
     taking(monkeypatch, Client(RuntimeError(f"{text}ValueError: Job r exists already.\n.")))
     with pytest.raises(ClientError, match=r"the job was not taken: Job r exists already\.;"):
@@ -185,12 +174,8 @@ def test_the_servers_traceback_becomes_one_message(
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
-    request_: submission.Request,
-    stack: StackOutputs,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    times: int,
-) -> None:
+    request_, stack, monkeypatch, capsys, times
+):
     answer = "No available agent to submit job, please try again later."
     error = RuntimeError(f"Request failed with status code 500: {answer}.")
     taking(monkeypatch, Client(error, times))
@@ -203,18 +188,14 @@ def test_a_cluster_whose_nodes_take_no_jobs_yet_is_asked_again(
     assert said == min(times, submission.TRIES - 1)
 
 
-def test_nothing_is_sent_when_nothing_can_hold_it(
-    request_: submission.Request, stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_sent_when_nothing_can_hold_it(request_, stack, monkeypatch):
     monkeypatch.setattr(preflight, "run", lambda *_: pytest.fail("was sent"))
     request_.entrypoint["TPU"] = 5.0
     with pytest.raises(ClientError, match="asks for CPU 1, TPU 5 on one node"):  # F29
         submission.submit(request_, stack, force=False)
 
 
-def test_no_proxy_of_the_environment_sees_the_token_of_a_job(  # F58
-    stack: StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_of_the_environment_sees_the_token_of_a_job(stack, monkeypatch):  # F58
     with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as head:
         head.bind(("127.0.0.1", 0))  # and does not listen
         proxy.setblocking(False)
@@ -233,9 +214,7 @@ def test_no_proxy_of_the_environment_sees_the_token_of_a_job(  # F58
 
 
 @pytest.mark.parametrize(("file", "line"), [(".gitignore", "*.py"), (".rayignore", "jobs/")])
-def test_a_script_that_its_upload_leaves_out_is_refused(  # F59
-    file: str, line: str, tmp_path: Path
-) -> None:
+def test_a_script_that_its_upload_leaves_out_is_refused(file, line, tmp_path):  # F59
     (tmp_path / "jobs").mkdir()
     path = tmp_path / "jobs/own.py"
     path.write_text("")

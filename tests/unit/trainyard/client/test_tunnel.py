@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import asyncssh
 import pytest
@@ -18,9 +16,7 @@ SSH = outputs.Ssh(
 
 
 @pytest.mark.parametrize("host_key", ["", "canary", "ssh-ed25519 AAAA"])
-def test_without_a_host_key_to_pin_nothing_is_connected(
-    host_key: str, stack: outputs.StackOutputs
-) -> None:
+def test_without_a_host_key_to_pin_nothing_is_connected(host_key, stack):
     message = r"output 'ssh' of stack 'dev' has no host key to pin .*make up STACK=dev"
     with (
         pytest.raises(ClientError, match=message),
@@ -29,9 +25,7 @@ def test_without_a_host_key_to_pin_nothing_is_connected(
         pass
 
 
-def test_results_in_a_folder_of_another_machine_are_not_looked_for_here(
-    stack: outputs.StackOutputs, tmp_path: Path
-) -> None:
+def test_results_in_a_folder_of_another_machine_are_not_looked_for_here(stack, tmp_path):
     far = replace(stack, ssh=SSH)
     with pytest.raises(ClientError, match=r"are files, file://.* on ubuntu@127.0.0.1:1: look"):
         store.open_store(far)
@@ -39,12 +33,10 @@ def test_results_in_a_folder_of_another_machine_are_not_looked_for_here(
     assert not (tmp_path / "storage").exists()
 
 
-def refused_by(
-    error: Exception, ssh: outputs.Ssh, stack: outputs.StackOutputs, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def refused_by(error, ssh, stack, monkeypatch):
     """The message when the connection fails with an error."""
 
-    async def connect(*_: Any, **__: Any) -> None:
+    async def connect(*_, **__):
         raise error
 
     monkeypatch.setattr(asyncssh, "connect", connect)
@@ -54,7 +46,7 @@ def refused_by(
     return str(caught.value)
 
 
-def machine(kind: str, folder: Path, *, rented: bool) -> outputs.Ssh:
+def machine(kind, folder, *, rented):
     """A machine with a host key of a kind: a rented one, or a host of the user's."""
     key = asyncssh.generate_private_key(kind)
     host_key = key.export_public_key().decode()
@@ -71,12 +63,8 @@ def machine(kind: str, folder: Path, *, rented: bool) -> outputs.Ssh:
     ("kind", "name"), [("ssh-ed25519", "ed25519"), ("ecdsa-sha2-nistp256", "ecdsa")]
 )
 def test_another_key_of_a_host_is_compared_and_written_into_the_settings(
-    kind: str,
-    name: str,
-    stack: outputs.StackOutputs,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind, name, stack, tmp_path, monkeypatch
+):
     ssh = machine(kind, tmp_path, rented=False)
     said = refused_by(asyncssh.HostKeyNotVerifiable("other"), ssh, stack, monkeypatch)
     assert f"ssh-keygen -lf /etc/ssh/ssh_host_{name}_key.pub" in said
@@ -85,9 +73,7 @@ def test_another_key_of_a_host_is_compared_and_written_into_the_settings(
     assert "rent" not in said
 
 
-def test_another_key_of_a_rented_machine_is_of_another_machine(
-    stack: outputs.StackOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_key_of_a_rented_machine_is_of_another_machine(stack, tmp_path, monkeypatch):
     ssh = machine("ssh-ed25519", tmp_path, rented=True)
     said = refused_by(asyncssh.HostKeyNotVerifiable("other"), ssh, stack, monkeypatch)
     assert "somebody may be in between, so nothing was sent" in said
@@ -97,9 +83,7 @@ def test_another_key_of_a_rented_machine_is_of_another_machine(
 
 
 @pytest.mark.parametrize("rented", [True, False])
-def test_only_a_rented_machine_is_behind_allowed_networks(
-    rented: bool, stack: outputs.StackOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_rented_machine_is_behind_allowed_networks(rented, stack, tmp_path, monkeypatch):
     ssh = machine("ssh-ed25519", tmp_path, rented=rented)
     said = refused_by(TimeoutError(), ssh, stack, monkeypatch)
     assert said.startswith("cannot reach ubuntu@127.0.0.1:1 within 10 s (no answer)")

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from trainyard.client import waiting
 from trainyard.client.dashboard import UnreachableError
-from trainyard.client.feasibility import Bundle
 from trainyard.client.job_server import Job, Status
-from trainyard.client.outputs import StackOutputs
 from trainyard.client.state import Actor, RayNode, Reservation
 
 
 class State:
     """A head that knows what a test tells it; without nodes it does not answer."""
 
-    def __init__(self, *known: Actor | Reservation, nodes: int = 3) -> None:
+    def __init__(self, *known, nodes=3):
         self.known, self.count = known, nodes
 
-    def actors(self) -> list[Actor]:
+    def actors(self):
         if not self.count:
             raise UnreachableError("ReadTimeoutError")
         return [each for each in self.known if isinstance(each, Actor)]
 
-    def reservations(self) -> list[Reservation]:
+    def reservations(self):
         return [each for each in self.known if isinstance(each, Reservation)]
 
-    def nodes(self) -> list[RayNode]:
+    def nodes(self):
         return [RayNode(id=str(i), address="", is_head=not i) for i in range(self.count)]
 
 
-def job(status: str, name: str = "a", **metadata: str) -> Job:
+def job(status, name="a", **metadata):
     return Job(
         submission_id=name,
         job_id=f"ray-{name}",
@@ -42,26 +39,26 @@ def job(status: str, name: str = "a", **metadata: str) -> Job:
     )
 
 
-def actor(name: str, state: str, bundle: Bundle, ray_job: str = "01") -> Actor:
+def actor(name, state, bundle, ray_job="01"):
     return Actor(
         id=name, kind="", name=name, job=ray_job, pid=1, node="", state=state, bundle=bundle
     )
 
 
-def entrypoint(name: str, state: str, bundle: Bundle) -> Actor:
+def entrypoint(name, state, bundle):
     return actor(f"_ray_internal_job_actor_{name}", state, bundle)
 
 
-def group(ray_job: str, state: str, *bundles: Bundle) -> Reservation:
+def group(ray_job, state, *bundles):
     return Reservation(job=ray_job, state=state, bundles=bundles, nodes=("",) * len(bundles))
 
 
-def explain(job_: Job, state: State, stack: StackOutputs, *others: Job) -> waiting.Wait | None:
-    known: Any = state
+def explain(job_, state, stack, *others):
+    known = state
     return waiting.explain(job_, [job_, *others], stack, known)
 
 
-def test_a_pending_entrypoint_that_no_node_holds(stack: StackOutputs) -> None:  # D36 D37 F29
+def test_a_pending_entrypoint_that_no_node_holds(stack):  # D36 D37 F29
     state = State(
         entrypoint("a", "PENDING_CREATION", {"GPU": 2.0}),
         entrypoint("b", "PENDING_CREATION", {"CPU": 1.0}),
@@ -75,7 +72,7 @@ def test_a_pending_entrypoint_that_no_node_holds(stack: StackOutputs) -> None:  
     assert wait.ends.startswith("Ray fails it at ")
 
 
-def test_workers_that_wait_for_those_of_another_job(stack: StackOutputs) -> None:  # F25
+def test_workers_that_wait_for_those_of_another_job(stack):  # F25
     state = State(
         group("ray-a", "PENDING", {"GPU": 1.0, "CPU": 4.0}, {"GPU": 1.0, "CPU": 4.0}),
         group("ray-b", "CREATED", {"GPU": 1.0, "CPU": 2.0}, {"CPU": 1.0}),
@@ -97,7 +94,7 @@ def test_workers_that_wait_for_those_of_another_job(stack: StackOutputs) -> None
     assert wait.ends == ""
 
 
-def test_nothing_waits(stack: StackOutputs) -> None:
+def test_nothing_waits(stack):
     placed = State(entrypoint("a", "ALIVE", {"GPU": 1.0}), group("ray-a", "CREATED", {"CPU": 1.0}))
     assert explain(job("RUNNING"), placed, stack) is None
     assert explain(job("PENDING"), State(), stack) is None  # its environment is being made
@@ -105,7 +102,7 @@ def test_nothing_waits(stack: StackOutputs) -> None:
     assert explain(job("FAILED"), ended, stack) is None
 
 
-def test_a_head_that_does_not_answer_leaves_what_the_client_asked_for(stack: StackOutputs) -> None:
+def test_a_head_that_does_not_answer_leaves_what_the_client_asked_for(stack):
     silent = State(nodes=0)
     asked = json.dumps([{"GPU": 2.0}])
     wait = explain(job("PENDING", demand=asked), silent, stack)
