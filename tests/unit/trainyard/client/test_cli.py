@@ -8,10 +8,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -117,12 +115,7 @@ def test_a_shell_completes_commands_options_and_choices(
 
 
 @pytest.mark.parametrize("program", ["train", "training/__main__.py"])  # as with `python -m`
-def test_the_completion_is_of_train_however_it_was_started(
-    program: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
+def test_the_completion_is_of_train_however_it_was_started(program, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     # For any shell that started the tests.
     monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
@@ -148,17 +141,16 @@ def test_a_drill_asks_first(
     assert "provokes a head-loss in stack 'dev', for all that runs there" in capsys.readouterr().err
 
 
-def test_runs_of_a_store_without_a_cluster(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def path(outputs_file, values):
+    """A file with the outputs of the stack."""
+    return str(outputs_file(values))
+
+
+def test_runs_of_a_store_without_a_cluster(monkeypatch, capsys, path, values, tmp_path):
     run = runs.Run(values["storageUrl"], "first")
     run.start({"epochs": 2})
     run.write_metrics([EPOCH])
-    path = str(outputs_file(values))
     call(monkeypatch, "runs", "--outputs", path)
     header, line = capsys.readouterr().out.splitlines()
     assert header.split("\t")[:4] == ["run", "epochs", "loss", "valid_acc"]
@@ -174,18 +166,11 @@ def test_runs_of_a_store_without_a_cluster(
 
 
 @pytest.mark.parametrize(("option", "told"), [((), ["first"]), (("--no-wait",), [])])
-def test_a_job_that_was_followed_to_its_end_tells_its_results(
-    option: tuple[str, ...],
-    told: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-) -> None:
-    names: list[str] = []
+def test_a_job_that_was_followed_to_its_end_tells_its_results(option, told, monkeypatch, path):
+    names = []
     monkeypatch.setattr(submission, "submit", lambda *_, **__: (None, "job-1"))
     monkeypatch.setattr(cli, "follow_job", lambda *_: None)
     monkeypatch.setattr(results, "tell", lambda _, name: names.append(name))
-    path = str(outputs_file(values))
     assert (
         call(monkeypatch, "submit", "alexnet", "--name", "first", *option, "--outputs", path) == 0
     )
@@ -194,16 +179,11 @@ def test_a_job_that_was_followed_to_its_end_tells_its_results(
 
 @pytest.mark.parametrize(("option", "opened"), [((), True), (("--print",), False)])
 def test_the_dashboard_opens_with_its_token_beside_it(
-    option: tuple[str, ...],
-    opened: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-) -> None:
-    pages: list[str] = []
+    option, opened, monkeypatch, capsys, path, values
+):
+    pages = []
     monkeypatch.setattr("webbrowser.open", lambda url: not pages.append(url))
-    call(monkeypatch, "dashboard", *option, "--outputs", str(outputs_file(values)))
+    call(monkeypatch, "dashboard", *option, "--outputs", path)
     out = capsys.readouterr().out
     assert values["rayToken"] in out
     assert values["dashboardUrl"].rstrip("/") in out
@@ -211,14 +191,9 @@ def test_the_dashboard_opens_with_its_token_beside_it(
     assert "canary" not in str(pages)  # a browser's arguments and its history show addresses
 
 
-def test_without_a_browser_the_address_is_there_to_be_opened(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-) -> None:
+def test_without_a_browser_the_address_is_there_to_be_opened(monkeypatch, capsys, path):
     monkeypatch.setattr("webbrowser.open", lambda _: False)
-    assert call(monkeypatch, "dashboard", "--outputs", str(outputs_file(values))) == 0
+    assert call(monkeypatch, "dashboard", "--outputs", path) == 0
     assert capsys.readouterr().err == "found no browser: open the address yourself\n"
 
 
@@ -242,12 +217,8 @@ DAMAGE = {  # of a run named as the key: its files and their faults
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
-    terminal: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-) -> None:
+    terminal, monkeypatch, capsys, path, values
+):
     run = runs.Run(values["storageUrl"], "first")
     run.start({"epochs": 2})
     run.write_metrics([EPOCH])
@@ -256,7 +227,6 @@ def test_a_damaged_run_is_marked_and_breaks_none_of_the_others(  # F39
         (root / name).mkdir()
         for file, content in ({"config.json": '{"epochs": 1}'} | files).items():
             (root / name / file).write_text(content)
-    path = str(outputs_file(values))
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     call(monkeypatch, "runs", "--outputs", path)
@@ -282,7 +252,7 @@ class Head(http.server.BaseHTTPRequestHandler):
     status = 0  # 0: the connection is cut
     body = b""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         version = self.path == "/api/version"
         reply = {"version": "4", "ray_version": ray.__version__, "ray_commit": "x"}
         status, body = (200, json.dumps(reply).encode()) if version else (self.status, self.body)
@@ -292,14 +262,12 @@ class Head(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         """Says nothing."""
 
 
 @pytest.fixture
-def head(
-    outputs_file: Callable[..., Path], values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def head(outputs_file, values, monkeypatch):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Head)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -323,14 +291,8 @@ def head(
     "command", [["list"], ["status", "s1"], ["logs", "s1"], ["logs", "-f", "s1"], ["stop", "s1"]]
 )
 def test_a_head_that_restarts_is_one_message(  # F27
-    command: list[str],
-    status: int,
-    body: bytes,
-    said: str,
-    head: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    command, status, body, said, head, monkeypatch, capsys
+):
     monkeypatch.setattr(Head, "status", status)
     monkeypatch.setattr(Head, "body", body)
     assert call(monkeypatch, *command, "--outputs", head) == 1
@@ -348,13 +310,8 @@ FILE = "cluster_name: trainyard\nauth: {ssh_user: canary}\n"
 
 @pytest.mark.parametrize("old_mode", [None, 0o644])
 def test_the_cluster_file_is_written_for_its_user_alone(  # A22 A23 A24 F38
-    old_mode: int | None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-    tmp_path: Path,
-) -> None:
+    old_mode, monkeypatch, capsys, outputs_file, values, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "ray_cluster_config.yaml"
     if old_mode is not None:
@@ -373,13 +330,7 @@ def test_the_cluster_file_is_written_for_its_user_alone(  # A22 A23 A24 F38
     assert f"cannot write {other} (No such file" in capsys.readouterr().err
 
 
-def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    outputs_file: Callable[..., Path],
-    values: dict[str, Any],
-) -> None:
-    path = str(outputs_file(values))
+def test_a_stack_of_this_machine_has_no_cluster_file_and_needs_no_tunnel(monkeypatch, capsys, path):
     assert call(monkeypatch, "cluster-file", "--outputs", path) == 1
     assert "stack 'dev' has no cluster file" in capsys.readouterr().err
     assert call(monkeypatch, "tunnel", "--outputs", path) == 0

@@ -213,7 +213,6 @@ class Run:
         self.address = (str(waits["host"]), int(waits["port"]))
 
     def until(self, event):
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             record = records.parse(line.strip())
             if record and record["event"] == event:

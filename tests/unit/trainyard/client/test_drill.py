@@ -129,7 +129,6 @@ def server():
         stdout=subprocess.PIPE,
         env=os.environ | {drill_store.SUPERVISED: "1"},
     )
-    assert process.stdout is not None
     yield process, int(process.stdout.readline())
     process.kill()
     process.wait()

@@ -25,18 +25,17 @@ from trainyard.client.job_server import ACTIVE, Job, JobServer, Status
 from trainyard.client.unreachable import explained
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-FULL = JobDetails(
-    type=JobType.SUBMISSION,
-    status=JobStatus.RUNNING,
-    entrypoint="python x.py",
-    submission_id="s/1",
-    job_id="01",
-    message="runs",
-    start_time=1,
-    end_time=2,
-    metadata={"run": "first"},
-    runtime_env={"env_vars": {"A": "b"}},
-)
+KNOWN = {
+    "entrypoint": "python x.py",
+    "submission_id": "s/1",
+    "job_id": "01",
+    "message": "runs",
+    "start_time": 1,
+    "end_time": 2,
+    "metadata": {"run": "first"},
+    "runtime_env": {"env_vars": {"A": "b"}},
+}
+FULL = JobDetails(type=JobType.SUBMISSION, status=JobStatus.RUNNING, **KNOWN)
 FULL_JSON = FULL.model_dump(mode="json")
 BARE = JobDetails(type=JobType.DRIVER, status=JobStatus.PENDING, entrypoint="")
 
@@ -67,17 +66,7 @@ def saying(value, asked=None):
 def test_jobs_are_read_as_ray_writes_them(stack):
     asked = []
     answer = saying([FULL_JSON, BARE.model_dump(mode="json")], asked)
-    full = Job(
-        status=Status.RUNNING,
-        entrypoint="python x.py",
-        submission_id="s/1",
-        job_id="01",
-        message="runs",
-        start_time=1,
-        end_time=2,
-        metadata={"run": "first"},
-        runtime_env={"env_vars": {"A": "b"}},
-    )
+    full = Job(status=Status.RUNNING, **KNOWN)
     assert ask(stack, answer, JobServer.jobs) == [full, Job(status=Status.PENDING, submitted=False)]
     assert ask(stack, saying(FULL_JSON, asked), lambda server: server.job("s/1")) == full
     assert ask(stack, saying({"stopped": True}, asked), lambda server: server.stop("s1")) is None

@@ -97,9 +97,3 @@ def test_info_says_where_the_stack_is_and_how_to_find_its_head(kubectl, away):
     assert rows["head's pod"].endswith(f"get pods --selector {labels}")
     (kubectl / "kubectl").write_text("#!/bin/sh\necho pod/lab-ray-head-x1\n")
     assert dict(info.addresses(away))["head's pod"] == "lab-ray-head-x1"
-
-
-def test_a_malformed_place_is_one_message(values):
-    broken = values | {"kubernetes": {"context": "lab"}}
-    with pytest.raises(ClientError, match="output 'kubernetes' is malformed"):
-        outputs.parse(json.dumps(broken), None, "test")

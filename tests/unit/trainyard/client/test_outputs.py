@@ -119,13 +119,11 @@ def test_a_stack_of_this_machine_has_no_host(stack):
 def test_a_stack_elsewhere_says_how_it_is_reached(values):
     text = json.dumps(values | {"ssh": ACCESS, "expiresAt": "2026-01-31T18:00:00Z"})
     found = outputs.parse(text, None, "test")
-    assert found.ssh is not None
     assert found.ssh.name == "trainyard@203.0.113.7"
     assert found.expires_at == datetime(2026, 1, 31, 18, tzinfo=UTC)
     assert "canary" not in repr(found)  # F35
     assert "canary-private-key" in found.secrets
     other = outputs.parse(json.dumps(values | {"ssh": ACCESS | {"port": 2222}}), None, "test")
-    assert other.ssh is not None
     assert other.ssh.name == "trainyard@203.0.113.7:2222"
 
 
@@ -135,6 +133,7 @@ def test_a_stack_elsewhere_says_how_it_is_reached(values):
         {"ssh": {k: v for k, v in ACCESS.items() if k != "hostKey"}},
         {"ssh": ACCESS | {"port": "many"}},
         {"ssh": "text"},
+        {"kubernetes": {"context": "lab"}},
         {"expiresAt": "tomorrow"},
         {"expiresAt": "2026-01-31T18:00:00"},
     ],

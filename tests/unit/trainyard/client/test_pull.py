@@ -93,7 +93,6 @@ def names(folder):
 def test_a_run_comes_unpacked_and_can_be_gone_on_with(place, checkpoint, home):  # C6
     name = checkpoint(1)
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert (pulled.records, pulled.checkpoint) == (3, name)
     assert pulled.transfer.startswith("5 MB, ")
     for file, content in {"checkpoint.pt": BIG, **SMALL}.items():
@@ -118,7 +117,6 @@ def test_a_second_pull_brings_what_has_changed(place, checkpoint, home):
     Run(place.url, "first").write_metrics([{"epoch": 0}, {"epoch": 1}])
     second = checkpoint(2)
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert (pulled.records, pulled.checkpoint) == (1, second)
     assert {key.split("/")[1] for key, _, _ in place.asked} == {"metrics.jsonl", second}
     assert sorted(path.name for path in home.glob("checkpoint_*")) == [second]
@@ -152,7 +150,6 @@ def test_a_manifest_may_say_more_than_is_known(place, checkpoint, home):  # F53
         digest["mtime"] = 1
     place.put(path, json.dumps(manifest).encode())
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert pulled.checkpoint == name
 
 
@@ -177,7 +174,6 @@ def test_what_was_cut_off_goes_on_where_it_was(error, place, checkpoint, home, m
     place.before = lambda *_: None
     place.asked.clear()
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert pulled.checkpoint == name
     big = [first for key, first, _ in place.asked if key.endswith("checkpoint.pt")]
     assert big == [3 * PART, 4 * PART, 5 * PART]
@@ -194,7 +190,6 @@ def test_a_store_that_comes_back_is_waited_for(place, checkpoint, home):
 
     place.before = before
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert pulled.checkpoint == name
     assert next(faults, False) is False
     assert (home / name / "checkpoint.pt").read_bytes() == BIG
@@ -226,7 +221,6 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(place, checkpoint, hom
     transfer = Transfer(place, "first", home)
     for _ in range(2):
         pulled = transfer.run()
-        assert pulled is not None
         assert pulled.checkpoint == first
     assert capsys.readouterr().err.count(f"warning: checkpoint {second} is skipped: ") == 1
     assert [path.name for path in home.glob("*checkpoint_*")] == [first]
@@ -257,7 +251,6 @@ def test_the_last_good_one_stays_here_until_the_next_is_whole(kind, place, check
         there = there.rename(there.with_name("checkpoint_zz"))
     (there / "manifest.json").write_text(json.dumps(manifest))
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert pulled.checkpoint == first
     assert [path.name for path in home.glob("*checkpoint_*")] == [first]
     assert (home / first / "checkpoint.pt").read_bytes() == BIG
@@ -284,7 +277,6 @@ def test_one_that_the_run_removes_meanwhile_gives_way_to_the_newer(place, checkp
 
     place.before = before
     pulled = Transfer(place, "first", home).run()
-    assert pulled is not None
     assert pulled.checkpoint == "checkpoint_000002-abcd"
     assert capsys.readouterr().err == ""
     assert [path.name for path in home.glob("*checkpoint_*")] == [pulled.checkpoint]

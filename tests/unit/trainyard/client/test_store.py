@@ -226,11 +226,15 @@ def s3():
     server.server_close()
 
 
+@pytest.fixture
+def place(stack, s3):
+    return store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+
+
 NAME = "a b+\u00e9&=~%\x1b"
 
 
-def test_a_bucket_is_written_read_and_left_as_it_was(stack, s3):
-    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+def test_a_bucket_is_written_read_and_left_as_it_was(place, s3):
     store.check(place)
     assert s3.objects == {}
     for name in ("first", NAME, "third"):
@@ -244,8 +248,7 @@ def test_a_bucket_is_written_read_and_left_as_it_was(stack, s3):
     assert "canary" not in str(s3.asked)
 
 
-def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(stack, s3):
-    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(place, s3):
     for name in ("a", f"b/{NAME}", "c"):
         place.put(f"run/{name}", b"0123456789")
     place.put("run2/d", b"")
@@ -257,8 +260,7 @@ def test_a_bucket_is_listed_to_its_last_page_and_read_by_ranges(stack, s3):
 
 
 @pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
-def test_a_store_that_is_busy_is_asked_once_more(times, fails, stack, s3):  # F24
-    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
+def test_a_store_that_is_busy_is_asked_once_more(times, fails, place, s3):  # F24
     s3.busy = times
     if fails:
         with pytest.raises(ClientError, match=r"cannot put .*\(SlowDown\): busy; look at the obj"):
@@ -273,8 +275,7 @@ ENDLESS = "<ListBucketResult><NextContinuationToken>1</NextContinuationToken></L
 
 
 @pytest.mark.parametrize("answer", ["", "<html>it works", "<html></html>", ENDLESS])
-def test_what_answers_and_is_no_store_is_said(answer, stack, s3, monkeypatch):
+def test_what_answers_and_is_no_store_is_said(answer, place, s3, monkeypatch):
     monkeypatch.setattr(Bucket, "_page", lambda *_: answer.encode())
-    place = store.open_store(bucket(stack, f"http://127.0.0.1:{s3.server_port}"))
     with pytest.raises(ClientError, match=r"cannot list .*: the answer is not a list of objects"):
         place.folders()

@@ -64,7 +64,6 @@ def test_a_pending_entrypoint_that_no_node_holds(stack):  # D36 D37 F29
         entrypoint("b", "PENDING_CREATION", {"CPU": 1.0}),
     )
     wait = explain(job("PENDING"), state, stack)  # no metadata: one of `ray job submit`
-    assert wait is not None
     assert wait.demand == "GPU 2"
     assert "the largest, worker-1, has CPU 4, GPU 1" in wait.reason
     assert "set worker.gpus to 2" in wait.reason
@@ -81,13 +80,11 @@ def test_workers_that_wait_for_those_of_another_job(stack):  # F25
     )
     fits = [{"GPU": 1.0, "CPU": 4.0}]
     two = explain(job("RUNNING"), state, stack, job("RUNNING", "b", run="beta"))
-    assert two is not None
     assert two.demand == "2 times GPU 1, CPU 4"
     assert "2 bundles at the same time" in two.reason  # never: there is one GPU
 
     state.known = (group("ray-a", "PENDING", *fits), *state.known[1:])
     wait = explain(job("RUNNING"), state, stack, job("RUNNING", "b", run="beta"))
-    assert wait is not None
     assert "waits for GPU 1, CPU 4, which is not free" in wait.reason
     assert "only 2 of 3 nodes are alive" in wait.reason
     assert "job b (run beta) has GPU 1, CPU 3; another program has CPU 1" in wait.reason
@@ -106,7 +103,6 @@ def test_a_head_that_does_not_answer_leaves_what_the_client_asked_for(stack):
     silent = State(nodes=0)
     asked = json.dumps([{"GPU": 2.0}])
     wait = explain(job("PENDING", demand=asked), silent, stack)
-    assert wait is not None
     assert wait.demand == ""
     assert "asks for GPU 2 on one node" in wait.reason
     fits = json.dumps([{"GPU": 1.0}])
