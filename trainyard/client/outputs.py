@@ -97,7 +97,7 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh(Connection):
-    """The way to a stack on another machine.
+    """How to log in to the machine of a stack.
 
     Attributes:
         key_file: of the key to log in with; "" without one: then `private_key`, else the agent.
@@ -116,7 +116,7 @@ class InCluster:
     """The place of a stack on Kubernetes.
 
     Attributes:
-        cluster: the way to it.
+        cluster: its namespace, and how kubectl reaches it.
         ray_cluster: name of its RayCluster.
         services: name of the Service of each port.
     """

@@ -47,7 +47,7 @@ class Drill:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A stack, and the ways to it."""
+    """A stack, and what answers for it."""
 
     outputs: StackOutputs
     server: JobServer
