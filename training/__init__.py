@@ -1,5 +1,5 @@
 """One flat script per job; its top docstring gives its command.
 
-ARGUMENTS and RESOURCES at the top of a script are literals, which the client reads without running
-it (trainyard/options.py). `train new NAME` writes a script from _template.py.
+The client reads the argparse calls at the top of a script without running it: docs/train.md.
+`train new NAME` writes a script from _template.py.
 """

@@ -8,6 +8,7 @@ Submitted again under the same --name it goes on from its last checkpoint.
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import torch
@@ -18,20 +19,21 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from trainyard import data, job
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
+from trainyard.options import at_least
 
 NAME = "JOB"
 SIDE = 16  # pixels
-# The client reads both without running this script: keep them literals (docs/train.md).
-ARGUMENTS = {
-    "epochs": 5,
-    "batch_size": {"default": 64, "help": "batch size of each worker"},
-    "learning_rate": {"default": 1e-3, "help": "learning rate of Adam"},
-    "seed": {"default": 1, "min": 0, "help": "seed of the split, shuffling and dropout"},
-    "workers": 1,
-    "use_gpu": {"default": False, "help": "one GPU for each worker"},
-    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
-}
-RESOURCES = [("workers", {"CPU": 1, "GPU": "use_gpu"})]
+# The client reads these calls without running this script: docs/train.md.
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument("--epochs", type=at_least(1), default=5, help="epochs in all")
+parser.add_argument("--batch-size", type=at_least(1), default=64, help="images, on each worker")
+parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-3, help="Adam's first rate")
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes split, order and dropout")
+parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument(
+    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+)
+parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 FIXED = ("seed",)  # a resumed run must not change these
 
 
@@ -83,4 +85,4 @@ def train_worker(session: job.Session) -> None:
 
 
 if __name__ == "__main__":
-    job.run(train_worker, NAME, ARGUMENTS, RESOURCES, FIXED)
+    job.run(train_worker, NAME, parser, FIXED)

@@ -20,6 +20,7 @@ ends like an uninterrupted one.
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import torch
@@ -30,27 +31,30 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from trainyard import data, job
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
 from trainyard.models.alexnet import IMAGE_SIZE, AlexNet
+from trainyard.options import at_least, matching
 from trainyard.run_folder import CHECKPOINT_FILE
 
 JOB = "alexnet"
-ARGUMENTS = {  # the defaults of training are the notebook's (models/alexnet.py)
-    "data": {
-        "default": "digits",
-        "pattern": "digits|cifar10|folder:/.*",
-        "help": "digits, cifar10 or folder:PATH with an absolute path on the nodes",
-    },
-    "epochs": 20,
-    "batch_size": {"default": 256, "help": "batch size of all workers together"},
-    "learning_rate": {"default": 1e-4, "help": "learning rate of Adam"},
-    "seed": {"default": 1, "min": 0},
-    "max_images": {"default": None, "min": 1, "help": "images of each split, for a quick try"},
-    "workers": 1,
-    "cpus_per_worker": 1,
-    "use_gpu": {"default": False, "help": "one GPU for each worker"},
-    "loader_processes": {"default": 0, "min": 0, "help": "processes that decode images"},
-    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
-}
-RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
+# The defaults of training are the notebook's (trainyard/models/alexnet.py).
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--data",
+    type=matching("digits|cifar10|folder:/.*", "digits, cifar10 or folder:PATH"),
+    default="digits",
+    help="digits, cifar10 or folder:PATH, an absolute path on the nodes",
+)
+parser.add_argument("--epochs", type=at_least(1), default=20, help="epochs in all")
+parser.add_argument("--batch-size", type=at_least(1), default=256, help="images, on all workers")
+parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-4, help="Adam's rate")
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes split, order and dropout")
+parser.add_argument("--max-images", type=at_least(1), help="images of each split; None: all")
+parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
+parser.add_argument(
+    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+)
+parser.add_argument("--loader-processes", type=at_least(0), default=0, help="processes that decode")
+parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 # With other data or another split, a resumed model might be tested on its training data.
 FIXED = ("data", "seed", "max_images")
 # Describes the model, for using its weights without this job.
@@ -126,7 +130,7 @@ def print_epoch(record: dict[str, Any], epochs: int) -> None:
 
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
-    run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
+    run = job.run(train_worker, JOB, parser, FIXED, given)
     last = run.metrics()[-1]
     print(f"Total Training Time: {last['minutes']:.2f} min")
     if "test_acc" in last:  # missing if a longer run was interrupted and now has fewer epochs

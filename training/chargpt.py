@@ -14,6 +14,7 @@ and at the end the run's sample.txt. Submitted again under its --name it resumes
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -31,56 +32,51 @@ from trainyard.data.characters import Blocks, Corpus, RandomBatches
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import SIZES, CharGpt
+from trainyard.options import at_least, between, matching
 from trainyard.run_folder import CHECKPOINT_FILE
 
 JOB = "chargpt"
 SAMPLE = "sample.txt"  # in the run's folder
-ARGUMENTS = {  # the defaults are nanoGPT's
-    "text": {
-        "default": "shakespeare",
-        "pattern": "shakespeare|python|/.+|https?://.+",
-        "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
-    },
-    "text_sha256": {
-        "default": "",
-        "pattern": "|[0-9a-f]{64}",
-        "help": "SHA-256; an address needs it",
-    },
-    "max_characters": {
-        "default": None,
-        "min": 1,
-        "help": "characters of the text, for a quick try",
-    },
-    "size": {"default": "small", "choices": ["small", "full"]},
-    "epochs": {"default": 8, "help": "epochs; take 20 for the size full"},
-    "steps_per_epoch": 250,
-    "decay_steps": {
-        "default": None,
-        "min": 1,
-        "help": "steps until the learning rate is lowest (default: by size 2000, 5000)",
-    },
-    "batch_size": {
-        "default": None,
-        "min": 1,
-        "help": "batch size of all workers together (default: by size 12, 64)",
-    },
-    "learning_rate": {"default": 1e-3, "help": "highest learning rate of AdamW"},
-    "weight_decay": 0.1,
-    "dropout": {
-        "default": None,
-        "min": 0.0,
-        "max": 1.0,
-        "help": "dropout (default: by size 0, 0.2)",
-    },
-    "prompt": {"default": "", "help": "beginning of the sample"},
-    "sample_characters": {"default": 500, "min": 0},
-    "seed": {"default": 1, "min": 0},
-    "workers": 1,
-    "cpus_per_worker": 1,
-    "use_gpu": {"default": False, "help": "one GPU for each worker; --no-use-gpu: on CPUs"},
-    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
-}
-RESOURCES = [("workers", {"CPU": "cpus_per_worker", "GPU": "use_gpu"})]
+# The defaults are nanoGPT's.
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--text",
+    type=matching("shakespeare|python|/.+|https?://.+", "shakespeare, python, /PATH or an address"),
+    default="shakespeare",
+    help="shakespeare, python, the absolute path of a file on the nodes, or an address",
+)
+parser.add_argument(
+    "--text-sha256",
+    type=matching("|[0-9a-f]{64}", "64 digits of a SHA-256"),
+    default="",
+    help="64 digits; an address needs them",
+)
+parser.add_argument("--max-characters", type=at_least(1), help="characters to read; None: all")
+parser.add_argument("--size", choices=["small", "full"], default="small", help="full needs a GPU")
+parser.add_argument("--epochs", type=at_least(1), default=8, help="epochs in all; for full take 20")
+parser.add_argument("--steps-per-epoch", type=at_least(1), default=250, help="batches per epoch")
+parser.add_argument(
+    "--decay-steps", type=at_least(1), help="steps to the lowest rate; None: 2000, for full 5000"
+)
+parser.add_argument(
+    "--batch-size", type=at_least(1), help="blocks, on all workers; None: 12, for full 64"
+)
+parser.add_argument(
+    "--learning-rate", type=at_least(0.0), default=1e-3, help="AdamW's highest rate"
+)
+parser.add_argument("--weight-decay", type=at_least(0.0), default=0.1, help="decay of AdamW")
+parser.add_argument("--dropout", type=between(0.0, 1.0), help="probability; None: 0, for full 0.2")
+parser.add_argument("--prompt", default="", help="beginning of the sample")
+parser.add_argument(
+    "--sample-characters", type=at_least(0), default=500, help="length of the sample"
+)
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and batches")
+parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
+parser.add_argument(
+    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+)
+parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 # With another text or split, a resumed model might be tested on its training data.
 FIXED = ("text", "max_characters", "size", "steps_per_epoch", "seed")
 
@@ -168,7 +164,7 @@ def sample(network: CharGpt, corpus: Corpus, config: job.Config) -> str:
 
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
-    run = job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
+    run = job.run(train_worker, JOB, parser, FIXED, given)
     if (text := run.read(SAMPLE)) is not None:  # none if an interrupted run now has fewer epochs
         print(f"A sample, as in {run.url}/{SAMPLE}:\n{text.decode()}")
 

@@ -1,7 +1,7 @@
 """Searches learning rate, batch size and weight decay of chargpt with Ray Tune, by ASHA.
 
     train submit chargpt_tune --name search
-    train submit chargpt_tune --name search-gpu -- --size full --epochs 20 --gpus-per-worker 0.5
+    train submit chargpt_tune --name search-gpu -- --size full --epochs 20 --gpus-per-trial 0.5
 
 Each trial is one process on any node with room. ASHA ends trials whose validation loss is worse
 than half of those that got as far. Output, picture and resuming are those of food11/train_tune.
@@ -9,6 +9,7 @@ than half of those that got as far. Output, picture and resuming are those of fo
 
 from __future__ import annotations
 
+import argparse
 import logging
 import tempfile
 from pathlib import Path
@@ -24,46 +25,36 @@ from trainyard.epochs import Totals, evaluate, seed_epoch
 from trainyard.jobs import chargpt
 from trainyard.models import char_gpt
 from trainyard.models.char_gpt import SIZES, CharGpt
+from trainyard.options import at_least, between, matching
 from trainyard.run_folder import CHECKPOINT_FILE
 from trainyard.trials import Goal
 
 JOB = "chargpt_tune"
-ARGUMENTS = {
-    "text": {
-        "default": "shakespeare",
-        "pattern": "shakespeare|python|/.+|https?://.+",
-        "help": "shakespeare, python, the absolute path of a file on the nodes, or an address",
-    },
-    "text_sha256": {
-        "default": "",
-        "pattern": "|[0-9a-f]{64}",
-        "help": "SHA-256; an address needs it",
-    },
-    "max_characters": {
-        "default": None,
-        "min": 1,
-        "help": "characters of the text, for a quick try",
-    },
-    "size": {"default": "small", "choices": ["small", "full"]},
-    "epochs": {"default": 8, "help": "most epochs of a trial; take 20 for the size full"},
-    "steps_per_epoch": 250,
-    "decay_steps": {
-        "default": None,
-        "min": 1,
-        "help": "steps until the learning rate is lowest (default: by size 2000, 5000)",
-    },
-    "dropout": {
-        "default": None,
-        "min": 0.0,
-        "max": 1.0,
-        "help": "dropout (default: by size 0, 0.2)",
-    },
-    "seed": {"default": 1, "min": 0},
-    "num_samples": 16,
-    "gpus_per_worker": 0.0,
-    "cpus_per_worker": 1.0,
-}
-RESOURCES = [(1, {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]  # of one trial
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--text",
+    type=matching("shakespeare|python|/.+|https?://.+", "shakespeare, python, /PATH or an address"),
+    default="shakespeare",
+    help="shakespeare, python, the absolute path of a file on the nodes, or an address",
+)
+parser.add_argument(
+    "--text-sha256",
+    type=matching("|[0-9a-f]{64}", "64 digits of a SHA-256"),
+    default="",
+    help="64 digits; an address needs them",
+)
+parser.add_argument("--max-characters", type=at_least(1), help="characters to read; None: all")
+parser.add_argument("--size", choices=["small", "full"], default="small", help="full needs a GPU")
+parser.add_argument("--epochs", type=at_least(1), default=8, help="most epochs of a trial")
+parser.add_argument("--steps-per-epoch", type=at_least(1), default=250, help="batches per epoch")
+parser.add_argument(
+    "--decay-steps", type=at_least(1), help="steps to the lowest rate; None: 2000, for full 5000"
+)
+parser.add_argument("--dropout", type=between(0.0, 1.0), help="probability; None: 0, for full 0.2")
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and batches")
+parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
+parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.0, help="0.5: half a GPU")
+parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=1.0, help="CPUs of each trial")
 
 
 def train_func(config: dict[str, Any]) -> None:
@@ -119,8 +110,7 @@ def main(given: list[str] | None = None) -> None:
     search.run(
         train_func,
         JOB,
-        ARGUMENTS,
-        RESOURCES,
+        parser,
         search.Space(
             {
                 "learning_rate": tune.loguniform(1e-4, 1e-2),

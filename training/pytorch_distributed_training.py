@@ -18,6 +18,7 @@ the same --name it goes on from the last checkpoint.
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import torch
@@ -31,20 +32,27 @@ from trainyard.data import fashion_mnist
 from trainyard.data.splits import Splits
 from trainyard.epochs import Totals, evaluate, share
 from trainyard.models.resnet import resnet18
+from trainyard.options import at_least
 from trainyard.run_folder import CHECKPOINT_FILE
 
 JOB = "pytorch_distributed_training"
-ARGUMENTS = {  # the defaults are those of Ray's own example
-    "data": {"default": "auto", "choices": ["auto", "fashion-mnist", "digits"]},
-    "epochs": 4,
-    "workers": 2,
-    "batch_size": {"default": 64, "help": "batch size of each worker"},
-    "learning_rate": {"default": 1e-3, "help": "learning rate of Adam"},
-    "seed": {"default": 1, "min": 0},
-    "use_gpu": {"default": False, "help": "one GPU for each worker"},
-    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
-}
-RESOURCES = [("workers", {"CPU": 1, "GPU": "use_gpu"})]
+# The defaults are those of Ray's own example.
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--data",
+    choices=["auto", "fashion-mnist", "digits"],
+    default="auto",
+    help="auto: digits where FashionMNIST cannot be downloaded",
+)
+parser.add_argument("--epochs", type=at_least(1), default=4, help="epochs in all")
+parser.add_argument("--batch-size", type=at_least(1), default=64, help="images, on each worker")
+parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-3, help="Adam's rate")
+parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and order")
+parser.add_argument("--workers", type=at_least(1), default=2, help="processes that train")
+parser.add_argument(
+    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+)
+parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 FIXED = ("data", "seed")  # a resumed run must keep its images
 # Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
@@ -130,7 +138,7 @@ def print_epoch(record: dict[str, Any], epochs: int) -> None:
 
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
-    job.run(train_worker, JOB, ARGUMENTS, RESOURCES, FIXED, given)
+    job.run(train_worker, JOB, parser, FIXED, given)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ results are those of the new epochs.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import time
@@ -40,20 +41,27 @@ from trainyard.data.synthetic_images import CLASSES, Images, Recipe, ensure
 from trainyard.epochs import Totals
 from trainyard.memory import PeakMemory
 from trainyard.models.resnet import resnet18
+from trainyard.options import at_least
 from trainyard.run_folder import CHECKPOINT_FILE
 from trainyard.runs import Run
 
 JOB = "pytorch_training_e2e"
-ARGUMENTS = {  # the defaults are those of Ray's own benchmark
-    "data_size_gb": {"default": 1.0, "help": "GiB of JPEGs"},
-    "num_epochs": 2,
-    "num_workers": 1,
-    "data_cpus": {"default": 1, "help": "CPUs to read and decode with, on all nodes together"},
-    "use_gpu": {"default": False, "help": "one GPU for each worker"},
-    "smoke_test": {"default": False, "help": "one image, one worker, CPUs"},
-    "max_failures": {"default": 3, "min": 0, "help": "restarts after lost workers"},
-}
-RESOURCES = [("num_workers", {"CPU": 1, "GPU": "use_gpu"}), ("data_cpus", {"CPU": 1})]
+# The defaults are those of Ray's own benchmark.
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument("--data-size-gb", type=at_least(0.0), default=1.0, help="GiB of JPEGs")
+parser.add_argument("--num-epochs", type=at_least(1), default=2, help="epochs in all")
+parser.add_argument("--num-workers", type=at_least(1), default=1, help="processes that train")
+parser.add_argument("--data-cpus", type=at_least(1), default=1, help="CPUs that read and decode")
+parser.add_argument(
+    "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
+)
+parser.add_argument(
+    "--smoke-test",
+    action=argparse.BooleanOptionalAction,
+    default=False,
+    help="one image, one worker, CPUs",
+)
+parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 FIXED = ("data_size_gb", "smoke_test")
 RESULTS = "results.json"
 RESULTS_VARIABLE = "TEST_OUTPUT_JSON"
@@ -134,7 +142,6 @@ def train_on_stream(run: Run, config: dict[str, Any]) -> None:
             train_worker,
             run,
             config,
-            RESOURCES,
             datasets={"train": streaming.stream(images.url, images.shards)},
             dataset_config=DataConfig(execution_options=streaming.limits(config["data_cpus"])),
         )
@@ -163,7 +170,7 @@ def write_results(run: Run, images: Images, epochs: int, seconds: float, peak: P
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
-        run, config = job.begin(JOB, ARGUMENTS, FIXED, given, epochs="num_epochs")
+        run, config = job.begin(JOB, parser, FIXED, given, epochs="num_epochs")
         if config["smoke_test"] and (config["use_gpu"] or config["num_workers"] > 1):
             raise job.JobError(
                 "--smoke-test is one image on CPUs: leave --use-gpu and --num-workers out"

@@ -1,11 +1,14 @@
 """The parts of a job besides training: start or resume, fail together, report, end.
 
-A job has its arguments as data (trainyard/options.py), a function for the workers and a driver:
+A job has an argparse parser at its top, a function for the workers and a driver:
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=20, help="epochs in all")
 
     def train_worker(session: job.Session) -> None: ...
 
     if __name__ == "__main__":
-        job.run(train_worker, JOB, ARGUMENTS, RESOURCES)
+        job.run(train_worker, JOB, parser)
 
 `train new NAME` writes one to start from.
 """
@@ -14,6 +17,7 @@ A job has its arguments as data (trainyard/options.py), a function for the worke
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import logging
 import os
@@ -58,6 +62,7 @@ __all__ = [
 Config = dict[str, Any]
 T = TypeVar("T")
 _ASKED = "asked"
+RESERVED = {"job", "run", "storage"}  # in a job's configuration, next to its arguments
 OWN = ("history", _ASKED, "place")  # in a checkpoint, next to its parts
 
 
@@ -342,8 +347,7 @@ def _check_state(folder: Path) -> None:
 def run(
     train_worker: Worker,
     name: str,
-    arguments: options.Arguments,
-    resources: options.Resources,
+    parser: argparse.ArgumentParser,
     fixed: Sequence[str] = (),
     given: Sequence[str] | None = None,
 ) -> Run:
@@ -352,8 +356,7 @@ def run(
     Args:
         train_worker: what each worker runs.
         name: of the job.
-        arguments: of the job; `epochs` and `max_failures` among them.
-        resources: the first entry is the workers'.
+        parser: of the job; `epochs`, `workers` and `max_failures` are among its arguments.
         fixed: arguments that a resumed run keeps.
         given: arguments in place of the command line's.
 
@@ -361,10 +364,10 @@ def run(
         The run, with all epochs done. An error that a user can fix ends the process with a line.
     """
     with one_message():
-        the_run, config = begin(name, arguments, fixed, given)
+        the_run, config = begin(name, parser, fixed, given)
         if not is_done(the_run, config):
             ray_train.connect()
-            fit(train_worker, the_run, config, resources)
+            fit(train_worker, the_run, config)
             the_run.end()
         say_completed(the_run)
     return the_run
@@ -381,7 +384,7 @@ def one_message() -> Iterator[None]:
 
 def begin(
     name: str,
-    arguments: options.Arguments,
+    parser: argparse.ArgumentParser,
     fixed: Sequence[str] = (),
     given: Sequence[str] | None = None,
     *,
@@ -390,11 +393,11 @@ def begin(
     """Return the run that the client named, and its configuration.
 
     Without the client a run gets a new name. Arguments that are not given are those of the run's
-    last start.
+    last start. A line says which ones differ from it.
 
     Args:
         name: of the job.
-        arguments: of the job.
+        parser: of the job.
         fixed: arguments that a resumed run keeps.
         given: arguments in place of the command line's.
         epochs: the argument that says how many epochs there are.
@@ -402,17 +405,24 @@ def begin(
     Raises:
         JobError: the run was started with other arguments.
         StorageError: the run's files in the store cannot be read.
+        ValueError: an argument has a name of the configuration's own.
     """
     storage = os.environ.get(STORAGE_VARIABLE) or (Path.home() / "ray_results").as_uri()
     own = f"{name.replace('/', '-')}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     the_run = Run(storage, os.environ.get(RUN_VARIABLE) or own.replace("_", "-"))
     earlier = the_run.config() or {}
-    config = {"job": name} | options.parse(f"train submit {name} --", arguments, given, earlier)
+    parser.prog = f"train submit {name} --"
+    values = options.parse(parser, given, earlier)
+    if taken := sorted(RESERVED & values.keys()):
+        raise ValueError(f"a job's configuration has {', '.join(taken)}: rename these arguments")
+    config = {"job": name} | values
     if other := options.differences(earlier, config, ("job", *fixed)):
         raise JobError(
             f"run {the_run.name!r} was started with other arguments ({other}): "
             "take another --name, or the same arguments"
         )
+    if changed := options.differences(earlier, config, [*filter(earlier.__contains__, values)]):
+        print(f"other arguments than at the last start: {changed}", flush=True)
     return the_run, config | {"epochs": config[epochs]}
 
 
@@ -432,7 +442,6 @@ def fit(
     train_worker: Worker,
     the_run: Run,
     config: Config,
-    resources: options.Resources,
     **trainer: Any,
 ) -> None:
     """Trains with Ray Train; the process is connected already.
@@ -440,8 +449,8 @@ def fit(
     Args:
         train_worker: what each worker runs; a function at the top level of a module or script.
         the_run: to train.
-        config: `max_failures` is how often lost workers are restarted.
-        resources: the first entry is the workers'.
+        config: the job's arguments. Their names give the workers' resources (`options.workers`);
+            `max_failures` is how often lost workers are restarted.
         **trainer: more arguments for Ray's TorchTrainer.
 
     Raises:
@@ -449,7 +458,7 @@ def fit(
         StorageError: the store stays unavailable.
     """
     the_run.start(config)
-    bundles = options.bundles(resources[:1], config)
+    bundles = options.workers(config)
     result = ray_train.fit(
         TorchTrainer(
             partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1

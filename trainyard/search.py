@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from trainyard import job, options, ray_train, search_state, signed, trials
 from trainyard.runs import Run
 from trainyard.search_files import SearchFiles
 
-OF_THE_MACHINE = ("gpus_per_worker", "cpus_per_worker")  # may change when a search resumes
+OF_THE_MACHINE = ("gpus_per_trial", "cpus_per_trial")  # may change when a search resumes
 
 Check = Callable[[dict[str, Any]], object]
 
@@ -31,8 +32,7 @@ class Space(NamedTuple):
 def run(
     trial: Callable[[dict[str, Any]], None],
     name: str,
-    arguments: options.Arguments,
-    resources: options.Resources,
+    parser: argparse.ArgumentParser,
     space: Space,
     *,
     epochs: str = "epochs",
@@ -45,8 +45,8 @@ def run(
         trial: what each trial runs; it reports `val_accuracy`, `val_loss`, `train_accuracy`,
             `train_loss` and `epoch`.
         name: of the job.
-        arguments: of the job; `num_samples`, `seed` and those of OF_THE_MACHINE among them.
-        resources: of one trial.
+        parser: of the job; `num_samples`, `seed` and those of OF_THE_MACHINE are among its
+            arguments.
         space: to search.
         epochs: the argument with the most epochs that a trial gets.
         given: arguments in place of the command line's.
@@ -54,15 +54,12 @@ def run(
             a trial would only end the trial.
     """
     with job.one_message():
-        fixed = [each for each in arguments if each not in OF_THE_MACHINE]
-        _search(
-            trial, resources, space, check, job.begin(name, arguments, fixed, given, epochs=epochs)
-        )
+        fixed = sorted(options.parse(parser, given).keys() - {*OF_THE_MACHINE})
+        _search(trial, space, check, job.begin(name, parser, fixed, given, epochs=epochs))
 
 
 def _search(
     trial: Callable[[dict[str, Any]], None],
-    resources: options.Resources,
     space: Space,
     check: Check | None,
     begun: tuple[Run, job.Config],
@@ -74,7 +71,7 @@ def _search(
     # store it.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     ray_train.connect()
-    [bundle] = options.bundles(resources, config)
+    [bundle] = options.workers(config)
     files = SearchFiles(the_run, signed.cluster_key())
     goes_on = files.search.take_up()
     if check is not None:

@@ -18,6 +18,7 @@ and the callback that stores checkpoints, each with a manifest (trainyard/checkp
 
 from __future__ import annotations
 
+import argparse
 import logging
 from functools import partial
 from pathlib import Path
@@ -26,29 +27,63 @@ from typing import Any
 from ray.util import get_node_ip_address
 
 from trainyard import checkpoints, job, progress, ray_train
+from trainyard.options import at_least, between
 
 JOB = "food11/train_fault_tolerant"
-ARGUMENTS = {
-    "initial_epochs": {"default": 5, "help": "of the head alone"},
-    "total_epochs": 20,
-    "patience": {"default": 5, "help": "epochs without a smaller validation loss"},
-    "batch_size": 32,
-    "lr": {"default": 1e-4, "help": "of the head"},
-    "fine_tune_lr": {
-        "default": 1e-6,
-        "help": "of the base at first; doubles each epoch up to the head's",
-    },
-    "scratch_lr": {"default": 1e-3, "help": "of the whole model, where it starts without weights"},
-    "dropout_probability": {"default": 0.5, "max": 1.0},
-    "weights": {"default": "imagenet", "help": "imagenet, none, or a file that each node has"},
-    "image_side": {"default": 224, "help": "pixels"},
-    "loader_processes": {"default": 2, "min": 0, "help": "decode images beside training"},
-    "seed": {"default": 1, "min": 0},
-    "num_workers": 1,
-    "gpus_per_worker": 1.0,
-    "cpus_per_worker": 8.0,
-}
-RESOURCES = [("num_workers", {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--initial-epochs",
+    type=at_least(1),
+    default=5,
+    help="epochs of the head alone, before the base is trained too",
+)
+parser.add_argument("--total-epochs", type=at_least(1), default=20, help="epochs in all")
+parser.add_argument(
+    "--patience",
+    type=at_least(1),
+    default=5,
+    help="epochs without a smaller validation loss",
+)
+parser.add_argument("--batch-size", type=at_least(1), default=32, help="images of a batch")
+parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rate of the head")
+parser.add_argument(
+    "--fine-tune-lr",
+    type=at_least(0.0),
+    default=1e-6,
+    help="first learning rate of the base; it doubles each epoch up to the head's",
+)
+parser.add_argument(
+    "--scratch-lr",
+    type=at_least(0.0),
+    default=1e-3,
+    help="learning rate of the whole model, where it starts without weights",
+)
+parser.add_argument(
+    "--dropout-probability",
+    type=between(0.0, 1.0),
+    default=0.5,
+    help="probability of dropout before the last layer",
+)
+parser.add_argument(
+    "--weights", default="imagenet", help="imagenet, none, or a file that each node has"
+)
+parser.add_argument("--image-side", type=at_least(1), default=224, help="pixels of an image's side")
+parser.add_argument(
+    "--loader-processes", type=at_least(0), default=2, help="processes that decode images"
+)
+parser.add_argument(
+    "--seed", type=at_least(0), default=1, help="seed of the split, shuffling and dropout"
+)
+parser.add_argument("--num-workers", type=at_least(1), default=1, help="worker processes")
+parser.add_argument(
+    "--gpus-per-worker",
+    type=at_least(0.0),
+    default=1.0,
+    help="GPUs of each worker, also a part of one",
+)
+parser.add_argument(
+    "--cpus-per-worker", type=at_least(0.0), default=8.0, help="CPUs of each worker"
+)
 # With others of these the run would not be the one that was begun.
 FIXED = ("weights", "image_side", "initial_epochs", "seed")
 
@@ -142,7 +177,7 @@ def train_func(session: job.Session) -> None:
 def main(given: list[str] | None = None) -> None:
     """Runs the job's driver; `given` replaces the arguments of the command line."""
     with job.one_message():
-        run, config = job.begin(JOB, ARGUMENTS, FIXED, given, epochs="total_epochs")
+        run, config = job.begin(JOB, parser, FIXED, given, epochs="total_epochs")
         earlier, history = run.config() or {}, run.metrics()
         if history and "test_acc" in history[-1] and config["epochs"] <= earlier["epochs"]:
             print(
@@ -152,7 +187,7 @@ def main(given: list[str] | None = None) -> None:
             )
             return
         ray_train.connect()
-        job.fit(train_func, run, config | {"max_failures": 2}, RESOURCES)
+        job.fit(train_func, run, config | {"max_failures": 2})
         run.end()
         job.say_completed(run)
 

@@ -12,11 +12,12 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 
 at the end the time and the test's accuracy, and with each figure `generated data` if the images are
 generated, not photographs. The best checkpoint is in checkpoints/ on the node, and disappears with
-the job's folder. `--help` prints the options: one for each of ARGUMENTS.
+the job's folder. `--help` prints the options: all with their defaults.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 from typing import Any
@@ -24,29 +25,56 @@ from typing import Any
 import lightning as L  # noqa: N812 - Lightning's own short name
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from trainyard import options
 from trainyard.callbacks import EpochRecords, Finetuning
 from trainyard.data import food11
 from trainyard.errors import JobError
 from trainyard.models.mobilenet import Classifier
+from trainyard.options import at_least, between
 
-ARGUMENTS = {
-    "initial_epochs": {"default": 5, "help": "of the head alone"},
-    "total_epochs": 20,
-    "patience": {"default": 5, "help": "epochs without a smaller validation loss"},
-    "batch_size": 32,
-    "lr": {"default": 1e-4, "help": "of the head"},
-    "fine_tune_lr": {
-        "default": 1e-6,
-        "help": "of the base at first; doubles each epoch up to the head's",
-    },
-    "scratch_lr": {"default": 1e-3, "help": "of the whole model, where it starts without weights"},
-    "dropout_probability": {"default": 0.5, "max": 1.0},
-    "weights": {"default": "imagenet", "help": "imagenet, none, or a file that each node has"},
-    "image_side": {"default": 224, "help": "pixels"},
-    "loader_processes": {"default": 2, "min": 0, "help": "decode images beside training"},
-    "seed": {"default": 1, "min": 0},
-}
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--initial-epochs",
+    type=at_least(1),
+    default=5,
+    help="epochs of the head alone, before the base is trained too",
+)
+parser.add_argument("--total-epochs", type=at_least(1), default=20, help="epochs in all")
+parser.add_argument(
+    "--patience",
+    type=at_least(1),
+    default=5,
+    help="epochs without a smaller validation loss",
+)
+parser.add_argument("--batch-size", type=at_least(1), default=32, help="images of a batch")
+parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rate of the head")
+parser.add_argument(
+    "--fine-tune-lr",
+    type=at_least(0.0),
+    default=1e-6,
+    help="first learning rate of the base; it doubles each epoch up to the head's",
+)
+parser.add_argument(
+    "--scratch-lr",
+    type=at_least(0.0),
+    default=1e-3,
+    help="learning rate of the whole model, where it starts without weights",
+)
+parser.add_argument(
+    "--dropout-probability",
+    type=between(0.0, 1.0),
+    default=0.5,
+    help="probability of dropout before the last layer",
+)
+parser.add_argument(
+    "--weights", default="imagenet", help="imagenet, none, or a file that each node has"
+)
+parser.add_argument("--image-side", type=at_least(1), default=224, help="pixels of an image's side")
+parser.add_argument(
+    "--loader-processes", type=at_least(0), default=2, help="processes that decode images"
+)
+parser.add_argument(
+    "--seed", type=at_least(0), default=1, help="seed of the split, shuffling and dropout"
+)
 
 
 def train_func(config: dict[str, Any]) -> None:
@@ -91,7 +119,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the job."""
-    asked = options.parse("train_lightning.py", ARGUMENTS, arguments)
+    asked = vars(parser.parse_args(arguments))
     try:
         train_func(asked)
     except JobError as error:

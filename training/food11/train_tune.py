@@ -24,6 +24,7 @@ TorchTrainer (one in each trial would add a process, for several workers that no
 
 from __future__ import annotations
 
+import argparse
 import logging
 import shutil
 from pathlib import Path
@@ -32,28 +33,55 @@ from typing import Any
 from ray import tune
 
 from trainyard import checkpoint_files, search
+from trainyard.options import at_least
 from trainyard.trials import Goal
 
 JOB = "food11/train_tune"
-ARGUMENTS = {
-    "initial_epochs": {"default": 5, "help": "of the head alone"},
-    "total_epochs": 20,
-    "patience": {"default": 5, "help": "epochs without a smaller validation loss"},
-    "lr": {"default": 1e-4, "help": "of the head"},
-    "fine_tune_lr": {
-        "default": 1e-6,
-        "help": "of the base at first; doubles each epoch up to the head's",
-    },
-    "scratch_lr": {"default": 1e-3, "help": "of the whole model, where it starts without weights"},
-    "weights": {"default": "imagenet", "help": "imagenet, none, or a file that each node has"},
-    "image_side": {"default": 224, "help": "pixels"},
-    "loader_processes": {"default": 2, "min": 0, "help": "decode images beside training"},
-    "seed": {"default": 1, "min": 0},
-    "num_samples": 16,
-    "gpus_per_worker": 0.5,
-    "cpus_per_worker": 4.0,
-}
-RESOURCES = [(1, {"GPU": "gpus_per_worker", "CPU": "cpus_per_worker"})]  # of one trial
+parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+parser.add_argument(
+    "--initial-epochs",
+    type=at_least(1),
+    default=5,
+    help="epochs of the head alone, before the base is trained too",
+)
+parser.add_argument("--total-epochs", type=at_least(1), default=20, help="epochs in all")
+parser.add_argument(
+    "--patience",
+    type=at_least(1),
+    default=5,
+    help="epochs without a smaller validation loss",
+)
+parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rate of the head")
+parser.add_argument(
+    "--fine-tune-lr",
+    type=at_least(0.0),
+    default=1e-6,
+    help="first learning rate of the base; it doubles each epoch up to the head's",
+)
+parser.add_argument(
+    "--scratch-lr",
+    type=at_least(0.0),
+    default=1e-3,
+    help="learning rate of the whole model, where it starts without weights",
+)
+parser.add_argument(
+    "--weights", default="imagenet", help="imagenet, none, or a file that each node has"
+)
+parser.add_argument("--image-side", type=at_least(1), default=224, help="pixels of an image's side")
+parser.add_argument(
+    "--loader-processes", type=at_least(0), default=2, help="processes that decode images"
+)
+parser.add_argument(
+    "--seed", type=at_least(0), default=1, help="seed of the split, shuffling and dropout"
+)
+parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
+parser.add_argument(
+    "--gpus-per-trial",
+    type=at_least(0.0),
+    default=0.5,
+    help="GPUs of a trial, also a part of one",
+)
+parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=4.0, help="CPUs of a trial")
 
 
 def train_func(config: dict[str, Any]) -> None:
@@ -127,8 +155,7 @@ def main(given: list[str] | None = None) -> None:
     search.run(
         train_func,
         JOB,
-        ARGUMENTS,
-        RESOURCES,
+        parser,
         search.Space(
             {"batch_size": tune.choice([32, 64]), "dropout_probability": tune.uniform(0.1, 0.8)},
             Goal({"batch_size": "d", "dropout_probability": ".4f"}),

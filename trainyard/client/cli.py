@@ -153,6 +153,7 @@ def submit(
 
     imported = submission.prepare()
     script = scripts.find(job, working_dir)
+    scripts.demand(script, arguments or [])  # bad arguments, or --help, need no stack
     run_name = history.valid_name(name or submission.default_run_name(script))
     watched = sys.stdout.isatty() and not no_wait
     request = submission.Request(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trainyard
 from trainyard import options
+from trainyard.client import script_parser
 from trainyard.client.errors import ClientError
 from trainyard.client.feasibility import Bundle
 
@@ -78,28 +79,24 @@ def names() -> list[str]:
 def demand(script: Script, arguments: Sequence[str]) -> list[Bundle]:
     """Reads the request of a script's workers, and checks its arguments on the way.
 
-    Both are data at the top of the script, which is not run: trainyard/options.py.
+    Both follow from its argparse calls, which are read and not run. Without Ray, `--workers` and
+    the like ask nothing of the cluster.
 
     Returns:
         One bundle per worker, none when the script does not say.
 
     Raises:
-        ClientError: the script cannot be read.
+        ClientError: the script is not Python.
         SystemExit: the arguments are refused, and the reason is printed.
     """
-    config = {}
     try:
-        found = options.read(script.path.read_bytes())
-        if options.ARGUMENTS in found:
-            prog = f"train submit {script.job} --"
-            config = options.parse(prog, found[options.ARGUMENTS], arguments)
-        return options.bundles(found.get(options.RESOURCES, []), config)
+        parser = script_parser.read(script.path.read_bytes(), f"train submit {script.job} --")
     except SyntaxError as error:
         raise ClientError(
             f"{script.path}, line {error.lineno}: {error.msg}; mend it, then submit again"
         ) from None
-    except ValueError as error:
-        raise ClientError(f"{script.path}: {error}; docs/train.md has an example") from None
+    config = options.parse(parser, arguments) if parser else {}
+    return options.request(config) if {"ray", PACKAGE.name} & _imports(script.path) else []
 
 
 def _own(path: Path, working_dir: str | None) -> Script:
@@ -116,7 +113,7 @@ def _own(path: Path, working_dir: str | None) -> Script:
     command = ("python", path.relative_to(folder).as_posix())
     # Nodes do not have this package. A module of its name that is uploaded takes precedence.
     hidden = any(own_module(each) is not None for each in (folder, path.parent))
-    ours = _imports_ours(path) and not hidden
+    ours = PACKAGE.name in _imports(path) and not hidden
     return Script(path.stem, path, command, str(folder), PACKAGE if ours else None)
 
 
@@ -126,7 +123,8 @@ def own_module(folder: Path) -> Path | None:
     return next((path for path in named if path.exists()), None)
 
 
-def _imports_ours(path: Path) -> bool:
+def _imports(path: Path) -> set[str]:
+    """Return the top-level packages that a script imports."""
     names: set[str] = set()
     with suppress(SyntaxError):  # `demand` says so
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -134,7 +132,7 @@ def _imports_ours(path: Path) -> bool:
                 names |= {each.name for each in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module)
-    return PACKAGE.name in {name.partition(".")[0] for name in names}
+    return {name.partition(".")[0] for name in names}
 
 
 def _known() -> str:

@@ -235,7 +235,7 @@ def test_the_example_notebooks_run_on_a_cluster(shared_containers, cluster):  # 
     [
         ("train_lightning", "", r"^Test ACC: \d+\.\d\d% \| generated data$"),
         # It imports everything that train_ray and train_fault_tolerant import.
-        ("train_tune", "--cpus-per-worker 2 --num-samples 1", "Search completed after 1 trials"),
+        ("train_tune", "--cpus-per-trial 2 --num-samples 1", "Search completed after 1 trials"),
     ],
 )
 def test_the_courses_scripts_from_the_notebooks_terminal(  # D27, D28, D29

@@ -8,6 +8,7 @@ Steps are slow until FILE.go exists.
 
 from __future__ import annotations
 
+import argparse
 import time
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,12 @@ from trainyard.epochs import Totals
 
 STEPS = 40  # an epoch
 STEP_S = 0.25
-ARGUMENTS: dict[str, Any] = {
-    "epochs": 20,
-    "steps": "",
-    "workers": 2,
-    "max_failures": {"default": 0, "min": 0},
-}
-RESOURCES = [("workers", {"CPU": 1})]
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=20)
+parser.add_argument("--steps", default="")
+parser.add_argument("--workers", type=int, default=2)
+parser.add_argument("--max-failures", type=int, default=0)
 
 
 class Batches:
@@ -60,4 +60,4 @@ def train_worker(session: job.Session) -> None:
 
 
 if __name__ == "__main__":
-    job.run(train_worker, "drained", ARGUMENTS, RESOURCES)
+    job.run(train_worker, "drained", parser)

@@ -32,14 +32,15 @@ HELD_STEPS = 5  # and so many steps
 SIGNS = 8  # that an example has
 EXAMPLES = 16  # of a step
 RATE = 0.1
-RESOURCES = [(1, {"CPU": 1})]
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, required=True)
+parser.add_argument("--go", required=True)
+parser.add_argument("--workers", type=int, default=1, choices=[1])
 
 
 def main() -> None:
     """Runs the job's driver."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, required=True)
-    parser.add_argument("--go", required=True)
     args = parser.parse_args()
     run = Run(os.environ[STORAGE_VARIABLE], os.environ[RUN_VARIABLE])
     run.start({"job": "drilled"} | vars(args))
@@ -51,7 +52,7 @@ def main() -> None:
         DataParallelTrainer(  # type: ignore[arg-type]  # as good as a TorchTrainer there
             train_worker,
             train_loop_config=vars(args) | {"storage": run.storage, "run": run.name},
-            scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
+            scaling_config=ScalingConfig(num_workers=args.workers, resources_per_worker={"CPU": 1}),
             run_config=ray_train.run_config(run.storage, run.name, max_failures=3),
         )
     )

@@ -76,7 +76,7 @@ def test_a_run_loses_nothing_to_an_up_that_starts_its_nodes_anew(
     taken_up = re.findall(r"Restored from checkpoint \S+: (\d+) epochs and (\d+) batches", log)
     assert left  # by each drain that found the run's workers on its node
     assert [(str(int(epoch) - 1), batch) for epoch, batch in left if batch != "0"] == taken_up
-    every = drained.ARGUMENTS["epochs"] * drained.STEPS
+    every = drained.parser.get_default("epochs") * drained.STEPS
     assert steps.read_text().split() == [str(step) for step in range(every)]
     records = place.get(f"{RUN}/metrics.jsonl")
     assert records is not None

@@ -157,7 +157,7 @@ def test_secrets_are_rotated_under_a_run(  # F43
     log = server.log(job.submission_id)
     assert server.job(job.submission_id).status == "SUCCEEDED", log
     assert re.search(r"Restored from checkpoint \S+: \d+ epochs and \d+ batches", log)
-    every = drained.ARGUMENTS["epochs"] * drained.STEPS
+    every = drained.parser.get_default("epochs") * drained.STEPS
     assert steps.read_text().split() == [*map(str, range(every))]
 
     wait_for(lambda: _answers(after), 120)

@@ -20,7 +20,10 @@ def main() -> None:
     epochs, meeting = sys.argv[1:]
     rank = int(os.fork() == 0)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=tiny.WORKERS
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=tiny.parser.get_default("workers"),
     )
     network, optimizer = tiny.untrained()
     model = DistributedDataParallel(network)

@@ -78,7 +78,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     monkeypatch.setattr(checkpoints, "new_folder", lambda: tmp_path)
 
     def train(*arguments: str) -> list[dict[str, Any]]:
-        config = options.parse("alexnet", alexnet.ARGUMENTS, [*SMALL, *arguments])
+        config = options.parse(alexnet.parser, [*SMALL, *arguments])
         distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
         try:
             given = {"storage": tmp_path.as_uri(), "run": "whole"}

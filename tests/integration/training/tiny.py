@@ -14,6 +14,7 @@ native    HOLD_S in a call that leaves Python's lock to other threads, as PyTorc
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import signal
@@ -27,16 +28,17 @@ from torch import distributed
 
 from trainyard import job
 from trainyard.epochs import seed_epoch
+from trainyard.options import at_least
 
 STEPS = 4  # an epoch
-WORKERS = 2
 BALLAST = 2_500_000  # numbers of 4 bytes: a checkpoint of 10 MB
 HOLD_S = 15  # longer than the tests let a worker be silent
 MODEL = {"job": "tiny", "classes": ["a", "b"], "file": "checkpoint.pt", "prefix": ""}
 
-
-ARGUMENTS = {"epochs": 6, "max_failures": {"default": 3, "min": 0}}
-RESOURCES = [(2, {"CPU": 1})]
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=6)
+parser.add_argument("--workers", type=int, default=2, choices=[2])
+parser.add_argument("--max-failures", type=at_least(0), default=3)
 
 
 class Ballast:
@@ -51,7 +53,7 @@ class Ballast:
 
 def main() -> None:
     """Runs the job's driver."""
-    job.run(train_worker, "tiny", ARGUMENTS, RESOURCES)
+    job.run(train_worker, "tiny", parser)
 
 
 def train_worker(session: job.Session) -> None:

@@ -28,7 +28,7 @@ TINY = Size(1, 2, 8, block=8, batch_size=4, dropout=0.0, steps=20)
 
 
 def config(*arguments: str) -> dict[str, Any]:
-    return options.parse("chargpt", chargpt.ARGUMENTS, arguments)
+    return options.parse(chargpt.parser, arguments)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_what_workers_ask_for() -> None:  # C21
     script = scripts.find("chargpt")
     assert scripts.demand(script, ["--workers", "2", "--use-gpu"]) == [{"CPU": 1.0, "GPU": 1.0}] * 2
     assert scripts.demand(script, ["--no-use-gpu"]) == [{"CPU": 1.0}]
-    trial = scripts.demand(scripts.find("chargpt_tune"), ["--gpus-per-worker", "0.5"])
+    trial = scripts.demand(scripts.find("chargpt_tune"), ["--gpus-per-trial", "0.5"])
     assert trial == [{"CPU": 1.0, "GPU": 0.5}]
 
 
@@ -67,11 +67,11 @@ def test_bad_arguments_end_before_anything_is_sent(
 
 
 def test_the_search_has_the_arguments_of_the_job_but_what_it_samples() -> None:
-    shared = chargpt.ARGUMENTS.keys() & chargpt_tune.ARGUMENTS.keys()
+    mine, theirs = (vars(each.parser.parse_args([])) for each in (chargpt, chargpt_tune))
+    shared = mine.keys() & theirs.keys()
     assert {"text", "text_sha256", "max_characters", "size", "dropout", "decay_steps"} <= shared
-    mine, theirs = (options.defaults(each.ARGUMENTS) for each in (chargpt, chargpt_tune))
-    assert all(mine[name] == theirs[name] for name in shared - {"cpus_per_worker"})
-    assert not {"learning_rate", "batch_size", "weight_decay"} & chargpt_tune.ARGUMENTS.keys()
+    assert all(mine[name] == theirs[name] for name in shared)
+    assert not {"learning_rate", "batch_size", "weight_decay"} & theirs.keys()
 
 
 def test_a_prompt_that_the_text_cannot_have_is_found_before_training() -> None:
@@ -162,7 +162,7 @@ def test_a_trial_goes_on_from_its_checkpoint_and_ends_like_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--text", "python", "--max-characters", "500", "--epochs", "3"]
-    found = options.parse("chargpt_tune", chargpt_tune.ARGUMENTS, arguments)
+    found = options.parse(chargpt_tune.parser, arguments)
     found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
     reports: list[dict[str, float]] = []
 
@@ -187,7 +187,7 @@ def test_the_best_trial_of_a_search_is_loaded_in_one_line(  # C6
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--text", "python", "--max-characters", "500", "--epochs", "2"]
-    found = options.parse("chargpt_tune", chargpt_tune.ARGUMENTS, arguments)
+    found = options.parse(chargpt_tune.parser, arguments)
     found |= {"steps_per_epoch": 2, "learning_rate": 0.01, "batch_size": 3, "weight_decay": 0.1}
     search_folder, trial = tmp_path / "results" / "search", "train_func_0f8a_00000_0_x"
     states = []

@@ -34,10 +34,10 @@ def test_what_workers_ask_for() -> None:  # E6 E8 E12
 
 
 def test_the_options_are_those_of_the_originals() -> None:  # E6 E12
-    args = options.parse("job", pytorch_distributed_training.ARGUMENTS, [])
+    args = options.parse(pytorch_distributed_training.parser, [])
     assert (args["epochs"], args["workers"], args["batch_size"]) == (4, 2, 64)
     assert (args["learning_rate"], args["use_gpu"]) == (1e-3, False)
-    args = options.parse("job", pytorch_training_e2e.ARGUMENTS, [])
+    args = options.parse(pytorch_training_e2e.parser, [])
     assert (args["data_size_gb"], args["num_epochs"], args["num_workers"]) == (1.0, 2, 1)
     assert args["smoke_test"] is False
 

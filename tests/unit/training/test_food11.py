@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
-from trainyard import options, progress
+from trainyard import progress
 from trainyard.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
 from trainyard.data import food11
 from trainyard.data.splits import DataError
@@ -159,7 +159,7 @@ def test_each_variant_starts_from_the_figures_of_the_course(
     if variant is train_tune:  # these it searches
         del figures["batch_size"], figures["dropout_probability"]
         figures["num_samples"] = 16
-    assert options.defaults(variant.ARGUMENTS).items() >= figures.items()
+    assert vars(variant.parser.parse_args([])).items() >= figures.items()
 
 
 @pytest.mark.parametrize("variant", VARIANTS[1:])
@@ -396,7 +396,7 @@ def test_a_run_that_has_finished_says_so_and_ends(
     monkeypatch.setenv(RUN_VARIABLE, "done")
     monkeypatch.setattr("trainyard.ray_train.connect", lambda: pytest.fail("was trained"))
     run = Run(tmp_path.as_uri(), "done")
-    figures = options.defaults(train_fault_tolerant.ARGUMENTS) | {"total_epochs": 2}
+    figures = vars(train_fault_tolerant.parser.parse_args([])) | {"total_epochs": 2}
     run.start(figures | {"job": "food11/train_fault_tolerant", "epochs": 2})
     run.write_metrics([{"epoch": 0}, {"epoch": 1, "test_acc": 0.5}])
     train_fault_tolerant.main([])

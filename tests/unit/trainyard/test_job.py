@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import http
 import json
@@ -27,8 +28,11 @@ from trainyard.objects import StorageError
 from trainyard.run_folder import RUN_VARIABLE, STORAGE_VARIABLE
 from trainyard.runs import Run
 
-ARGUMENTS = {"epochs": 2, "workers": 1, "seed": 1, "max_failures": 3}
-RESOURCES = [("workers", {"CPU": 1})]
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=2)
+parser.add_argument("--workers", type=int, default=1)
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--max-failures", type=int, default=3)
 
 
 class Stored:
@@ -95,7 +99,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
 
 
 def session(folder: Path, *arguments: str) -> job.Session:
-    config = options.parse("job", _template.ARGUMENTS, arguments)
+    config = options.parse(_template.parser, arguments)
     return job.Session(config | {"storage": folder.as_uri(), "run": "first"})
 
 
@@ -408,7 +412,7 @@ def test_a_run_begins_and_goes_on_with_its_arguments(
 ) -> None:
     fitted: list[dict[str, Any]] = []
 
-    def fit(_worker: Any, run: Run, config: dict[str, Any], _resources: Any) -> None:
+    def fit(_worker: Any, run: Run, config: dict[str, Any]) -> None:
         run.start(config)
         fitted.append(config)
         record = {"loss": 1.0, "train_acc": 0.5}
@@ -416,20 +420,29 @@ def test_a_run_begins_and_goes_on_with_its_arguments(
 
     monkeypatch.setattr(job, "fit", fit)
     for given in (["--workers", "2"], ["--epochs", "3"], []):
-        made = job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), given)
+        made = job.run(lambda _: None, "mine", parser, ("seed",), given)
         assert made.name == "first"
     expected = {"job": "mine", "epochs": 2, "workers": 2, "seed": 1, "max_failures": 3}
     assert fitted == [expected, expected | {"epochs": 3}]
     assert run.read("curves.png") is not None
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"Training completed after 2 epochs: {run.url}"
-    assert said[2].startswith("run first has finished: 3 epochs are done and 3 were asked for; ask")
+    assert said[1] == "other arguments than at the last start: epochs was 2, now 3"
+    assert said[3].startswith("run first has finished: 3 epochs are done and 3 were asked for; ask")
     with pytest.raises(
         SystemExit, match=r"run 'first' was started with other arguments \(seed was 1, now 2"
     ):
-        job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, ("seed",), ["--seed", "2"])
+        job.run(lambda _: None, "mine", parser, ("seed",), ["--seed", "2"])
     with pytest.raises(SystemExit, match="job was 'mine', now 'other'"):
-        job.run(lambda _: None, "other", ARGUMENTS, RESOURCES, given=[])
+        job.run(lambda _: None, "other", parser, given=[])
+    assert "other arguments" not in capsys.readouterr().out
+
+
+def test_an_argument_has_no_name_of_the_configuration(run: Run) -> None:
+    taken = argparse.ArgumentParser()
+    taken.add_argument("--run")
+    with pytest.raises(ValueError, match="configuration has run: rename"):
+        job.begin("mine", taken, given=[])
 
 
 @pytest.mark.parametrize("error", [job.JobError("what to do"), StorageError("what to do")])
@@ -442,7 +455,7 @@ def test_without_the_client_a_run_has_a_name_of_its_own(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(RUN_VARIABLE)
-    names = {job.begin("food11/train_ray", ARGUMENTS, given=[])[0].name for _ in range(2)}
+    names = {job.begin("food11/train_ray", parser, given=[])[0].name for _ in range(2)}
     assert len(names) == 2
     assert all(name.startswith("food11-train-ray-") for name in names)
 
@@ -450,4 +463,4 @@ def test_without_the_client_a_run_has_a_name_of_its_own(
 def test_a_configuration_that_cannot_be_read_is_one_line(run: Run) -> None:
     run.write("config.json", b"{")
     with pytest.raises(SystemExit, match=r"config\.json is not a JSON object"):
-        job.run(lambda _: None, "mine", ARGUMENTS, RESOURCES, given=[])
+        job.run(lambda _: None, "mine", parser, given=[])

@@ -1,7 +1,8 @@
-"""Options of a job from its configuration."""
+"""Values of a job's arguments, their bounds, and the request that follows from them."""
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
@@ -9,49 +10,47 @@ import pytest
 from trainyard import options
 from trainyard.jobs import alexnet, pytorch_distributed_training, pytorch_training_e2e
 
-ARGUMENTS: options.Arguments = {
-    "total_epochs": 20,
-    "lr": 1e-4,
-    "dropout_probability": {"default": 0.5, "max": 1.0},
-    "weights": "imagenet",
-    "loader_processes": {"default": 2, "min": 0, "help": "100 % of what decodes"},
-    "seed": {"default": 1, "min": 0},
-    "limit": {"default": None, "min": 1},
-    "data": {"default": "digits", "pattern": "digits|folder:/.*", "help": "digits or folder:PATH"},
-    "kind": {"default": "a", "choices": ["a", "b"]},
-    "use_gpu": False,
-}
-CONFIG = options.defaults(ARGUMENTS)
+parser = argparse.ArgumentParser()
+parser.add_argument("--total-epochs", type=options.at_least(1), default=20)
+parser.add_argument("--lr", type=options.at_least(0.0), default=1e-4)
+parser.add_argument("--dropout", type=options.between(0.0, 1.0), default=0.5)
+parser.add_argument("--shift", type=float, default=0.0)
+parser.add_argument("--seed", type=options.at_least(0), default=1)
+parser.add_argument("--limit", type=options.at_least(1))
+parser.add_argument(
+    "--data", type=options.matching("digits|folder:/.*", "digits or folder:PATH"), default="digits"
+)
+parser.add_argument("--use-gpu", action=argparse.BooleanOptionalAction, default=False)
+CONFIG = vars(parser.parse_args([]))
 
 
 def parse(*arguments: str, earlier: dict[str, object] | None = None) -> dict[str, object]:
-    return options.parse("job", ARGUMENTS, arguments, earlier)
+    return options.parse(parser, arguments, earlier)
 
 
-def test_each_key_is_an_option_of_its_type() -> None:
-    assert parse() == CONFIG
-    changed = parse("--total-epochs", "3", "--lr", "1", "--weights", "none", "--seed", "0")
-    assert changed == CONFIG | {"total_epochs": 3, "lr": 1.0, "weights": "none", "seed": 0}
+def test_bounds_keep_the_type_of_a_number() -> None:
+    changed = parse("--total-epochs", "3", "--lr", "1", "--data", "folder:/a", "--seed", "0")
+    assert changed == CONFIG | {"total_epochs": 3, "lr": 1.0, "data": "folder:/a", "seed": 0}
     assert isinstance(changed["lr"], float)
 
 
 def test_what_is_left_out_is_as_the_last_time() -> None:
     earlier = {"total_epochs": 9, "lr": 0.1, "job": "other"}
     assert parse("--lr", "0.2", earlier=earlier) == CONFIG | {"total_epochs": 9, "lr": 0.2}
+    assert parse("--lr", "0.0001", earlier=earlier)["lr"] == 1e-4  # given, though it is the default
+    assert parse() == CONFIG
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--total-epochs", "0"], "0 is less than 1"),
-        (["--loader-processes", "-1"], "-1 is less than 0"),
         (["--lr", "-0.1"], "-0.1 is less than 0"),
-        (["--dropout-probability", "1.5"], "1.5 is not within 0 and 1"),
+        (["--lr", "nan"], "nan is not within 0.0 and inf"),
+        (["--dropout", "1.5"], "1.5 is not within 0.0 and 1"),
         (["--seed", "one"], "invalid int value: 'one'"),
         (["--limit", "0"], "0 is less than 1"),
         (["--data", "folder:here"], "'folder:here' is not digits or folder:PATH"),
-        (["--kind", "c"], "invalid choice: 'c'"),
-        (["--what"], "unrecognized arguments: --what"),
     ],
 )
 def test_a_bad_value_is_one_message(
@@ -64,70 +63,47 @@ def test_a_bad_value_is_one_message(
 
 
 def test_differences_from_the_last_start() -> None:
-    fixed = ("seed", "weights")
+    fixed = ("seed", "data")
     assert options.differences({}, CONFIG, fixed) == ""
     assert options.differences(CONFIG, CONFIG, fixed) == ""
     assert options.differences(CONFIG | {"lr": 1}, CONFIG, fixed) == ""
     assert options.differences(CONFIG | {"seed": 5}, CONFIG, fixed) == "seed was 5, now 1"
 
 
-def test_help_shows_what_each_is_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse("--help")
-    said = " ".join(capsys.readouterr().out.split())
-    assert "--loader-processes LOADER_PROCESSES 100 % of what decodes (default: 2)" in said
-    assert "--use-gpu, --no-use-gpu" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"a": {"min": 1}}, "a dict needs a default, and may have choices, help, max, min, patt"),
-        ({"a": {"default": 1, "least": 1}}, "'least'"),
-        ({"a": [1]}, "default"),
-        ({"a": None}, "the default is not a string, number or bool"),
-        ({"run": "a", "lr": 0.1}, "ARGUMENTS has run, which a job's configuration has already"),
-    ],
-)
-def test_arguments_that_do_not_follow_the_rules(arguments: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        options.parse("job", arguments, [])
-
-
 @pytest.mark.parametrize("number", ["-1", "-.5", "-1e-3", "-1.5E+3", "-2_000.0"])
 @pytest.mark.parametrize("option", ["--shift {}", "--shift={}"])
 def test_a_number_below_nothing_is_no_option(option: str, number: str) -> None:
-    arguments = {"shift": {"default": 0.0, "min": -1e9}, "flag": False}
-    given = [*option.format(number).split(), "--flag"]
-    assert options.parse("job", arguments, given) == {"shift": float(number), "flag": True}
-
-
-def test_what_a_worker_asks_for() -> None:
-    resources = [("workers", {"GPU": "gpus", "CPU": "cpus"}), (1, {"CPU": 1})]
-    asked = {"workers": 2, "gpus": 0.5, "cpus": 4.0}
-    found = options.bundles(resources, asked)
-    assert found == [{"GPU": 0.5, "CPU": 4.0}] * 2 + [{"CPU": 1.0}]
-    assert options.bundles(resources[:1], asked | {"gpus": False}) == [{"CPU": 4.0}] * 2
+    given = [*option.format(number).split(), "--use-gpu"]
+    assert parse(*given) == CONFIG | {"shift": float(number), "use_gpu": True}
 
 
 @pytest.mark.parametrize(
-    ("resources", "message"),
+    ("config", "expected"),
     [
+        ({}, []),
+        ({"workers": 2}, [{"CPU": 1.0}] * 2),
+        ({"num_workers": 1, "use_gpu": True}, [{"CPU": 1.0, "GPU": 1.0}]),
         (
-            [("workers", {"CPU": 1})],
-            "RESOURCES has 'workers', not a number or an argument with one",
+            {"workers": 2, "gpus_per_worker": 0.5, "cpus_per_worker": 4, "use_gpu": True},
+            [{"CPU": 4.0, "GPU": 0.5}] * 2,
         ),
-        ([(1, {"CPU": "data"})], "RESOURCES has 'data'"),
-        ([(1, {"CPU": -1})], "RESOURCES has -1"),
-        ([(1, {"CPU": None})], "RESOURCES has None"),
-        ({"CPU": 1}, "must be a list of pairs: a number, a dict"),
-        ([{"CPU": 1}], "must be a list of pairs: a number, a dict"),
-        (1, "must be a list of pairs: a number, a dict"),
+        ({"cpus_per_trial": 0.5, "num_samples": 9}, [{"CPU": 0.5}]),
+        ({"gpus_per_trial": 1.0, "num_workers": 3}, [{"CPU": 1.0, "GPU": 1.0}]),
+        ({"workers": 1, "cpus_per_worker": 0.0}, [{}]),
+        # A script of the user may mean something else by these names.
+        ({"workers": None}, []),
+        ({"workers": -1}, []),
+        ({"workers": float("inf")}, []),
+        ({"workers": "2"}, []),
+        ({"workers": 2, "cpus_per_worker": "all"}, []),
+        ({"workers": 2, "gpus_per_worker": float("nan")}, []),
+        ({"use_gpu": True, "cpus_per_worker": 3}, []),
     ],
 )
-def test_resources_that_do_not_follow_the_rules(resources: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        options.bundles(resources, {"data": "digits"})
+def test_what_a_worker_asks_for(config: dict[str, Any], expected: list[dict[str, float]]) -> None:
+    assert options.workers(config) == expected
+    assert options.request(config | {"data_cpus": 2}) == [*expected, {"CPU": 1.0}, {"CPU": 1.0}]
+    assert options.request(config | {"data_cpus": "0-3"}) == expected
 
 
 JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
@@ -135,13 +111,13 @@ JOBS = (alexnet, pytorch_distributed_training, pytorch_training_e2e)
 
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_takes_the_same_numbers_of_failures(job: Any) -> None:
-    assert options.parse("job", job.ARGUMENTS, ["--max-failures", "0"])["max_failures"] == 0
+    assert options.parse(job.parser, ["--max-failures", "0"])["max_failures"] == 0
     with pytest.raises(SystemExit):
-        options.parse("job", job.ARGUMENTS, ["--max-failures", "-1"])  # for Ray: without end
+        options.parse(job.parser, ["--max-failures", "-1"])  # for Ray: without end
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_gpus_can_be_taken_back_when_a_run_goes_on(job: Any) -> None:
-    earlier = options.parse("job", job.ARGUMENTS, ["--use-gpu"])
-    assert options.parse("job", job.ARGUMENTS, [], earlier)["use_gpu"] is True
-    assert options.parse("job", job.ARGUMENTS, ["--no-use-gpu"], earlier)["use_gpu"] is False
+    earlier = options.parse(job.parser, ["--use-gpu"])
+    assert options.parse(job.parser, [], earlier)["use_gpu"] is True
+    assert options.parse(job.parser, ["--no-use-gpu"], earlier)["use_gpu"] is False

@@ -436,7 +436,7 @@ def test_an_up_drains_workers_one_after_another_and_refuses_a_head_with_jobs(
     log = server.log(job)
     history = [json.loads(line) for line in place.get("drained/metrics.jsonl").splitlines()]
     # Each step was taken once, although two nodes ended in the middle of epochs.
-    every = drained.ARGUMENTS["epochs"] * drained.STEPS
+    every = drained.parser.get_default("epochs") * drained.STEPS
     assert history[-1]["loss"] == sum(range(every)), log
     assert [record["batches"] for record in history] == [drained.STEPS] * len(history)
 

@@ -18,6 +18,7 @@ import shellingham
 from trainyard import runs
 from trainyard.access.terminal import COLOUR, CONTROL, clean
 from trainyard.client import cli, results, submission
+from trainyard.client import outputs as contract
 from trainyard.client.drill import command, procedure
 from trainyard.client.outputs import StackOutputs
 
@@ -59,6 +60,15 @@ def test_unknown_options_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> No
     assert call(monkeypatch, "submit", "alexnet", "--what") == 2
     assert call(monkeypatch, "drill", "disk-loss", "first") == 2
     assert call(monkeypatch, "drill", "store-loss", "first", "--seconds", "0") == 2
+
+
+def test_a_jobs_help_needs_no_stack(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contract, "read", lambda *_: pytest.fail("looked for a stack"))
+    assert call(monkeypatch, "submit", "alexnet", "--", "--help") == 0
+    assert "--epochs EPOCHS       epochs in all (default: 20)" in capsys.readouterr().out
+    assert call(monkeypatch, "submit", "alexnet", "--", "--epochs", "0") == 2
 
 
 def test_versions_are_printed_of_what_is_installed(

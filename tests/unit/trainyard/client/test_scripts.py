@@ -111,19 +111,79 @@ def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_an_own_script_is_read_and_not_run(tmp_path: Path) -> None:
-    quiet = tmp_path / "quiet.py"
-    quiet.write_text("raise SystemExit('was run')\n")
-    assert scripts.demand(scripts.find(str(quiet)), ["what it", "likes"]) == []
-    telling = tmp_path / "telling.py"
-    telling.write_text(
-        "import nowhere_to_be_found\n"
-        "ARGUMENTS: dict[str, int] = {'cpus': 3}\n"
-        "RESOURCES = [(2, {'CPU': 'cpus'})]\n"
-        "raise SystemExit('was run')\n"
-    )
-    assert scripts.demand(scripts.find(str(telling)), []) == [{"CPU": 3}] * 2
-    assert scripts.demand(scripts.find(str(telling)), ["--cpus", "5"]) == [{"CPU": 5}] * 2
+def demand(path: Path, text: str, *arguments: str) -> list[dict[str, float]]:
+    path.write_text(text)
+    return scripts.demand(scripts.find(str(path)), arguments)
+
+
+PLAIN = """
+import argparse
+import nowhere_to_be_found
+import ray
+from trainyard import job, options
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("images", nargs="+")
+parser.add_argument("--workers", "-w", type=options.at_least(1), default=2, help="50 %% of all")
+parser.add_argument("--cpus-per-worker", type=int, choices=[1, 3], default=3, metavar="N")
+def main():
+    job.run(print, "mine", parser)
+raise SystemExit("was run")
+"""
+
+
+def test_an_own_script_is_read_and_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    assert demand(path, "raise SystemExit('was run')\n", "what it", "likes") == []
+    assert demand(path, PLAIN, "a", "b", "-w", "1") == [{"CPU": 3}]
+    assert demand(path, PLAIN, "--cpus-per-worker=1", "--", "-a") == [{"CPU": 1}] * 2
+    for bad in (["a", "--workers", "0"], [], ["a", "--gpus"], ["a", "--cpus-per-worker", "2"]):
+        with pytest.raises(SystemExit) as caught:
+            demand(path, PLAIN, *bad)
+        assert caught.value.code == 2
+    with pytest.raises(SystemExit):
+        demand(path, PLAIN, "--help")
+    said = capsys.readouterr()
+    assert f"train submit {path} --: error: argument --workers/-w: 0 is less than 1" in said.err
+    assert f"usage: train submit {path} --" in said.out
+    assert "50 % of all" in said.out
+    # `--workers` of a script that does not use Ray are processes on one node.
+    assert demand(path, PLAIN.replace("import ray\nfrom trainyard", "from mine"), "a") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("choices=[1, 3]", "choices=list(range(4))"),
+        ("type=int", "type=argparse.FileType()"),  # would open a file of this machine
+        ("type=int", "type=lambda text: int(text)"),
+        ("type=int", "type=int, **more"),
+        ("from trainyard import job, options", "from mine import job, options"),
+        ("description=__doc__", "parents=[other]"),
+        ("description=__doc__", "fromfile_prefix_chars='-'"),
+        ("description=__doc__", "exit_on_error=False"),
+        ("description=__doc__", "formatter_class=mine"),
+        ("def main():", "def main():\n    parser.add_argument('--what')"),
+        ("def main():", "def main(parser=parser):"),
+        ("def main():", "sub = parser.add_subparsers()\ndef main():"),
+        ("def main():", "group = parser.add_mutually_exclusive_group()\ndef main():"),
+        ("def main():", "add_more(parser)\ndef main():"),
+        ("def main():", "parser.set_defaults(images=['a'])\ndef main():"),
+        ("def main():", "if more:\n    parser.add_argument('--what')\ndef main():"),
+        ("def main():", "import sys; sys.argv.remove('--what')\ndef main():"),
+        ("def main():", "mine = argparse.ArgumentParser()\ndef main():"),
+        ("def main():", "def main():\n    mine = argparse.ArgumentParser()"),
+        ("def main():", "parser.add_argument('--help')\ndef main():"),
+        ('job.run(print, "mine", parser)', "parser.parse_known_args()"),
+        ('job.run(print, "mine", parser)', "parser.parse_args(['a'])"),
+        ('job.run(print, "mine", parser)', "typer.run(print)"),
+        ('help="50 %%', 'help="50 %'),
+    ],
+)
+def test_a_script_that_may_accept_more_is_not_refused(old: str, new: str, tmp_path: Path) -> None:
+    assert old in PLAIN
+    assert demand(tmp_path / "mine.py", PLAIN.replace(old, new), "--what") == []
 
 
 def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path: Path) -> None:
@@ -138,14 +198,6 @@ def test_an_own_script_that_needs_our_package_brings_it_along(tmp_path: Path) ->
     assert scripts.find(str(path)).module is None
 
 
-def test_a_script_that_cannot_tell_or_be_read_is_one_message(tmp_path: Path) -> None:
-    path = tmp_path / "bad.py"
-    path.write_text("import os\nRESOURCES = [(os.cpu_count(), {'CPU': 1})]\n")
-    with pytest.raises(ClientError, match=r"bad\.py: line 2: RESOURCES is not a literal; write"):
-        scripts.demand(scripts.find(str(path)), [])
-    path.write_text("RESOURCES = [('workers', {'CPU': 1})]\n")
-    with pytest.raises(ClientError, match=r"bad\.py: RESOURCES has 'workers'.*docs/train\.md"):
-        scripts.demand(scripts.find(str(path)), [])
-    path.write_text("def :\n")
+def test_a_script_that_cannot_be_read_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match=r"bad\.py, line 1: invalid syntax"):
-        scripts.demand(scripts.find(str(path)), [])
+        demand(tmp_path / "bad.py", "def :\n")
