@@ -2,10 +2,9 @@
 
     train submit chargpt --name plays
     train submit chargpt --name plays-full -- --size full --epochs 20 --use-gpu
-    train submit chargpt --name quick -- --text python --epochs 1 --steps-per-epoch 20
 
-The model is nanoGPT's (models/char_gpt.py), the texts are in data/characters.py. After each epoch
-the held-out text is measured and a checkpoint is stored. It prints
+Model and defaults are nanoGPT's (trainyard/models/char_gpt.py). After each epoch it stores a
+checkpoint and prints
 
     Epoch: 001/008 | Train. Loss: 2.7712 | Valid. Loss: 2.4459 | 12,300 tokens/s
 
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -31,13 +29,11 @@ from trainyard.data import characters
 from trainyard.data.characters import Blocks, Corpus, RandomBatches
 from trainyard.epochs import Totals, evaluate, seed_epoch, share
 from trainyard.models import char_gpt
-from trainyard.models.char_gpt import SIZES, CharGpt
+from trainyard.models.char_gpt import SIZES, CharGpt, description, sample
 from trainyard.options import at_least, between, matching
-from trainyard.run_folder import CHECKPOINT_FILE
 
 JOB = "chargpt"
 SAMPLE = "sample.txt"  # in the run's folder
-# The defaults are nanoGPT's.
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
 parser.add_argument(
     "--text",
@@ -46,30 +42,19 @@ parser.add_argument(
     help="shakespeare, python, the absolute path of a file on the nodes, or an address",
 )
 parser.add_argument(
-    "--text-sha256",
-    type=matching("|[0-9a-f]{64}", "64 digits of a SHA-256"),
-    default="",
-    help="64 digits; an address needs them",
+    "--text-sha256", type=matching("|[0-9a-f]{64}", "a SHA-256"), default="", help="for an address"
 )
 parser.add_argument("--max-characters", type=at_least(1), help="characters to read; None: all")
 parser.add_argument("--size", choices=["small", "full"], default="small", help="full needs a GPU")
 parser.add_argument("--epochs", type=at_least(1), default=8, help="epochs in all; for full take 20")
 parser.add_argument("--steps-per-epoch", type=at_least(1), default=250, help="batches per epoch")
-parser.add_argument(
-    "--decay-steps", type=at_least(1), help="steps to the lowest rate; None: 2000, for full 5000"
-)
-parser.add_argument(
-    "--batch-size", type=at_least(1), help="blocks, on all workers; None: 12, for full 64"
-)
-parser.add_argument(
-    "--learning-rate", type=at_least(0.0), default=1e-3, help="AdamW's highest rate"
-)
+parser.add_argument("--decay-steps", type=at_least(1), help="steps; None: 2000, for full 5000")
+parser.add_argument("--batch-size", type=at_least(1), help="all workers' blocks; None: 12, full 64")
+parser.add_argument("--learning-rate", type=at_least(0.0), default=1e-3, help="highest rate")
 parser.add_argument("--weight-decay", type=at_least(0.0), default=0.1, help="decay of AdamW")
 parser.add_argument("--dropout", type=between(0.0, 1.0), help="probability; None: 0, for full 0.2")
 parser.add_argument("--prompt", default="", help="beginning of the sample")
-parser.add_argument(
-    "--sample-characters", type=at_least(0), default=500, help="length of the sample"
-)
+parser.add_argument("--sample-characters", type=at_least(0), default=500, help="sample's length")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and batches")
 parser.add_argument("--workers", type=at_least(1), default=1, help="processes that train")
 parser.add_argument("--cpus-per-worker", type=at_least(1), default=1, help="CPUs of each worker")
@@ -89,14 +74,10 @@ def train_worker(session: job.Session) -> None:
     per_worker = max(1, (config["batch_size"] or size.batch_size) // world)
     batches = RandomBatches(corpus.train, size.block, per_worker, config["steps_per_epoch"])
     held_out = DataLoader(share(Blocks(corpus.valid, size.block), rank, world), per_worker)
-
-    torch.manual_seed(seed)
-    network = CharGpt(size, len(corpus.vocabulary), config["dropout"]).to(device)
-    optimizer = char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
-    session.together(lambda: session.restore(corpus=corpus, model=network, optimizer=optimizer))
+    network, optimizer = build(corpus, config, device)
+    parts: dict[str, job.Part] = {"corpus": corpus, "model": network, "optimizer": optimizer}
+    session.together(lambda: session.restore(**parts))
     model = prepare_model(network)
-    description = char_gpt.description(config["size"], corpus.vocabulary)
-    description |= {"job": JOB, "file": CHECKPOINT_FILE}
 
     for epoch in session.epochs_left():
         seed_epoch(seed, epoch, rank)
@@ -104,7 +85,7 @@ def train_worker(session: job.Session) -> None:
         totals = Totals(device)
         step = epoch * config["steps_per_epoch"] + session.batches_done
         left = session.epoch_batches(batches, epoch, totals)
-        train_epoch(model, optimizer, left, step, config, totals)
+        train_epoch(model, optimizer, enumerate(left, step), config, totals)
         train_acc, train_loss = totals.of_all_workers()
         tokens_per_s = totals.sums[2].item() / (time.monotonic() - began)
         measured = evaluate(network, session.measured_batches(held_out), device)
@@ -113,10 +94,10 @@ def train_worker(session: job.Session) -> None:
         record |= {"valid_acc": valid_acc, "valid_loss": valid_loss}
         # Before the last checkpoint: a run whose epochs are all done has its sample.
         if epoch + 1 == config["epochs"] and rank == 0:
-            session.run.write(SAMPLE, sample(network, corpus, config).encode())
-        session.report(record, description, corpus=corpus, model=network, optimizer=optimizer)
+            text = sample(network, corpus, config["prompt"], config["sample_characters"], seed)
+            session.run.write(SAMPLE, text.encode())
+        session.report(record, description(config["size"], corpus.vocabulary, JOB), **parts)
         if rank == 0:
-            print({"loss": train_loss, "epoch": epoch})
             print(
                 f"Epoch: {epoch + 1:03d}/{config['epochs']:03d} | Train. Loss: {train_loss:.4f} | "
                 f"Valid. Loss: {valid_loss:.4f} | {tokens_per_s:,.0f} tokens/s",
@@ -126,25 +107,27 @@ def train_worker(session: job.Session) -> None:
 
 def load(config: job.Config) -> Corpus:
     """Return the text; a DataError if it cannot be trained on or lacks the prompt's characters."""
-    block, limit = SIZES[config["size"]].block, config["max_characters"]
-    corpus = characters.load(config["text"], block, config["text_sha256"], limit)
-    corpus.encode(config["prompt"])
+    block, most = SIZES[config["size"]].block, config["max_characters"]
+    corpus = characters.load(config["text"], block, config["text_sha256"], most)
+    corpus.encode(config.get("prompt", ""))
     return corpus
 
 
+def build(corpus: Corpus, config: job.Config, device: torch.device) -> tuple[CharGpt, Optimizer]:
+    """Return an untrained model and its optimizer."""
+    torch.manual_seed(config["seed"])
+    network = CharGpt(SIZES[config["size"]], len(corpus.vocabulary), config["dropout"]).to(device)
+    return network, char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
+
+
 def train_epoch(
-    model: nn.Module,
-    optimizer: Optimizer,
-    batches: Iterable[Any],
-    first_step: int,
-    config: job.Config,
-    totals: Totals,
+    model: nn.Module, optimizer: Optimizer, steps: enumerate[Any], config: job.Config, sums: Totals
 ) -> None:
-    """Trains one epoch; its learning rate depends on the run's earlier steps."""
+    """Trains one epoch of batches and their numbers in the run, which determine the rate."""
     model.train()
     device = next(model.parameters()).device
     decay_steps = config["decay_steps"] or SIZES[config["size"]].steps
-    for step, batch in enumerate(batches, first_step):
+    for step, batch in steps:
         char_gpt.set_rate(optimizer, step, config["learning_rate"], decay_steps)
         ids, following = (part.to(device) for part in batch)
         logits = model(ids)
@@ -153,13 +136,7 @@ def train_epoch(
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), char_gpt.MOST_NORM)
         optimizer.step()
-        totals.add(logits, following, loss)
-
-
-def sample(network: CharGpt, corpus: Corpus, config: job.Config) -> str:
-    """Return the model's text, after the prompt or the first character of the vocabulary."""
-    begun = corpus.encode(config["prompt"] or corpus.vocabulary[0])
-    return corpus.decode(network.sample(begun, config["sample_characters"], config["seed"]))
+        sums.add(logits, following, loss)
 
 
 def main(given: list[str] | None = None) -> None:

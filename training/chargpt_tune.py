@@ -20,11 +20,11 @@ from ray import tune
 from torch.utils.data import DataLoader
 
 from trainyard import checkpoint_files, search
-from trainyard.data.characters import Blocks, Corpus, RandomBatches
+from trainyard.data.characters import Blocks, RandomBatches
 from trainyard.epochs import Totals, evaluate, seed_epoch
 from trainyard.jobs import chargpt
 from trainyard.models import char_gpt
-from trainyard.models.char_gpt import SIZES, CharGpt
+from trainyard.models.char_gpt import SIZES
 from trainyard.options import at_least, between, matching
 from trainyard.run_folder import CHECKPOINT_FILE
 from trainyard.trials import Goal
@@ -38,18 +38,13 @@ parser.add_argument(
     help="shakespeare, python, the absolute path of a file on the nodes, or an address",
 )
 parser.add_argument(
-    "--text-sha256",
-    type=matching("|[0-9a-f]{64}", "64 digits of a SHA-256"),
-    default="",
-    help="64 digits; an address needs them",
+    "--text-sha256", type=matching("|[0-9a-f]{64}", "a SHA-256"), default="", help="for an address"
 )
 parser.add_argument("--max-characters", type=at_least(1), help="characters to read; None: all")
 parser.add_argument("--size", choices=["small", "full"], default="small", help="full needs a GPU")
 parser.add_argument("--epochs", type=at_least(1), default=8, help="most epochs of a trial")
 parser.add_argument("--steps-per-epoch", type=at_least(1), default=250, help="batches per epoch")
-parser.add_argument(
-    "--decay-steps", type=at_least(1), help="steps to the lowest rate; None: 2000, for full 5000"
-)
+parser.add_argument("--decay-steps", type=at_least(1), help="steps; None: 2000, for full 5000")
 parser.add_argument("--dropout", type=between(0.0, 1.0), help="probability; None: 0, for full 0.2")
 parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights and batches")
 parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
@@ -60,19 +55,13 @@ parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=1.0, help="C
 def train_func(config: dict[str, Any]) -> None:
     """Runs one trial."""
     logging.getLogger("ray").setLevel(logging.WARNING)  # it repeats the printed output
-    size, seed = SIZES[config["size"]], config["seed"]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    corpus = load(config)
-    batches = RandomBatches(
-        corpus.train, size.block, config["batch_size"], config["steps_per_epoch"]
-    )
-    held_out = DataLoader(Blocks(corpus.valid, size.block), config["batch_size"])
-    torch.manual_seed(seed)
-    network = CharGpt(size, len(corpus.vocabulary), config["dropout"]).to(device)
-    optimizer = char_gpt.optimizer(network, config["learning_rate"], config["weight_decay"])
-    description = char_gpt.description(config["size"], corpus.vocabulary)
-    description |= {"job": JOB, "file": CHECKPOINT_FILE}
+    corpus, block = chargpt.load(config), SIZES[config["size"]].block
+    batches = RandomBatches(corpus.train, block, config["batch_size"], config["steps_per_epoch"])
+    held_out = DataLoader(Blocks(corpus.valid, block), config["batch_size"])
+    network, optimizer = chargpt.build(corpus, config, device)
     parts: dict[str, Any] = {"corpus": corpus, "model": network, "optimizer": optimizer}
+    description = char_gpt.description(config["size"], corpus.vocabulary, JOB)
     done = 0
     if (checkpoint := tune.get_checkpoint()) is not None:
         with checkpoint.as_directory() as folder:
@@ -82,9 +71,10 @@ def train_func(config: dict[str, Any]) -> None:
         done = state["done"]
 
     for epoch in range(done, config["epochs"]):
-        seed_epoch(seed, epoch, rank=0)
-        totals, step = Totals(device), epoch * config["steps_per_epoch"]
-        chargpt.train_epoch(network, optimizer, batches, step, config, totals)
+        seed_epoch(config["seed"], epoch, rank=0)
+        totals = Totals(device)
+        steps = enumerate(batches, epoch * config["steps_per_epoch"])
+        chargpt.train_epoch(network, optimizer, steps, config, totals)
         train_acc, train_loss = totals.means()
         valid_acc, valid_loss = evaluate(network, held_out, device).means()
         metrics = {"epoch": epoch, "train_accuracy": train_acc, "train_loss": train_loss}
@@ -94,15 +84,6 @@ def train_func(config: dict[str, Any]) -> None:
             torch.save(state | {"done": epoch + 1}, Path(folder) / CHECKPOINT_FILE)
             checkpoint_files.write_manifest(Path(folder), description)
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
-
-
-def load(config: dict[str, Any]) -> Corpus:
-    """Return the text; trials write no sample of it.
-
-    Raises:
-        DataError: it cannot be trained on.
-    """
-    return chargpt.load(config | {"prompt": ""})
 
 
 def main(given: list[str] | None = None) -> None:
@@ -120,7 +101,7 @@ def main(given: list[str] | None = None) -> None:
             Goal({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss"),
         ),
         given=given,
-        check=load,
+        check=chargpt.load,
     )
 
 

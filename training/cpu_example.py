@@ -15,6 +15,9 @@ import ray
 MOST = 1000
 SECONDS = 1.0
 
+parser = argparse.ArgumentParser()
+parser.add_argument("tasks", type=int, metavar="N", help="tasks, 1 to 1000")
+
 
 @ray.remote(num_cpus=1)
 def work(number: int) -> int:
@@ -27,8 +30,6 @@ def work(number: int) -> int:
 
 def main() -> None:
     """Runs the tasks and prints their results in order."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("tasks", type=int, metavar="N", help=f"tasks, 1 to {MOST}")
     tasks = parser.parse_args().tasks
     if not 1 <= tasks <= MOST:
         parser.error(f"N is {tasks}, not within 1 and {MOST}")

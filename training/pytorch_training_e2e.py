@@ -3,18 +3,15 @@
     train submit pytorch_training_e2e -- --data-size-gb 1 --num-epochs 2 --num-workers 1
     train submit pytorch_training_e2e -- --smoke-test
 
-An earlier step makes noise images of that size in the store, once (trainyard/data/
-synthetic_images.py). Tasks on the nodes read, decode and crop them, and training takes the
-batches as they come: memory does not grow with the data. Each epoch it prints its report, as
-`{'loss': 2.2817, 'epoch': 0}`, and at the end
+It first makes noise images of that size in the store, once (trainyard/data/synthetic_images.py).
+Tasks on the nodes read, decode and crop them, and memory does not grow with the data. Each epoch
+it prints its report, as `{'loss': 2.2817, 'epoch': 0}`, and at the end
 
     {"total_time_s": 301.2, "throughput_MB_s": 6.8, "peak_memory_mb": 1423.0, …}
 
-where throughput is epochs x data / time, and peak memory that of the workers and Ray's object
-store together. It also writes them as results.json into the run's folder of the store, and into
-the file that TEST_OUTPUT_JSON of the job's environment names, if set. `--smoke-test` takes one
-image and CPUs. Submitted again under the same --name it goes on from the last checkpoint, and its
-results are those of the new epochs.
+Throughput is epochs x data / time, the memory that of the workers and Ray's object store. The
+results are also results.json in the run's folder, and the file that TEST_OUTPUT_JSON names. A run
+that is submitted again under its --name resumes; its results are those of the new epochs.
 """
 
 from __future__ import annotations
@@ -23,13 +20,11 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from ray import train
-from ray.data import DataIterator
 from ray.train import DataConfig
 from ray.train.torch import prepare_model
 from torch.nn.functional import cross_entropy
@@ -37,7 +32,7 @@ from torch.nn.functional import cross_entropy
 from trainyard import job, ray_train
 from trainyard.data import streaming
 from trainyard.data.streaming import MEAN, SIDE, STD
-from trainyard.data.synthetic_images import CLASSES, Images, Recipe, ensure
+from trainyard.data.synthetic_images import CLASSES, Recipe, ensure
 from trainyard.epochs import Totals
 from trainyard.memory import PeakMemory
 from trainyard.models.resnet import resnet18
@@ -55,18 +50,11 @@ parser.add_argument("--data-cpus", type=at_least(1), default=1, help="CPUs that 
 parser.add_argument(
     "--use-gpu", action=argparse.BooleanOptionalAction, default=False, help="a GPU for each worker"
 )
-parser.add_argument(
-    "--smoke-test",
-    action=argparse.BooleanOptionalAction,
-    default=False,
-    help="one image, one worker, CPUs",
-)
+parser.add_argument("--smoke-test", action="store_true", help="one image, one worker, CPUs")
 parser.add_argument("--max-failures", type=at_least(0), default=3, help="restarts of lost workers")
 FIXED = ("data_size_gb", "smoke_test")
-RESULTS = "results.json"
-RESULTS_VARIABLE = "TEST_OUTPUT_JSON"
-BATCH_SIZE = 64  # of each worker
-LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of SGD
+BATCH_SIZE = 64  # images, on each worker
+LEARNING_RATE, MOMENTUM = 0.001, 0.9  # SGD's
 MIB = 1024**2  # bytes
 # Describes the model, for using its weights without this job.
 DESCRIPTION: dict[str, Any] = {
@@ -89,11 +77,11 @@ def train_worker(session: job.Session) -> None:
     optimizer = torch.optim.SGD(network.parameters(), LEARNING_RATE, MOMENTUM)
     session.restore(model=network, optimizer=optimizer)
     model = prepare_model(network)
-    shard = train.get_dataset_shard("train")
     for epoch in session.epochs_left():
         model.train()
         totals = Totals(device)
-        for images, labels in session.epoch_batches(batches(shard, device), epoch, totals):
+        batches = streaming.batches(train.get_dataset_shard("train"), BATCH_SIZE, device)
+        for images, labels in session.epoch_batches(batches, epoch, totals):
             logits = model(images)
             loss = cross_entropy(logits, labels)
             optimizer.zero_grad()
@@ -102,68 +90,44 @@ def train_worker(session: job.Session) -> None:
             totals.add(logits, labels, loss)
         train_acc, train_loss = totals.of_all_workers()
         record = {"loss": train_loss, "epoch": epoch, "train_acc": train_acc}
-        record |= {"images": int(totals.sums[2])}
+        record["images"] = int(totals.sums[2])
         session.report(record, DESCRIPTION, model=network, optimizer=optimizer)
         if session.rank == 0:
             print({"loss": train_loss, "epoch": epoch}, flush=True)
 
 
-def batches(
-    shard: DataIterator, device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields an epoch of normalised images (batch, 3, side, side) and labels (batch,)."""
-    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) * 255 for values in (MEAN, STD))
-    for batch in shard.iter_torch_batches(batch_size=BATCH_SIZE):
-        # Bytes until here: floats are four times as large to pass on.
-        images = batch["image"].to(device).permute(0, 3, 1, 2).float()
-        yield images.sub_(mean).div_(std), batch["label"].to(device)
-
-
 def train_on_stream(run: Run, config: dict[str, Any]) -> None:
     """Makes the data, trains, and writes the results."""
     ray_train.connect()
-    begun = time.monotonic()
     recipe = Recipe(images=1) if config["smoke_test"] else Recipe.of_size(config["data_size_gb"])
-    images = ensure(run.storage, recipe)
-    if images.images < config["num_workers"]:
+    data = ensure(run.storage, recipe)
+    if data.images < config["num_workers"]:
         raise job.JobError(
-            f"{images.images} images are too few for {config['num_workers']} workers: "
+            f"{data.images} images are too few for {config['num_workers']} workers: "
             "take a larger --data-size-gb, or fewer --num-workers"
         )
-    print(
-        f"{images.images} synthetic images, {images.bytes / MIB:.1f} MB, in {images.url}: "
-        f"made or found in {time.monotonic() - begun:.1f} s",
-        flush=True,
-    )
+    print(f"{data.images} synthetic images, {data.bytes / MIB:.1f} MB, in {data.url}", flush=True)
     epochs = config["epochs"] - len(run.metrics())
+    datasets = {"train": streaming.stream(data.url, data.shards)}
+    limits = DataConfig(execution_options=streaming.limits(config["data_cpus"]))
     begun = time.monotonic()
     with PeakMemory(["RayTrainWorker", streaming.TASK]) as peak:
-        job.fit(
-            train_worker,
-            run,
-            config,
-            datasets={"train": streaming.stream(images.url, images.shards)},
-            dataset_config=DataConfig(execution_options=streaming.limits(config["data_cpus"])),
-        )
-    write_results(run, images, epochs, time.monotonic() - begun, peak)
-
-
-def write_results(run: Run, images: Images, epochs: int, seconds: float, peak: PeakMemory) -> None:
-    """Prints and stores the results of the epochs."""
+        job.fit(train_worker, run, config, datasets=datasets, dataset_config=limits)
+    seconds = time.monotonic() - begun
     results = {
         "total_time_s": round(seconds, 2),
-        "throughput_MB_s": round(epochs * images.bytes / MIB / seconds, 2),
+        "throughput_MB_s": round(epochs * data.bytes / MIB / seconds, 2),
         "peak_memory_mb": round(peak.processes_mb + peak.object_store_mb, 1),
         "peak_processes_mb": round(peak.processes_mb, 1),
         "peak_object_store_mb": round(peak.object_store_mb, 1),
-        "data_size_mb": round(images.bytes / MIB, 1),
-        "images": images.images,
+        "data_size_mb": round(data.bytes / MIB, 1),
+        "images": data.images,
         "epochs": epochs,
     }
     text = json.dumps(results)
     print(text, flush=True)
-    run.write(RESULTS, text.encode())
-    if path := os.environ.get(RESULTS_VARIABLE):
+    run.write("results.json", text.encode())
+    if path := os.environ.get("TEST_OUTPUT_JSON"):
         Path(path).write_text(text)
 
 

@@ -18,6 +18,9 @@ CHIPS = 4  # of a node
 SIDE = 1000
 MOST = 1000
 
+parser = argparse.ArgumentParser()
+parser.add_argument("runs", type=int, metavar="N", help="runs, 1 to 1000")
+
 
 @ray.remote(num_cpus=0, resources={"TPU": CHIPS})
 def run_tpu(number: int) -> tuple[int, str, float]:
@@ -36,8 +39,6 @@ def run_tpu(number: int) -> tuple[int, str, float]:
 
 def main() -> None:
     """Runs the function and prints its results."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", type=int, metavar="N", help=f"runs, 1 to {MOST}")
     runs = parser.parse_args().runs
     if not 1 <= runs <= MOST:
         parser.error(f"N is {runs}, not within 1 and {MOST}")

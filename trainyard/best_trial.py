@@ -1,4 +1,4 @@
-"""The best trial's model as a checkpoint of the search, for `train pull` and `training.load`."""
+"""The best trial's model as a checkpoint of the search, for `train pull` and `trainyard.load`."""
 
 from __future__ import annotations
 

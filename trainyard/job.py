@@ -247,7 +247,8 @@ class Session:
 
         Args:
             record: `epoch`, `loss` and other figures, to which `minutes` since the start is added.
-                They are converted to plain values: trainyard/plain.py.
+                They are converted to plain values (trainyard/plain.py), in a start's first record
+                with a warning.
             description: what is needed to use the weights without the job: `model` of
                 trainyard/checkpoint_files.py.
             **parts: the state to resume from; the first worker's is stored.
@@ -259,10 +260,14 @@ class Session:
         minutes = (time.monotonic() - self._started) / 60
 
         def ready() -> Path | None:
-            self.history.append(
-                {str(key): plain.value(each, str(key)) for key, each in record.items()}
-                | {"minutes": minutes}
-            )
+            values = {str(key): plain.value(each, str(key)) for key, each in record.items()}
+            first = self.rank == 0 and not self._loads  # the next ones hold the same types
+            for key, each in record.items() if first else ():
+                kind, stored = type(each), values[str(key)]
+                if kind is not type(stored):
+                    name = f"{kind.__module__}.{kind.__qualname__}"
+                    print(f"warning: {key} of the record is a {name}: {stored!r} is stored")
+            self.history.append(values | {"minutes": minutes})
             self._description = {key: plain.value(each, key) for key, each in description.items()}
             return self._saved(parts)
 

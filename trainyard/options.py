@@ -1,8 +1,10 @@
 """A job's arguments: bounds for argparse, values of a resumed run, and the workers' request.
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=options.at_least(1), default=20, help="epochs in all")
-parser.add_argument("--workers", type=options.at_least(1), default=2, help="processes")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=at_least(1), default=20, help="epochs in all")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="processes that train")
+
+The client checks the arguments before it uploads the job: client/script_parser.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run's model, in one line of a notebook or script.
 
     import trainyard
-    model = training.load("first")      # from `train pull first`; on a node, from the store
+    model = trainyard.load("first")      # from `train pull first`; on a node, from the store
 
 Pulled runs do not need the cluster.
 """

@@ -1,7 +1,7 @@
 """Rebuilds a script's argparse parser from its syntax tree, without running the script.
 
-The client so refuses bad arguments before it uploads anything. Scripts may be anybody's: where
-they might accept other arguments than the rebuilt parser, there is none, and so no refusal.
+With it the client refuses bad arguments before it uploads anything. A wrong refusal is worse than
+none: a script that might accept other arguments than the rebuilt parser is not checked.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _is_plain(tree: ast.Module, name: str, added: int, values: dict[str, Any]) -
         sum(function.endswith("ArgumentParser") for function in functions) == 1
         and uses == 1 + added + parsing + functions.count(f"{name}.error")
         and parsing > 0
-        and not any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in nodes)
+        and "argv" not in {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
     )
 
 

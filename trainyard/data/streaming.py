@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray.data
+import torch
 from PIL import Image
 from pyarrow import parquet
-from ray.data import Dataset, ExecutionOptions, ExecutionResources
+from ray.data import DataIterator, Dataset, ExecutionOptions, ExecutionResources
 
 from trainyard.objects import open_url
 
@@ -55,6 +56,17 @@ def stream(url: str, shards: list[str]) -> Dataset:
     return ray.data.from_items(
         [{"url": url, "shard": shard} for shard in shards], override_num_blocks=tasks
     ).map_batches(decode_shards, batch_size=None)
+
+
+def batches(
+    shard: DataIterator, batch_size: int, device: torch.device
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields an epoch of normalised images (batch, 3, SIDE, SIDE) and labels (batch,)."""
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) * 255 for values in (MEAN, STD))
+    for batch in shard.iter_torch_batches(batch_size=batch_size):
+        # Bytes until here: floats are four times as large to pass on.
+        images = batch["image"].to(device).permute(0, 3, 1, 2).float()
+        yield images.sub_(mean).div_(std), batch["label"].to(device)
 
 
 def limits(cpus: float) -> ExecutionOptions:

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from trainyard.data.characters import Corpus
+from trainyard.run_folder import CHECKPOINT_FILE
+
 ARCHITECTURE = "char_gpt_"  # followed by a name of SIZES, in a checkpoint's manifest
 WARM_UP_STEPS = 100
 LEAST_RATE = 0.1  # of the highest learning rate, at the end
@@ -104,14 +107,27 @@ class CharGpt(nn.Module):
         return text
 
 
-def description(size: str, vocabulary: str) -> dict[str, Any]:
-    """Return the description of a model in a checkpoint's manifest, for `training.load`.
+def sample(network: CharGpt, corpus: Corpus, prompt: str, count: int, seed: int) -> str:
+    """Return `count` characters after a prompt, or after the first one of the vocabulary."""
+    begun = corpus.encode(prompt or corpus.vocabulary[0])
+    return corpus.decode(network.sample(begun, count, seed))
+
+
+def description(size: str, vocabulary: str, job: str) -> dict[str, Any]:
+    """Return the description of a model in a checkpoint's manifest, for `trainyard.load`.
 
     Args:
         size: a name of SIZES.
         vocabulary: all characters; an id is an index into it.
+        job: that trained it.
     """
-    return {"architecture": ARCHITECTURE + size, "classes": list(vocabulary), "prefix": ""}
+    return {
+        "job": job,
+        "architecture": ARCHITECTURE + size,
+        "classes": list(vocabulary),
+        "file": CHECKPOINT_FILE,
+        "prefix": "",
+    }
 
 
 def optimizer(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:

@@ -88,19 +88,18 @@ def test_arguments_take_the_place_of_the_values_of_a_size() -> None:
     batches = characters.RandomBatches(corpus.train, TINY.block, 2, 3)
     found |= {"steps_per_epoch": 3, "decay_steps": 7}
     totals = Totals(torch.device("cpu"))
-    chargpt.train_epoch(network, optimizer, batches, 150, found, totals)
+    chargpt.train_epoch(network, optimizer, enumerate(batches, 150), found, totals)
     # Its last step is the 153rd: the rate is at its least by then.
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-4])
 
 
 def test_a_sample_begins_with_the_prompt() -> None:
-    found = config("--text", "python", "--prompt", "def f", "--sample-characters", "20")
-    corpus = chargpt.load(found)
+    corpus = chargpt.load(config("--text", "python"))
     network = CharGpt(TINY, len(corpus.vocabulary))
-    text = chargpt.sample(network, corpus, found)
+    text = char_gpt.sample(network, corpus, "def f", 20, seed=1)
     assert text.startswith("def f")
     assert len(text) == 25
-    assert len(chargpt.sample(network, corpus, found | {"prompt": ""})) == 21
+    assert len(char_gpt.sample(network, corpus, "", 20, seed=1)) == 21
 
 
 @pytest.fixture

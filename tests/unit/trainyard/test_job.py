@@ -217,7 +217,9 @@ FIGURES = {
 }
 
 
-def test_figures_are_made_plain(stored: Stored, tmp_path: Path) -> None:  # F61
+def test_figures_are_made_plain(  # F61
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = session(tmp_path)
     made.restore()
     given = {name: value for name, (value, _) in FIGURES.items()}
@@ -229,12 +231,17 @@ def test_figures_are_made_plain(stored: Stored, tmp_path: Path) -> None:  # F61
         name: type(plain) for name, (_, plain) in FIGURES.items()
     }
     assert stored.model == {"mean": [1.0]}
+    warnings = capsys.readouterr().out
+    assert "warning: numpy float of the record is a numpy.float64: 0.5 is stored\n" in warnings
+    assert "loss" not in warnings  # a plain value
     text = (tmp_path / "first" / "metrics.jsonl").read_text()
     written = json.loads(text, parse_constant=pytest.fail)  # JSON has no NaN
     assert (written["loss"], written["larger"]) == (None, None)
     again = session(tmp_path)
     again.restore()
     assert figures(again.history)[0].keys() == record.keys() | {"loss"}
+    made.report({"epoch": 1, "loss": np.float64(0.5)}, {})
+    assert "warning" not in capsys.readouterr().out  # only in the first epoch of a start
 
 
 @pytest.mark.parametrize(

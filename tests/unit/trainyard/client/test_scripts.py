@@ -102,7 +102,8 @@ def test_bad_job_arguments_end_before_anything_is_sent(arguments: list[str]) -> 
 def test_asking_jobs_loads_neither_torch_nor_ray() -> None:
     code = (
         "import sys; from trainyard.client import scripts;"
-        "[scripts.demand(scripts.find(job), []) for job in scripts.names()];"
+        "given = {'cpu_example': ['8'], 'tpu_example': ['8']};"
+        "[scripts.demand(scripts.find(job), given.get(job, [])) for job in scripts.names()];"
         "sys.exit(', '.join({'torch', 'ray', 'boto3', 'pyarrow'} & sys.modules.keys()) or 0)"
     )
     result = subprocess.run(
@@ -172,6 +173,7 @@ def test_an_own_script_is_read_and_not_run(
         ("def main():", "parser.set_defaults(images=['a'])\ndef main():"),
         ("def main():", "if more:\n    parser.add_argument('--what')\ndef main():"),
         ("def main():", "import sys; sys.argv.remove('--what')\ndef main():"),
+        ("def main():", "from sys import argv; argv.remove('--what')\ndef main():"),
         ("def main():", "mine = argparse.ArgumentParser()\ndef main():"),
         ("def main():", "def main():\n    mine = argparse.ArgumentParser()"),
         ("def main():", "parser.add_argument('--help')\ndef main():"),
