@@ -13,7 +13,6 @@ from typing import Any
 
 from trainyard import options
 
-CONSTRUCTOR = "argparse.ArgumentParser"
 OF_ARGPARSE = (
     "ArgumentParser",
     "ArgumentDefaultsHelpFormatter",
@@ -22,7 +21,6 @@ OF_ARGPARSE = (
     "SUPPRESS",
 )
 BOUNDS = ("at_least", "between", "matching")
-PARSING = {"job": ("run", "begin"), "search": ("run",)}  # they take a parser and do not change it
 
 
 def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
@@ -41,30 +39,24 @@ def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
         SyntaxError: the script is not Python.
     """
     tree = ast.parse(source)
-    made = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Call)
-        and ast.unparse(node.value.func) == CONSTRUCTOR
-    ]
-    if len(made) != 1:
+    made, added = [], []
+    for statement in tree.body:
+        match statement:
+            case ast.Assign([ast.Name(name)], ast.Call(function) as call) if (
+                ast.unparse(function) == "argparse.ArgumentParser"
+            ):
+                made.append((name, call))
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name(), "add_argument")) as call):
+                added.append(call)
+    if len(made) != 1 or not _is_plain(tree, made[0][0], len(added)):
         return None
-    name = ast.unparse(made[0].targets[0])
-    added = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and ast.unparse(node.value.func) == f"{name}.add_argument"
-    ]
+    [(name, constructor)] = made
     values = _values(tree)
-    if not _is_plain(tree, name, len(added), values):
-        return None
     try:
-        parser: argparse.ArgumentParser = _value(made[0].value, values)
+        parser: argparse.ArgumentParser = _value(constructor, values)
+        values[f"{name}.add_argument"] = parser.add_argument
         for call in added:
-            _value(call, values | {f"{name}.add_argument": parser.add_argument})
+            _value(call, values)
         parser.format_help()
     except (LookupError, TypeError, ValueError, argparse.ArgumentError, re.error):
         return None
@@ -74,15 +66,17 @@ def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
     return parser
 
 
-def _is_plain(tree: ast.Module, name: str, added: int, values: dict[str, Any]) -> bool:
+def _is_plain(tree: ast.Module, name: str, added: int) -> bool:
     """Whether a script has only this parser, and uses it in the ways that `read` understands."""
     nodes = list(ast.walk(tree))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     functions = [ast.unparse(call.func) for call in calls]
+    # Functions of this library parse with a parser and do not change it.
+    ours = {each for _, names in _imports(tree) for each in names}
     parsing = [ast.unparse(call) for call in calls].count(f"{name}.parse_args()") + sum(
         ast.unparse(argument) == name
         for call, function in zip(calls, functions, strict=True)
-        if function in values
+        if function.partition(".")[0] in ours
         for argument in call.args
     )
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in nodes)
@@ -94,21 +88,27 @@ def _is_plain(tree: ast.Module, name: str, added: int, values: dict[str, Any]) -
     )
 
 
+def _imports(tree: ast.Module) -> list[tuple[str, set[str]]]:
+    """Return the modules of this library that a script imports from, each with the names."""
+    return [
+        (node.module, {each.name for each in node.names})
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+        if node.module.partition(".")[0] == "trainyard"
+    ]
+
+
 def _values(tree: ast.Module) -> dict[str, Any]:
-    """Return what a script's arguments may be made of, and what may parse them, by name."""
+    """Return what a script's arguments may be made of, by name."""
     values: dict[str, Any] = {"int": int, "float": float, "str": str}
     values["__doc__"] = ast.get_docstring(tree, clean=False)
-    for node in tree.body:
-        if isinstance(node, ast.Import) and "argparse" in {each.name for each in node.names}:
-            values |= {f"argparse.{each}": getattr(argparse, each) for each in OF_ARGPARSE}
-        names = {each.name for each in node.names} if isinstance(node, ast.ImportFrom) else set()
-        if ast.unparse(node).startswith("from trainyard.options import"):
+    if any(ast.unparse(node) == "import argparse" for node in tree.body):
+        values |= {f"argparse.{each}": getattr(argparse, each) for each in OF_ARGPARSE}
+    for module, names in _imports(tree):
+        if module == options.__name__:
             values |= {each: getattr(options, each) for each in names & {*BOUNDS}}
-        elif ast.unparse(node).startswith("from trainyard import"):
-            if "options" in names:
-                values |= {f"options.{each}": getattr(options, each) for each in BOUNDS}
-            for module in PARSING.keys() & names:
-                values |= {f"{module}.{each}": None for each in PARSING[module]}
+        elif module == "trainyard" and "options" in names:
+            values |= {f"options.{each}": getattr(options, each) for each in BOUNDS}
     return values
 
 

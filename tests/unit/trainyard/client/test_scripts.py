@@ -149,6 +149,10 @@ def test_an_own_script_is_read_and_not_run(
     assert f"train submit {path} --: error: argument --workers/-w: 0 is less than 1" in said.err
     assert f"usage: train submit {path} --" in said.out
     assert "50 % of all" in said.out
+    ours = PLAIN.replace("import job,", "import").replace("job.run(", "recorded_run(")
+    with pytest.raises(SystemExit):
+        demand(path, f"from trainyard.driver import recorded_run\n{ours}", "--what")
+    assert demand(path, f"from mine import recorded_run\n{ours}", "--what") == []
     # `--workers` of a script that does not use Ray are processes on one node.
     assert demand(path, PLAIN.replace("import ray\nfrom trainyard", "from mine"), "a") == []
 
