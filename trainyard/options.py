@@ -41,7 +41,12 @@ def between(least: float, most: float) -> Callable[[str], float]:
 
 
 def matching(pattern: str, description: str) -> Callable[[str], str]:
-    """Return an argument's type: texts that match all of a pattern, which `description` names."""
+    """Return an argument's type: texts that match a pattern from beginning to end.
+
+    Args:
+        pattern: a regular expression.
+        description: names the allowed texts in the message for others.
+    """
 
     def text(given: str) -> str:
         if not re.fullmatch(pattern, given):
