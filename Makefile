@@ -109,9 +109,10 @@ bench: setup ## measure the ratios of docs/benchmarks.md
 	$(BIN)/python -m bench
 lock: setup ## pin the requirements again
 	$(BIN)/python -m infra.lock
-docs: setup ## write the generated parts of docs/configuration.md, engine.md and promises.md
+docs: setup ## write the generated pages and parts of pages in docs/
 	$(BIN)/python -m infra.settings_page
 	$(BIN)/python -m engine.resources_page
+	$(BIN)/python -m tests.course_page
 	$(BIN)/python -m tests.items --write
 digests: setup ## ask the registries for the digests of third-party images
 	$(BIN)/python -m infra.images

@@ -28,7 +28,7 @@ def main() -> None:
     ray_train.connect()
     epochs, images, way = sys.argv[1:]
     storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
-    ray_train.fit(
+    ray_train.fit_through_outages(
         TorchTrainer(
             measure,
             train_loop_config={

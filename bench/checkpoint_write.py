@@ -34,7 +34,7 @@ def main() -> None:
 
     ray_train.connect()
     storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
-    ray_train.fit(
+    ray_train.fit_through_outages(
         TorchTrainer(
             measure,
             train_loop_config={"rounds": int(sys.argv[1]), "cases": sys.argv[2:]},

@@ -90,7 +90,7 @@ def under_ray_train() -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     storage, run = os.environ["TRAINYARD_STORAGE_URL"], os.environ["TRAINYARD_RUN"]
-    ray_train.fit(
+    ray_train.fit_through_outages(
         TorchTrainer(
             worker,
             torch_config=TorchConfig(backend="gloo"),

@@ -44,7 +44,7 @@ PLACES = {
     "registry": ROOT / "tests/integration/docker/test_build_images.py",
     "fresh": ROOT / ".ci/run",
 }
-LANGUAGES = {"sh", "text", "yaml", "json", "python", "powershell"}
+LANGUAGES = {"sh", "text", "yaml", "json", "python", "powershell", "diff"}
 MARK = re.compile(
     r"<!-- (run|run(?: in (?P<where>\w+))? until|read by|not run): (?P<about>\S.*?) -->"
 )

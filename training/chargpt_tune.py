@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 from ray import tune
+from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune.search import BasicVariantGenerator
 from torch.utils.data import DataLoader
 
-from trainyard import checkpoint_files, search
+from trainyard import checkpoint_files
 from trainyard.data.characters import Blocks, RandomBatches
 from trainyard.epochs import Totals, evaluate, seed_epoch
 from trainyard.jobs import chargpt
@@ -27,6 +29,8 @@ from trainyard.models import char_gpt
 from trainyard.models.char_gpt import SIZES
 from trainyard.options import at_least, between, matching
 from trainyard.run_folder import CHECKPOINT_FILE
+from trainyard.search import recorded_search
+from trainyard.search_state import ASHAScheduler  # Ray's, for resumed searches too
 from trainyard.trials import Goal
 
 JOB = "chargpt_tune"
@@ -50,6 +54,8 @@ parser.add_argument("--seed", type=at_least(0), default=1, help="fixes weights a
 parser.add_argument("--num-samples", type=at_least(1), default=16, help="trials")
 parser.add_argument("--gpus-per-trial", type=at_least(0.0), default=0.0, help="0.5: half a GPU")
 parser.add_argument("--cpus-per-trial", type=at_least(0.0), default=1.0, help="CPUs of each trial")
+# Columns of the table with the layout of their values, and the figure that is best when least.
+GOAL = Goal({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss")
 
 
 def train_func(config: dict[str, Any]) -> None:
@@ -86,23 +92,42 @@ def train_func(config: dict[str, Any]) -> None:
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
-def main(given: list[str] | None = None) -> None:
-    """Runs the job's driver; `given` replaces the arguments of the command line."""
-    search.run(
-        train_func,
-        JOB,
-        parser,
-        search.Space(
-            {
-                "learning_rate": tune.loguniform(1e-4, 1e-2),
-                "batch_size": tune.choice([6, 12, 24, 48]),
-                "weight_decay": tune.loguniform(1e-2, 1.0),
-            },
-            Goal({"learning_rate": ".3g", "batch_size": "d", "weight_decay": ".3g"}, "valid_loss"),
-        ),
-        given=given,
-        check=chargpt.load,
-    )
+def main() -> None:
+    """Runs the driver."""
+    with recorded_search(JOB, parser, GOAL, check=chargpt.load) as search:
+        config = search.config
+        resources = {"GPU": config["gpus_per_trial"], "CPU": config["cpus_per_trial"]}
+        trainable = tune.with_resources(train_func, resources)
+        if search.resumes:
+            tuner = Tuner.restore(search.folder, trainable, storage_filesystem=search.files)
+        else:
+            tuner = Tuner(
+                trainable,
+                param_space=config
+                | {
+                    "learning_rate": tune.loguniform(1e-4, 1e-2),
+                    "batch_size": tune.choice([6, 12, 24, 48]),
+                    "weight_decay": tune.loguniform(1e-2, 1.0),
+                },
+                tune_config=TuneConfig(
+                    metric="val_loss",
+                    mode="min",
+                    num_samples=config["num_samples"],
+                    scheduler=ASHAScheduler(
+                        max_t=config["epochs"], grace_period=1, reduction_factor=2
+                    ),
+                    search_alg=BasicVariantGenerator(random_state=config["seed"]),
+                ),
+                run_config=RunConfig(
+                    name=search.name,
+                    storage_path=search.storage_path,
+                    storage_filesystem=search.files,
+                    failure_config=FailureConfig(max_failures=1),
+                    callbacks=search.callbacks,
+                    verbose=0,
+                ),
+            )
+        search.show(tuner.fit())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,13 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning
-from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint, EarlyStopping
+from lightning.pytorch.callbacks import BackboneFinetuning, Callback, Checkpoint
 
 from trainyard import asked
 from trainyard.checkpoints import new_folder
-from trainyard.data.food11 import EpochSampler
+from trainyard.data.food11 import Food11
 from trainyard.housekeeping import housekeeping
 from trainyard.progress import LINE_INTERVAL_S, Epoch, Progress, interval, tell
+
+# It reports what these callbacks print.
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 LIGHTNING_FILE = "checkpoint.ckpt"  # Ray's name too
 Records = Sequence[dict[str, Any]]
@@ -25,6 +29,8 @@ Records = Sequence[dict[str, Any]]
 
 class Finetuning(BackboneFinetuning):
     """Lightning's callback, fixed for several workers and for resumed runs.
+
+    A model that is not pretrained learns as a whole: then this does nothing.
 
     Lightning freezes the base before the strategy wraps the model. DDP only sums the gradients of
     parameters that learn when it wraps: the base, thawed later, would learn separately on each
@@ -41,9 +47,18 @@ class Finetuning(BackboneFinetuning):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
         """Freezes the base, unless it was learning when the run was interrupted."""
+        if not pl_module.pretrained:
+            return
         super().on_fit_start(trainer, pl_module)
         if len(trainer.optimizers[0].param_groups) == 1:
             self.freeze_before_training(pl_module)
+
+    def on_train_epoch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Thaws the base when its epoch begins, and raises its rate in each later one."""
+        if pl_module.pretrained:
+            super().on_train_epoch_start(trainer, pl_module)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for the checkpoint, with the rate that was asked for."""
@@ -187,26 +202,26 @@ class ResumableCheckpoints(Checkpoint):
     EarlyStopping takes precedence over their stored state (trainyard/asked.py).
     """
 
-    def __init__(
-        self,
-        sampler: EpochSampler,
-        stopping: EarlyStopping,
-        report: Callable[[dict[str, Any], Path | None], None],
-    ) -> None:
+    def __init__(self, data: Food11) -> None:
         """Saves nothing yet.
 
         Args:
-            sampler: of the training images.
-            stopping: may have ended the training before the test was interrupted.
-            report: is called by each worker with the epoch's metrics, and by the first one also
-                with the checkpoint's folder, which is to be removed.
+            data: that the model learns from.
         """
-        self._sampler = sampler
-        self._stopping = stopping
-        self._patience = stopping.patience
-        self._report = report
+        self._data = data
+        self._patience: int | None = None
         self._then: asked.Asked = {}  # of the start that stored the checkpoint
         self._now: asked.Asked = {}
+
+    def report(self, metrics: dict[str, Any], folder: Path | None, model: dict[str, Any]) -> None:
+        """Takes an epoch; each worker calls it.
+
+        Args:
+            metrics: of the epoch.
+            folder: of the checkpoint, to be removed; None but on the first worker.
+            model: its description for the manifest.
+        """
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for the checkpoint."""
@@ -216,6 +231,13 @@ class ResumableCheckpoints(Checkpoint):
         """Loads a checkpoint's state."""
         self._then = state_dict.get("asked", {})
 
+    def setup(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str
+    ) -> None:
+        """Notes the patience that this start asks for, before a checkpoint's replaces it."""
+        if stage == "fit" and trainer.early_stopping_callback:
+            self._patience = trainer.early_stopping_callback.patience
+
     def on_load_checkpoint(
         self,
         trainer: lightning.Trainer,
@@ -223,7 +245,7 @@ class ResumableCheckpoints(Checkpoint):
         checkpoint: dict[str, Any],
     ) -> None:
         """Tells the sampler the epoch before the loader's processes begin to read ahead."""
-        self._sampler.set_epoch(checkpoint["epoch"] + 1)
+        self._data.sampler.set_epoch(checkpoint["epoch"] + 1)
 
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -233,8 +255,10 @@ class ResumableCheckpoints(Checkpoint):
         # Groups that were added since, for example by finetuning, are last.
         groups = trainer.optimizers[0].param_groups[: len(self._now["optimizer"])]
         asked.apply({"optimizer": SimpleNamespace(param_groups=groups)}, self._then, self._now)
-        self._stopping.patience = self._patience
-        trainer.should_stop = self._stopping.wait_count >= self._stopping.patience
+        stopping = trainer.early_stopping_callback
+        if stopping and self._patience is not None:
+            stopping.patience = self._patience
+            trainer.should_stop = stopping.wait_count >= stopping.patience
 
     def on_train_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -243,4 +267,6 @@ class ResumableCheckpoints(Checkpoint):
         folder = new_folder() if trainer.is_global_zero else None
         trainer.save_checkpoint((folder or Path()) / LIGHTNING_FILE)  # the first worker writes
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self._report(metrics | {"epoch": trainer.current_epoch}, folder)
+        own: Any = pl_module.description
+        model = self._data.description | own | {"file": LIGHTNING_FILE}
+        self.report(metrics | {"epoch": trainer.current_epoch}, folder, model)

@@ -12,13 +12,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyarrow.fs import LocalFileSystem
 from ray import train
 from ray.train import CheckpointUploadMode, collective
+from ray.util import get_node_ip_address
 
+from trainyard import progress
 from trainyard.checkpoint_files import (
     PREFIX,
     CheckpointError,
@@ -42,6 +45,7 @@ __all__ = [
     "CheckpointError",
     "check_loads",
     "fetch",
+    "get_checkpoint",
     "load",
     "model",
     "new_folder",
@@ -177,6 +181,38 @@ def restored(check: Callable[[Path], None] | None = None) -> Iterator[Path | Non
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def get_checkpoint() -> train.Checkpoint | None:
+    """As ray.train.get_checkpoint, but the newest valid checkpoint; every rank calls it.
+
+    Its `as_directory` removes the local files at the end; the first rank says what it restores.
+
+    Raises:
+        CheckpointError: checkpoints exist and none is valid. On all ranks.
+    """
+    stack = ExitStack()
+    folder = stack.enter_context(restored())
+    if folder is None:
+        return None
+    if train.get_context().get_world_rank() == 0:
+        where = f"{_run_folder().where}/{folder.name}"
+        node = get_node_ip_address()  # type: ignore[no-untyped-call]
+        progress.tell(progress.Restored(where, epochs=None, node=node))
+    return _Fetched(folder, stack)
+
+
+class _Fetched(train.Checkpoint):
+    """A checkpoint in a local folder of this worker."""
+
+    def __init__(self, folder: Path, kept: ExitStack) -> None:
+        super().__init__(str(folder), LocalFileSystem())
+        self._kept = kept
+
+    @contextmanager
+    def as_directory(self) -> Iterator[str]:
+        with self._kept:
+            yield self.path
 
 
 def _next_name(run: Folder) -> str:

@@ -34,7 +34,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from ray import train
-from ray.train import ScalingConfig
+from ray.train import ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchTrainer, get_device
 from ray.util import get_node_ip_address
 from torch import distributed
@@ -55,6 +55,7 @@ __all__ = [
     "fit",
     "is_done",
     "one_message",
+    "recorded_run",
     "run",
     "say_completed",
 ]
@@ -387,6 +388,49 @@ def one_message() -> Iterator[None]:
         sys.exit(f"error: {error}")
 
 
+@contextmanager
+def recorded_run(
+    name: str, parser: argparse.ArgumentParser, fixed: Sequence[str] = ()
+) -> Iterator[tuple[Run, Config]]:
+    """The run of a driver in plain Ray: recorded in the store, with its curves at the end.
+
+    An error that a user can fix ends the process with a line.
+
+    Args:
+        name: of the job.
+        parser: of the job; `total_epochs` is among its arguments.
+        fixed: arguments that a resumed run keeps; with them, a finished run is not trained again.
+
+    Yields:
+        The run, and the values of its arguments.
+    """
+    with one_message():
+        the_run, config = begin(name, parser, fixed, epochs="total_epochs")
+        if fixed:
+            _end_if_finished(the_run, config)
+        ray_train.connect()
+        ray_train.forget_checkpoints(the_run.storage, the_run.name)
+        the_run.start(config)
+        try:
+            yield the_run, config
+        except TrainingFailedError as error:
+            raise ray_train.failure(error) from None
+        the_run.end()
+        say_completed(the_run)
+
+
+def _end_if_finished(the_run: Run, config: Config) -> None:
+    """Ends the process if the run was tested, and no more epochs are asked for."""
+    earlier, history = the_run.config() or {}, the_run.metrics()
+    if history and "test_acc" in history[-1] and config["epochs"] <= earlier["epochs"]:
+        print(
+            f"run {the_run.name} has finished: {len(history)} epochs are done, at most "
+            f"{earlier['epochs']} were asked for; ask for more --total-epochs, or take another "
+            f"--name: {the_run.url}"
+        )
+        sys.exit()
+
+
 def begin(
     name: str,
     parser: argparse.ArgumentParser,
@@ -464,7 +508,7 @@ def fit(
     """
     the_run.start(config)
     bundles = options.workers(config)
-    result = ray_train.fit(
+    result = ray_train.fit_through_outages(
         TorchTrainer(
             partial(_work, *_address(train_worker)),  # type: ignore[arg-type]  # typed as that of Train V1
             train_loop_config=config | {"storage": the_run.storage, "run": the_run.name},

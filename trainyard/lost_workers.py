@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ray.train import UserCallback
+from ray.train import ControllerError, UserCallback
+
+from trainyard.errors import JobError
 
 if TYPE_CHECKING:
     from ray.train.v2._internal.execution.context import TrainRunContext
@@ -34,7 +36,14 @@ class LostWorkers(UserCallback):
         run_context: TrainRunContext,  # noqa: ARG002
         worker_exceptions: dict[int, Exception],
     ) -> None:
-        """Prints which worker failed, where, why, and what comes next."""
+        """Prints which worker failed, where, why, and what comes next.
+
+        Raises:
+            ControllerError: with a worker's JobError, which ends the run: a restart would not help.
+        """
+        for error in worker_exceptions.values():
+            if fault := job_error(error):
+                raise ControllerError(fault)
         rank, error = min(worker_exceptions.items(), key=lambda failure: failure[0])
         more = f" (and {len(worker_exceptions) - 1} more)" if len(worker_exceptions) > 1 else ""
         text = str(error).strip() or type(error).__name__
@@ -52,6 +61,12 @@ class LostWorkers(UserCallback):
             else f"--max-failures {self._allowed} allows no restart"
         )
         print(f"Worker {rank}{more}{where} has failed; {after}. {reason}", flush=True)  # noqa: T201
+
+
+def job_error(error: BaseException) -> JobError | None:
+    """Return the JobError that a worker raised; None for any other error."""
+    raised = getattr(error, "_base_exc", error)  # Ray's wrapper, which adds the traceback
+    return raised if isinstance(raised, JobError) else None
 
 
 def _is_taken_away(error: Exception) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.train import (
-    ControllerError,
     FailureConfig,
     LoggingConfig,
     Result,
@@ -22,10 +21,12 @@ from ray.train import (
 )
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2.api.callback import RayTrainCallback
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from trainyard import controller_log
 from trainyard.errors import JobError
-from trainyard.lost_workers import LostWorkers
+from trainyard.lost_workers import LostWorkers, job_error
 from trainyard.objects import StorageError, open_url
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def connect() -> None:
     # process.
     import torch  # noqa: F401, PLC0415
 
+    _start_no_idle_actors()
     # Ray Train's helpers look up their cluster, and fail if the machine has two.
     ours |= {k: v for k, v in os.environ.items() if k == "RAY_ADDRESS"}
     env: dict[str, Any] = {"env_vars": ours}
@@ -93,7 +95,7 @@ def run_config(storage: str, name: str, max_failures: int) -> RunConfig:
     Raises:
         StorageError: the store stays unavailable.
     """
-    _forget_checkpoints(storage, name)
+    forget_checkpoints(storage, name)
     return RunConfig(  # type: ignore[call-arg]  # typed as that of Train V1
         name=name,
         storage_path=storage,
@@ -103,8 +105,8 @@ def run_config(storage: str, name: str, max_failures: int) -> RunConfig:
     )
 
 
-def fit(trainer: TorchTrainer) -> Result:
-    """Trains to the end.
+def fit_through_outages(trainer: TorchTrainer) -> Result:
+    """Trains to the end, also through outages of the store.
 
     Ray Train restarts lost workers; this function restarts its controller, which fails when the
     store does not accept its list of checkpoints.
@@ -115,54 +117,69 @@ def fit(trainer: TorchTrainer) -> Result:
     """
     config: Any = trainer.run_config  # Train V2 fills in the defaults
     starts_left = config.failure_config.max_failures
-    _start_no_idle_actors(trainer)
     while True:
         try:
             return trainer.fit()
         except TrainingFailedError as error:
-            if not isinstance(error, ControllerError) or starts_left < 1:
-                raise JobError(_reason(error)) from None
+            fault = getattr(error, "controller_failure", None)
+            if fault is None or isinstance(fault, JobError) or starts_left < 1:
+                raise failure(error) from None
             starts_left -= 1
-            print(f"warning: training starts again: {_reason(error)}", flush=True)  # noqa: T201
+            print(f"warning: training starts again: {failure(error)}", flush=True)  # noqa: T201
         if config.checkpoint_config.num_to_keep is None:  # otherwise Ray itself removes checkpoints
-            _forget_checkpoints(config.storage_path, config.name)
+            forget_checkpoints(config.storage_path, config.name)
 
 
-def _start_no_idle_actors(trainer: Any) -> None:
+def _start_no_idle_actors() -> None:
     """Omits two actors that do nothing for a job, at two seconds of processor time each.
 
     One passes on data sets: a run without Ray Data has none. The other frees the workers' resources
     after a kill of the controller: that ends the driver too, and Ray frees what a job held when its
     driver ends. Ray 2.60 has no setting for either.
     """
-    idle: tuple[type, ...] = (PlacementGroupCleanerCallback,)
-    if not trainer.datasets:
-        idle += (DatasetsCallback,)
-    callbacks = trainer._create_default_callbacks
-    trainer._create_default_callbacks = lambda: [
-        each for each in callbacks() if not isinstance(each, idle)
-    ]
+    callbacks = DataParallelTrainer._create_default_callbacks
+
+    def needed(trainer: DataParallelTrainer) -> list[RayTrainCallback]:
+        idle: tuple[type, ...] = (PlacementGroupCleanerCallback,)
+        if not trainer.datasets:
+            idle += (DatasetsCallback,)
+        return [each for each in callbacks(trainer) if not isinstance(each, idle)]
+
+    DataParallelTrainer._create_default_callbacks = needed  # type: ignore[method-assign]
 
 
-def _forget_checkpoints(storage: str, name: str) -> None:
-    """Removes Ray's list of a run's checkpoints."""
+def forget_checkpoints(storage: str, name: str) -> None:
+    """Removes Ray's list of a run's checkpoints: Ray stops at the first that is missing.
+
+    Raises:
+        StorageError: the store stays unavailable.
+    """
     open_url(f"{storage}/{name}").delete(SNAPSHOT)
 
 
+def failure(error: TrainingFailedError) -> JobError:
+    """Return one line on why training failed; errors of the store and of jobs are shown alone."""
+    return JobError(_reason(error))
+
+
 def _reason(error: TrainingFailedError) -> str:
-    """Return one line on why training failed; errors of the store are shown alone."""
     failures = getattr(error, "worker_failures", None)
     if not failures:
+        fault = getattr(error, "controller_failure", error)
+        if isinstance(fault, JobError):
+            return str(fault)
         line = str(error).strip().splitlines()[-1]
         return f"Ray Train's controller failed: {line}; {RESUME}"
     mark = f"{StorageError.__name__}: "
-    for failure in failures.values():
-        if isinstance(failure, StorageError):
-            return str(failure)
+    for failed in failures.values():
+        if isinstance(failed, StorageError):
+            return str(failed)
+        if fault := job_error(failed):
+            return str(fault)
         # Ray passes on a traceback's text.
-        said = [line for line in str(failure).splitlines() if mark in line]
+        said = [line for line in str(failed).splitlines() if mark in line]
         if said:
             return said[-1].partition(mark)[2]
-    lines = {rank: str(failure).strip().splitlines()[-1] for rank, failure in failures.items()}
+    lines = {rank: str(failed).strip().splitlines()[-1] for rank, failed in failures.items()}
     rank, line = min(lines.items())
     return f"worker {rank} failed once more than --max-failures: {line}; {RESUME}"

@@ -9,10 +9,12 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from trainyard import plain, tracking
 from trainyard.housekeeping import housekeeping
+from trainyard.objects import open_folder
 from trainyard.run_folder import COMMIT_VARIABLE, CONFIG, CURVES, METRICS, STARTS, RunFolder
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scikit-learn", "pyarrow")
@@ -76,6 +78,21 @@ class Run(RunFolder):
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=110)
         self.write(CURVES, image.getvalue())
+
+
+def write_metrics(history: Sequence[dict[str, Any]]) -> None:
+    """Rewrites all epochs of the run of this worker of Ray Train."""
+    _current_run().write_metrics(history)
+
+
+@cache
+def _current_run() -> Run:
+    from ray import train  # noqa: PLC0415 - slow
+
+    place = train.get_context().get_storage()
+    folder = open_folder(place.storage_filesystem, place.experiment_fs_path)
+    storage, _, name = folder.where.rpartition("/")
+    return Run(storage, name)
 
 
 def _version(package: str) -> str:

@@ -85,7 +85,7 @@ class StoredSearch:
             run: its name, which is signed with each state.
             key: of the cluster.
         """
-        self._folder = folder
+        self.folder = folder
         self._run = run
         self._key = key
         self.held: dict[str, bytes] = {}
@@ -97,7 +97,7 @@ class StoredSearch:
             SearchError: a state is not ours, or none is whole.
             StorageError: the store stays unavailable.
         """
-        names = self._folder.sizes()
+        names = self.folder.sizes()
         states = sorted({name.removesuffix(BEFORE) for name in names if _is_state(name)})
         if not states:
             return False
@@ -107,7 +107,7 @@ class StoredSearch:
             if not any(SEARCH.fullmatch(name) for name in states):
                 return False  # interrupted before the first trial
             raise SearchError(
-                f"no state of search {self._run!r} in {self._folder.where} is whole: bring the "
+                f"no state of search {self._run!r} in {self.folder.where} is whole: bring the "
                 "store's files back, or start again with another --name"
             )
         newest = max(sessions)
@@ -122,7 +122,7 @@ class StoredSearch:
             SearchError: one of them is not ours.
             StorageError: the store stays unavailable.
         """
-        names = self._folder.sizes()
+        names = self.folder.sizes()
         for name in sorted((name for name in names if SEARCH.fullmatch(name)), reverse=True):
             found = [self._read(name), self._read(name + BEFORE)]
             if any(found):
@@ -141,8 +141,8 @@ class StoredSearch:
         sign = signed.signed
         scope = f"{self._run}/{name}"
         # The copy first: while one of the two is written, the other is whole.
-        self._folder.write(name + BEFORE, sign(content if last is None else last, scope, self._key))
-        self._folder.write(name, sign(content, scope, self._key))
+        self.folder.write(name + BEFORE, sign(content if last is None else last, scope, self._key))
+        self.folder.write(name, sign(content, scope, self._key))
         self.held[name] = content
 
     def _newest(self, name: str) -> bytes | None:
@@ -159,7 +159,7 @@ class StoredSearch:
 
     def _read(self, version: str) -> bytes | None:
         try:
-            stored = self._folder.read(version)
+            stored = self.folder.read(version)
             return signed.content_of(
                 stored, f"{self._run}/{version.removesuffix(BEFORE)}", self._key
             )
@@ -167,7 +167,7 @@ class StoredSearch:
             return None
         except signed.SignatureError as error:
             raise SearchError(
-                f"{version} in {self._folder.where} is refused, because Tune would execute it: "
+                f"{version} in {self.folder.where} is refused, because Tune would execute it: "
                 f"{error}. Anyone who can write to the bucket may have put it there, or the "
                 "stack's Ray token has changed: start the search again with another --name"
             ) from None

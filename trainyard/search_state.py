@@ -15,12 +15,12 @@ import time
 from typing import Any
 
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
+from ray.tune import schedulers
 
 from trainyard import signed
 from trainyard.housekeeping import housekeeping
-from trainyard.objects import Folder, open_url
-from trainyard.search_files import StoredSearch
+from trainyard.objects import Folder, open_folder, open_url
+from trainyard.search_files import SearchFiles, StoredSearch
 
 TRIAL = r"[^/]*?_([0-9a-f]+_\d{5})_[^/]*"  # a trial's folder; its id
 CHECKPOINT = re.compile(TRIAL + r"/checkpoint_(\d{6})/")
@@ -125,22 +125,12 @@ class Pruning(tune.Callback):
             prune(open_url(self._url), self._run)
 
 
-class Halving(ASHAScheduler):
-    """ASHA that knows the earlier results of a resumed search's trials.
+class ASHAScheduler(schedulers.ASHAScheduler):
+    """Ray's, which also knows the earlier results of a resumed search's trials.
 
     Tune does not store the scheduler, and starts a new one (Ray's issue 30838): ASHA would then
     compare a trial only with running ones, and let the weak ones go on.
     """
-
-    def __init__(self, url: str, **settings: Any) -> None:
-        """Begins without results.
-
-        Args:
-            url: of the search's folder.
-            settings: ASHA's own.
-        """
-        super().__init__(**settings)
-        self._url = url
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Adds the earlier reports of a trial of the stored search.
@@ -151,6 +141,14 @@ class Halving(ASHAScheduler):
         if "training_iteration" not in trial.last_result:
             return
         with housekeeping(f"ASHA misses the earlier reports of trial {trial.trial_id}"):
-            for result in reported(open_url(self._url), trial.storage.trial_dir_name):
+            for result in reported(_folder(trial.storage), trial.storage.trial_dir_name):
                 # The returned decision is ignored: the trial got it then.
                 super().on_trial_result(tune_controller, trial, result)
+
+
+def _folder(storage: Any) -> Folder:
+    """Return the folder of a search in the store, from what Tune knows of it."""
+    files = storage.storage_filesystem
+    if isinstance(files, SearchFiles):
+        return files.search.folder
+    return open_folder(files, storage.experiment_fs_path)

@@ -12,14 +12,12 @@ Each epoch it prints its report, as `{'loss': 1.8459, 'epoch': 0}`, and lines as
 
 at the end the time and the test's accuracy, and with each figure `generated data` if the images are
 generated, not photographs. The best checkpoint is in checkpoints/ on the node, and disappears with
-the job's folder. `--help` prints the options: all with their defaults.
+the job's folder.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from typing import Any
 
 import lightning as L  # noqa: N812 - Lightning's own short name
@@ -27,59 +25,25 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from trainyard.callbacks import EpochRecords, Finetuning
 from trainyard.data import food11
-from trainyard.errors import JobError
 from trainyard.models.mobilenet import Classifier
-from trainyard.options import at_least, between
 
 parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-parser.add_argument(
-    "--initial-epochs",
-    type=at_least(1),
-    default=5,
-    help="epochs of the head alone, before the base is trained too",
-)
-parser.add_argument("--total-epochs", type=at_least(1), default=20, help="epochs in all")
-parser.add_argument(
-    "--patience",
-    type=at_least(1),
-    default=5,
-    help="epochs without a smaller validation loss",
-)
-parser.add_argument("--batch-size", type=at_least(1), default=32, help="images of a batch")
-parser.add_argument("--lr", type=at_least(0.0), default=1e-4, help="learning rate of the head")
-parser.add_argument(
-    "--fine-tune-lr",
-    type=at_least(0.0),
-    default=1e-6,
-    help="first learning rate of the base; it doubles each epoch up to the head's",
-)
-parser.add_argument(
-    "--scratch-lr",
-    type=at_least(0.0),
-    default=1e-3,
-    help="learning rate of the whole model, where it starts without weights",
-)
-parser.add_argument(
-    "--dropout-probability",
-    type=between(0.0, 1.0),
-    default=0.5,
-    help="probability of dropout before the last layer",
-)
-parser.add_argument(
-    "--weights", default="imagenet", help="imagenet, none, or a file that each node has"
-)
-parser.add_argument("--image-side", type=at_least(1), default=224, help="pixels of an image's side")
-parser.add_argument(
-    "--loader-processes", type=at_least(0), default=2, help="processes that decode images"
-)
-parser.add_argument(
-    "--seed", type=at_least(0), default=1, help="seed of the split, shuffling and dropout"
-)
+parser.add_argument("--initial-epochs", type=int, default=5, help="epochs of the head alone")
+parser.add_argument("--total-epochs", type=int, default=20, help="epochs in all")
+parser.add_argument("--patience", type=int, default=5, help="epochs without a smaller loss")
+parser.add_argument("--batch-size", type=int, default=32, help="images of a batch")
+parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the head")
+parser.add_argument("--fine-tune-lr", type=float, default=1e-6, help="first of the base; doubles")
+parser.add_argument("--scratch-lr", type=float, default=1e-3, help="of all, if no weights")
+parser.add_argument("--dropout-probability", type=float, default=0.5, help="before the head")
+parser.add_argument("--weights", default="imagenet", help="imagenet, none, or a file on each node")
+parser.add_argument("--image-side", type=int, default=224, help="pixels")
+parser.add_argument("--loader-processes", type=int, default=2, help="processes that read images")
+parser.add_argument("--seed", type=int, default=1, help="of order, augmentation and dropout")
 
 
 def train_func(config: dict[str, Any]) -> None:
     """Trains and tests."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # only what is wrong
     data = food11.load(
         side=config["image_side"],
         batch_size=config["batch_size"],
@@ -94,20 +58,16 @@ def train_func(config: dict[str, Any]) -> None:
         scratch_lr=config["scratch_lr"],
         seed=config["seed"],
     )
-    callbacks = [
-        EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min"),
-        EpochRecords(config["total_epochs"], generated=data.generated),
-        ModelCheckpoint("checkpoints", monitor="val_loss", mode="min"),
-    ]
-    if model.pretrained:
-        callbacks.append(
-            Finetuning(config["initial_epochs"], backbone_initial_lr=config["fine_tune_lr"])
-        )
     trainer = L.Trainer(
         max_epochs=config["total_epochs"],
         devices="auto",
         accelerator="auto",
-        callbacks=callbacks,
+        callbacks=[
+            EarlyStopping(monitor="val_loss", patience=config["patience"], mode="min"),
+            Finetuning(config["initial_epochs"], backbone_initial_lr=config["fine_tune_lr"]),
+            EpochRecords(config["total_epochs"], generated=data.generated),
+            ModelCheckpoint("checkpoints", monitor="val_loss", mode="min"),
+        ],
         num_sanity_val_steps=0,
         logger=False,
         enable_progress_bar=False,
@@ -117,13 +77,10 @@ def train_func(config: dict[str, Any]) -> None:
     trainer.test(model, data.test, verbose=False)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Runs the job."""
-    asked = vars(parser.parse_args(arguments))
-    try:
-        train_func(asked)
-    except JobError as error:
-        sys.exit(f"error: {error}")
+    config = vars(parser.parse_args())
+    train_func(config)
 
 
 if __name__ == "__main__":

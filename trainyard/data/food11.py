@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
@@ -30,16 +31,6 @@ CLASSES = (
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 MANIFEST = ".manifest.json"  # by the dataset step, docker/dataset
-
-
-def description(side: int) -> dict[str, Any]:
-    """Return a checkpoint manifest's description of the images that the model takes.
-
-    Args:
-        side: of the images, in pixels.
-    """
-    images = {"classes": list(CLASSES), "image_side": side, "crop": True}
-    return images | {"mean": list(MEAN), "std": list(STD)}
 
 
 class EpochSampler(DistributedSampler[Any]):
@@ -70,6 +61,13 @@ class Food11:
     valid: DataLoader[Any]
     test: DataLoader[Any]
     generated: bool
+    side: int  # height and width of the images in pixels
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a checkpoint's manifest says about the images that the model takes."""
+        images = {"classes": list(CLASSES), "image_side": self.side, "crop": True}
+        return images | {"mean": list(MEAN), "std": list(STD)}
 
 
 def load(
@@ -78,19 +76,17 @@ def load(
     batch_size: int,
     seed: int,
     processes: int = 0,
-    rank: int = 0,
-    world: int = 1,
 ) -> Food11:
     """Opens the three splits of FOOD11_DATA_DIR.
+
+    Each worker of a process group gets its share of the training images; Lightning shares out the
+    others.
 
     Args:
         side: height and width of the images in pixels.
         batch_size: of one worker.
         seed: of order and augmentation.
         processes: that decode images during training.
-        rank: of this worker.
-        world: number of workers; each gets its share of the training images, and Lightning
-            shares out the others.
 
     Raises:
         DataError: the images are not there.
@@ -105,13 +101,15 @@ def load(
     held_out = [
         _images(folder, name, _transform(side, [])) for name in ("validation", "evaluation")
     ]
+    alone = not distributed.is_initialized()
+    rank, world = (0, 1) if alone else (distributed.get_rank(), distributed.get_world_size())
     sampler = EpochSampler(training, seed, rank, world)
     sampler.set_epoch(0)
     train: DataLoader[Any] = DataLoader(
         training, batch_size, sampler=sampler, num_workers=processes, generator=sampler.generator
     )
     valid, test = (DataLoader(part, batch_size, num_workers=processes) for part in held_out)
-    return Food11(sampler, train, valid, test, is_generated(Path(folder)))
+    return Food11(sampler, train, valid, test, is_generated(Path(folder)), side)
 
 
 def is_generated(folder: Path) -> bool:

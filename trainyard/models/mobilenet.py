@@ -23,9 +23,6 @@ BASE = "features."  # of the base's parameters, torchvision's name
 IMAGENET, NONE = "imagenet", "none"
 
 
-ARCHITECTURE = "mobilenet_v2"
-
-
 class WeightsError(JobError):
     """The weights are not available; the text says what to do."""
 
@@ -63,6 +60,11 @@ class Classifier(lightning.LightningModule):
         self.rate = lr if self.pretrained else scratch_lr
         if self.pretrained:
             self._load_base(weights)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a checkpoint's manifest says about the model."""
+        return {"architecture": "mobilenet_v2", "prefix": PREFIX}
 
     @property
     def backbone(self) -> nn.Module:

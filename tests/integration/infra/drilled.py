@@ -48,7 +48,7 @@ def main() -> None:
     from ray.train import ScalingConfig
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    ray_train.fit(
+    ray_train.fit_through_outages(
         DataParallelTrainer(  # type: ignore[arg-type]  # as good as a TorchTrainer there
             train_worker,
             train_loop_config=vars(args) | {"storage": run.storage, "run": run.name},

@@ -17,7 +17,7 @@ from trainyard.jobs.food11 import train_fault_tolerant
 learn = train_fault_tolerant.train_func
 
 
-def train_func(session):
+def train_func(config):
     from trainyard import checkpoints
 
     report = checkpoints.report
@@ -35,7 +35,7 @@ def train_func(session):
                 time.sleep(1)
 
     checkpoints.report = report_and_fall_over
-    learn(session)
+    learn(config)
 
 
 train_fault_tolerant.train_func = train_func

@@ -10,7 +10,7 @@ from pathlib import Path
 from trainyard.jobs.food11 import train_ray
 
 
-def train_func(session):
+def train_func(config):
     while not Path(os.environ["GO"]).exists():
         time.sleep(0.2)
 

@@ -272,7 +272,7 @@ def restored(log: str) -> list[str]:
     return re.findall(pattern, log)
 
 
-def test_a_search_with_failures_that_is_cut_off(  # D51, D52, D54, D55, F32
+def test_a_search_with_failures_that_is_cut_off(  # D51 to D55, F32
     course: Course, tmp_path: Path
 ) -> None:
     shaky = course.told(tmp_path, FOLDER=str(tmp_path))

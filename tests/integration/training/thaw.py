@@ -19,7 +19,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
-from torch import multiprocessing
+from torch import distributed, multiprocessing
 from torchvision.models import mobilenet_v2
 
 from tests.ports import free_ports
@@ -49,7 +49,8 @@ def work(rank: int, folder: Path, port: int) -> None:
     """One worker's training."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": str(rank)}
     os.environ.update(place)  # Lightning starts no processes then
-    data = food11.load(side=32, batch_size=11, seed=1, rank=rank, world=WORKERS)
+    distributed.init_process_group("gloo", rank=rank, world_size=WORKERS)
+    data = food11.load(side=32, batch_size=11, seed=1)
     weights = str(folder / "base.pt")
     model = Classifier(11, weights=weights, dropout=0.5, lr=1e-2, scratch_lr=1e-3, seed=1)
     digests = Digests()

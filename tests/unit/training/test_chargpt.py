@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,13 @@ def test_a_search_without_its_text_is_one_message_and_begins_no_trial(
     monkeypatch.setattr(search.ray, "get", lambda result: result)
     monkeypatch.setattr(search.ray_train, "connect", lambda: None)
     monkeypatch.setattr(search.signed, "cluster_key", lambda: b"key")
-    monkeypatch.setattr(search.tune, "Tuner", lambda *_, **__: pytest.fail("began"))
+    monkeypatch.setattr(chargpt_tune, "Tuner", lambda *_, **__: pytest.fail("began"))
+    monkeypatch.setattr(sys, "argv", ["chargpt_tune.py", "--text", "/nowhere"])
     monkeypatch.setenv(STORAGE_VARIABLE, (tmp_path / "store").as_uri())
     monkeypatch.setenv(RUN_VARIABLE, "search")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"^error: the text /nowhere could not be prepared"):
-        chargpt_tune.main(["--text", "/nowhere"])
+        chargpt_tune.main()
     assert not (tmp_path / "store/search/config.json").exists()
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ray.train import ControllerError
+from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
+from trainyard.errors import JobError
 from trainyard.lost_workers import LONGEST, LostWorkers
 
 KILLED = """The actor died unexpectedly before finishing this task.
@@ -58,3 +61,12 @@ def test_a_node_that_had_notice_counts_as_no_failure(capsys: pytest.CaptureFixtu
         assert "allows no restart" not in said
     lost.after_exception(NOTHING, {0: RuntimeError(KILLED)})
     assert "allows no restart" in capsys.readouterr().out
+
+
+def test_a_fault_that_a_restart_does_not_mend_ends_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = UserExceptionWithTraceback(JobError("do this"), "a traceback")
+    with pytest.raises(ControllerError, match="do this"):
+        LostWorkers(2).after_exception(NOTHING, {0: RuntimeError(KILLED), 1: error})
+    assert capsys.readouterr().out == ""

@@ -6,9 +6,9 @@ import importlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
@@ -16,6 +16,7 @@ from ray.train import CheckpointConfig, ControllerError, TrainingFailedError, Wo
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from trainyard import controller_log, ray_train
 from trainyard.counted_gpus import torch_config
@@ -29,6 +30,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     for name in ray_train.SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "environ", dict(os.environ))
+    callbacks = DataParallelTrainer._create_default_callbacks
+    monkeypatch.setattr(DataParallelTrainer, "_create_default_callbacks", callbacks)
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(ray, "init", lambda **arguments: calls.append(arguments))
     return calls
@@ -102,9 +105,6 @@ def failed(rank: int, error: Exception) -> dict[int, Exception]:
 class Trainer:
     """Fails in one way after the other, then is done; Ray's list of checkpoints is stale."""
 
-    datasets: ClassVar[dict[str, Any]] = {}
-    _create_default_callbacks: Callable[[], list[Any]] = staticmethod(list)
-
     def __init__(self, folder: Path, *errors: TrainingFailedError, restarts: int = 0) -> None:
         self.errors = list(errors)
         self.run_config: Any = ray_train.run_config(folder.as_uri(), "first", restarts)
@@ -112,7 +112,6 @@ class Trainer:
         self.snapshot = folder / "first" / ray_train.SNAPSHOT
 
     def fit(self) -> str:
-        self.callbacks = self._create_default_callbacks()
         assert not self.snapshot.exists()
         self.snapshot.parent.mkdir(exist_ok=True)
         self.snapshot.touch()
@@ -144,7 +143,7 @@ class Trainer:
 def test_a_failure_is_one_line(error: TrainingFailedError, message: str, tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, error, restarts=9)  # of workers Ray has counted them
     with pytest.raises(JobError) as caught:
-        ray_train.fit(trainer)  # type: ignore[arg-type]
+        ray_train.fit_through_outages(trainer)  # type: ignore[arg-type]
     assert str(caught.value) == message
 
 
@@ -155,7 +154,7 @@ def test_a_controller_that_failed_is_started_again(  # F22
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=2)
-    assert ray_train.fit(trainer) == "done"  # type: ignore[arg-type, comparison-overlap]
+    assert ray_train.fit_through_outages(trainer) == "done"  # type: ignore[arg-type, comparison-overlap]
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     for line in lines:
@@ -166,16 +165,31 @@ def test_a_controller_that_failed_is_started_again(  # F22
 def test_but_not_more_often_than_workers(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, ControllerError(OUTAGE), ControllerError(OUTAGE), restarts=1)
     with pytest.raises(JobError, match="Ray Train's controller failed: AWS Error NETWORK"):
-        ray_train.fit(trainer)  # type: ignore[arg-type]
+        ray_train.fit_through_outages(trainer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ControllerError(JobError("do this")), WorkerGroupError("a", failed(0, JobError("do this")))],
+)
+def test_an_error_that_a_user_can_fix_is_shown_alone_and_nothing_starts_again(
+    error: TrainingFailedError, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match=r"^do this$"):
+        ray_train.fit_through_outages(Trainer(tmp_path, error, restarts=2))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("datasets", [{}, {"train": None}])
 def test_actors_that_would_do_nothing_are_not_started(
-    datasets: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    datasets: dict[str, Any],
+    started: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trainer, "datasets", datasets)
-    trainer, manager = Trainer(tmp_path), DatasetsCallback.__new__(DatasetsCallback)
-    cleaner = PlacementGroupCleanerCallback()
-    trainer._create_default_callbacks = lambda: ["another", manager, cleaner]
-    ray_train.fit(trainer)  # type: ignore[arg-type]
-    assert trainer.callbacks == (["another", manager] if datasets else ["another"])
+    name, manager = "_create_default_callbacks", DatasetsCallback.__new__(DatasetsCallback)
+    all_of_them = ["another", manager, PlacementGroupCleanerCallback()]
+    monkeypatch.setattr(DataParallelTrainer, name, lambda _: all_of_them)
+    ray_train.connect()
+    trainer: Any = SimpleNamespace(datasets=datasets)
+    left = DataParallelTrainer._create_default_callbacks(trainer)
+    assert left == (["another", manager] if datasets else ["another"])
+    assert len(started) == 1

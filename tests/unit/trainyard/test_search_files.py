@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +178,10 @@ def test_what_others_put_into_the_bucket_is_refused(  # F36, F40
     monkeypatch.setenv("TRAINYARD_RUN", "search")
     monkeypatch.setattr(signed, "cluster_key", lambda: KEY)
     monkeypatch.setattr(ray_train, "connect", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["train_tune.py"])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        train_tune.main([])
+        train_tune.main()
     assert str(ended.value).startswith(f"error: {name} in file://")
     assert "is refused, because Tune would execute it" in str(ended.value)
     assert "start the search again with another --name" in str(ended.value)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from trainyard import objects, search_files, search_state, signed
 from trainyard.trials import Goal, TrialLines
@@ -151,13 +152,17 @@ def _results(count: int, accuracy: float) -> list[dict[str, float]]:
     return [{"training_iteration": n + 1, "val_accuracy": accuracy} for n in range(count)]
 
 
-def _trial(trial_id: str, last: dict[str, float]) -> Any:
-    storage = SimpleNamespace(trial_dir_name=TRIALS[trial_id])
+def _trial(store: Path, trial_id: str, last: dict[str, float]) -> Any:
+    storage = SimpleNamespace(
+        trial_dir_name=TRIALS[trial_id],
+        storage_filesystem=fs.LocalFileSystem(),
+        experiment_fs_path=str(store),
+    )
     return SimpleNamespace(trial_id=trial_id, last_result=last, storage=storage)
 
 
-def _halving(store: Path) -> search_state.Halving:
-    asha = search_state.Halving(store.as_uri(), max_t=8, grace_period=1, reduction_factor=2)
+def _asha() -> search_state.ASHAScheduler:
+    asha = search_state.ASHAScheduler(max_t=8, grace_period=1, reduction_factor=2)
     asha.set_search_properties("val_accuracy", "max")
     return asha
 
@@ -169,9 +174,9 @@ def test_asha_compares_with_what_was_reached_before_the_search_was_cut_off(  # D
     done, new = TRIALS
     lines = [json.dumps(result) + "\n" for result in _results(4, accuracy=0.5)]
     (store / TRIALS[done] / "result.json").write_text("".join(lines) + '{"training_it')
-    asha = _halving(store)
-    asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
-    trial = _trial(new, {})
+    asha = _asha()
+    asha.on_trial_add(None, _trial(store, done, _results(4, 0.5)[-1]))
+    trial = _trial(store, new, {})
     asha.on_trial_add(None, trial)
     assert asha.on_trial_result(None, trial, _results(1, accuracy)[0]) == decision
 
@@ -179,10 +184,10 @@ def test_asha_compares_with_what_was_reached_before_the_search_was_cut_off(  # D
 def test_asha_takes_a_trial_as_new_whose_results_were_not_stored(store: Path) -> None:
     done, new = TRIALS
     (store / TRIALS[done] / "result.json").unlink()
-    asha = _halving(store)
-    asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
-    asha.on_trial_add(None, _trial(new, {}))
-    assert asha.on_trial_result(None, _trial(new, {}), _results(1, 0.4)[0]) == "CONTINUE"
+    asha = _asha()
+    asha.on_trial_add(None, _trial(store, done, _results(4, 0.5)[-1]))
+    asha.on_trial_add(None, _trial(store, new, {}))
+    assert asha.on_trial_result(None, _trial(store, new, {}), _results(1, 0.4)[0]) == "CONTINUE"
 
 
 @pytest.mark.parametrize(
@@ -195,21 +200,21 @@ def test_asha_does_without_results_that_cannot_be_read(
     done, new = TRIALS
     results = [json.dumps(result) for result in _results(1, accuracy=0.5)]
     (store / TRIALS[done] / "result.json").write_text("\n".join([*results, line, ""]))
-    asha = _halving(store)
-    asha.on_trial_add(None, _trial(done, _results(4, 0.5)[-1]))
-    asha.on_trial_add(None, _trial(new, {}))
-    assert asha.on_trial_result(None, _trial(new, {}), _results(1, 0.4)[0]) == "STOP"
+    asha = _asha()
+    asha.on_trial_add(None, _trial(store, done, _results(4, 0.5)[-1]))
+    asha.on_trial_add(None, _trial(store, new, {}))
+    assert asha.on_trial_result(None, _trial(store, new, {}), _results(1, 0.4)[0]) == "STOP"
     capsys.readouterr()
 
 
 def test_asha_does_without_the_store(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def away(_url: str) -> None:
+    def away(_files: fs.FileSystem, _path: str) -> None:
         raise objects.StorageError("the store is away")
 
-    monkeypatch.setattr(search_state, "open_url", away)
-    _halving(store).on_trial_add(None, _trial("00f8a_00000", _results(4, 0.5)[-1]))
+    monkeypatch.setattr(search_state, "open_folder", away)
+    _asha().on_trial_add(None, _trial(store, "00f8a_00000", _results(4, 0.5)[-1]))
     assert capsys.readouterr().out == (
         "warning: ASHA misses the earlier reports of trial 00f8a_00000: the store is away\n"
     )
