@@ -1,0 +1,146 @@
+"""Other machines of any source: the stack's services are processes there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+import pulumi
+
+from cluster import autoscaling, idle_end, services
+from cluster.descriptor import Source
+from cluster.inputs import lift
+from cluster.ray_cluster import TOKEN_BYTES
+from cluster.ray_node import Growth, NodeResources
+from cluster.secret import Secret
+from infra import tools, versions, wishes
+from infra.config import Settings
+from infra.hosts.fleet import FleetArgs, IdleWatch
+from infra.hosts.machine import Group
+from infra.node_settings import worker_on
+from infra.target import PYTHON, Target, services_for, warn_of_missing
+
+ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
+
+
+def hosts(settings: Settings) -> Target:
+    """Declare the process runtime of other machines.
+
+    Raises:
+        pulumi.RunError: an existing machine cannot be used.
+    """
+    # Not at the top: a stack of this machine would pay for imports that it does not need.
+    from infra import ray_launcher  # noqa: PLC0415
+    from infra.ray_launcher import Launched  # noqa: PLC0415
+    from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs  # noqa: PLC0415
+
+    if settings.fleet is None:
+        raise ValueError("the stack asks for no other machines")
+    wanted = [
+        number
+        for group in settings.growing
+        if group.growth and settings.on_hosts > settings.fleet.count
+        for number in wishes.wanted(range(settings.fleet.count, settings.on_hosts), group.growth)
+    ]
+    idle = None
+    if idle_end.wanted(settings.of_services):
+        token = Secret("idle-end-token", TOKEN_BYTES).value
+        idle = IdleWatch(port=settings.ports[idle_end.PORT], token=token)
+    fleet = settings.fleet.open(
+        FleetArgs(
+            base=f".trainyard/{pulumi.get_project()}-{pulumi.get_stack()}",
+            python_environment=settings.python_environment,
+            resources=settings.worker,
+            groups=settings.groups,
+            growing=settings.growing,
+            wanted=wanted,
+            key_file=settings.ssh_key_file,
+            allowed_cidrs=settings.allowed_cidrs,
+            keep_data=settings.keep_data,
+            owner=settings.owner,
+            idle=idle,
+        )
+    )
+    # Programs missing here are reported before anything is rented.
+    found = tools.for_hosts(settings.object_store, hosts=settings.on_hosts)
+    declared = fleet.declare()
+    machines = declared.machines
+    head = machines[0]
+    store = found.store.name if found.store else ""
+    running = [
+        service
+        for service in services_for(settings, store, *ON_HOSTS)
+        if service.source is not Source.MACHINE or service.program in head.programs
+    ]
+    warn_of_missing(settings, running, "Install it there")
+    runtime = HostsRuntime(
+        "hosts",
+        HostsRuntimeArgs(
+            machines=machines,
+            several=settings.on_hosts > 1,
+            setup_commands=settings.setup_commands,
+            ray=versions.RAY,
+            links_ray=not settings.start_ray,
+            folder=str(settings.state_dir),
+            data=str(settings.data_dir),
+            keep_data=settings.keep_data,
+            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            store=store,
+            shared={service.name for service in running if service.shared},
+            programs=found.paths,
+            ports=settings.opened(running),
+            start_timeout=settings.start_timeout_seconds,
+            drain=settings.drain_seconds,
+        ),
+    )
+    if not settings.start_ray:
+        launched = Launched(machines=machines, key_file=declared.login.key_file, runtime=runtime)
+        ray = replace(
+            services.RAY,
+            declare=partial(ray_launcher.declare, launched),
+            more=ray_launcher.workers,
+        )
+        running = [ray if service is services.RAY else service for service in running]
+    growth = {group.name: group.growth for group in settings.growing}
+    workers: list[pulumi.Input[NodeResources]] = [
+        lift(
+            partial(_offered, machine.group, growth.get(machine.group.label)),
+            machine.cpus,
+            machine.memory_mib,
+            machine.gpus,
+        )
+        for machine in machines
+    ]
+    coming: Collection[int] = ()
+    provider = runtime.switch_provider() if autoscaling.grows(workers) else None
+    on_demand = autoscaling.on_demand(workers)
+    if rest := declared.rest:
+        # All workers that may exist are known in full.
+        workers[rest.numbers.start :] = [rest.resources] * len(rest.numbers)
+        coming = rest.numbers
+        provider = runtime.node_provider(rest)
+        on_demand = len(rest.numbers) - rest.least
+    return Target(
+        runtime=runtime,
+        services=running,
+        gpus=((),) * len(workers),
+        python=PYTHON,
+        workers=workers,
+        node_provider=provider,
+        wishes=runtime.wishes if declared.rest else "",
+        on_demand=on_demand,
+        coming=coming,
+        absent={*coming} - {*wanted},
+        ssh=declared.login.output(head),
+        data=head.path(str(settings.data_dir)),
+        expires_at=declared.expires_at,
+        idle_token=idle.token if idle else "",
+    )
+
+
+def _offered(
+    group: Group, growth: Growth | None, cpus: int, memory_mib: int, gpus: int
+) -> NodeResources:
+    offered = worker_on(group.label, group.resources, cpus, memory_mib, gpus)
+    return replace(offered, growth=growth)

@@ -1,0 +1,1 @@
+"""Containers of this machine as a place of a stack."""

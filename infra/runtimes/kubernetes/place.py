@@ -1,0 +1,102 @@
+"""An existing Kubernetes cluster: the stack's services are pods there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pulumi
+
+from cluster import autoscaling, services
+from cluster.descriptor import Source
+from cluster.ray_node import RayPorts
+from infra import kubernetes_settings
+from infra.config import Settings
+from infra.target import Target, services_for
+
+IN_PODS = tuple(source for source in Source if source is not Source.MODULE)  # it has no image
+
+
+def is_wanted(settings: Settings, _stack: str) -> bool:
+    """Return whether the stack names a cluster."""
+    return settings.kubernetes is not None
+
+
+def declare(settings: Settings, stack: str) -> Target:
+    """Declare the kubernetes runtime in an existing cluster.
+
+    Raises:
+        pulumi.RunError: the cluster does not answer, or a stack cannot be in it.
+    """
+    # Not at the top: lightkube costs other stacks a third of a second.
+    from infra.runtimes.kubernetes import kuberay_cluster, manifests, preflight  # noqa: PLC0415
+    from infra.runtimes.kubernetes.runtime import (  # noqa: PLC0415
+        KubernetesRuntime,
+        KubernetesRuntimeArgs,
+    )
+    from trainyard.access.kubectl import Cluster  # noqa: PLC0415
+
+    if (where := settings.kubernetes) is None:
+        raise ValueError("the stack names no cluster")
+    cluster = Cluster(kubeconfig=where.kubeconfig, context=where.context, namespace=where.namespace)
+    shared: dict[str, Any] = {}
+    if where.claim:
+        shared = {"persistentVolumeClaim": {"claimName": where.claim}}
+    elif where.host_path:
+        shared = {"hostPath": {"path": where.host_path, "type": "Directory"}}
+    running = services_for(settings, kubernetes_settings.store(settings.object_store), *IN_PODS)
+    runtime = KubernetesRuntime(
+        "kubernetes",
+        KubernetesRuntimeArgs(
+            cluster=cluster,
+            uid=preflight.check(
+                cluster,
+                grows=autoscaling.grows(settings.workers),
+                gcs=RayPorts.of(settings.ports).gcs,
+            ),
+            place=manifests.Place(
+                prefix=stack,
+                namespace=where.namespace,
+                labels=manifests.labels(pulumi.get_project(), stack),
+                group=where.group,
+                pull_secrets=where.pull_secrets,
+                storage_class=where.storage_class,
+                storage_gib=where.storage_gib,
+                shared=shared,
+                start_seconds=settings.start_timeout_seconds,
+            ),
+            images=settings.images,
+            keep_data=settings.keep_data,
+            limits=settings.container_limits,
+        ),
+    )
+    pods = kuberay_cluster.Pods(
+        runtime=runtime,
+        accelerator="" if settings.accelerator == "none" else settings.accelerator,
+        cpu_share=where.cpu_share,
+        pod_seconds=where.pod_seconds,
+        groups=settings.groups,
+    )
+    ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
+    return Target(
+        runtime=runtime,
+        services=[ray if service is services.RAY else service for service in running],
+        gpus=((),) * len(settings.workers),
+        python=settings.image_python,
+        workers=settings.workers,
+        data="",
+        on_demand=autoscaling.on_demand(settings.workers),
+        kubernetes={
+            "kubeconfig": where.kubeconfig,
+            "context": where.context,
+            "namespace": where.namespace,
+            "rayCluster": runtime.ray_name,
+            "services": {
+                str(settings.ports[port.key]): runtime.service_name(service.name)
+                for service in running
+                for port in service.ports
+                if port.published
+            },
+        },
+    )

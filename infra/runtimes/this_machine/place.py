@@ -1,0 +1,52 @@
+"""This machine: the stack's services are processes here."""
+
+from __future__ import annotations
+
+import pulumi
+
+from cluster import autoscaling, services
+from infra import tools
+from infra.config import Settings
+from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
+from infra.target import PYTHON, Target, services_for, warn_of_missing
+
+
+def is_wanted(_settings: Settings, _stack: str) -> bool:
+    """Return whether a stack is to be here: if no other place takes it."""
+    return True
+
+
+def declare(settings: Settings, _stack: str) -> Target:
+    """Declare the process runtime of this machine."""
+    wanted = [service for service in services.ALL if service.wanted(settings)]
+    found = tools.find(settings.object_store, settings.data_dir, wanted)
+    running = [
+        service
+        for service in services_for(settings, found.store.name if found.store else "")
+        if service.program in found.paths
+    ]
+    warn_of_missing(settings, running, "Run `make monitoring`")
+    runtime = ProcessRuntime(
+        "local",
+        ProcessRuntimeArgs(
+            folder=str(settings.state_dir),
+            data=str(settings.data_dir),
+            keep_data=settings.keep_data,
+            identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            executables=found.paths,
+            ports=settings.opened(running),
+            store=found.store.name if found.store else "",
+            start_timeout=settings.start_timeout_seconds,
+            drain=settings.drain_seconds,
+        ),
+    )
+    return Target(
+        runtime=runtime,
+        services=running,
+        gpus=((),) * len(settings.workers),
+        python=PYTHON,
+        workers=settings.workers,
+        data=str(settings.data_dir),
+        node_provider=runtime.node_provider() if autoscaling.grows(settings.workers) else None,
+        on_demand=autoscaling.on_demand(settings.workers),
+    )
