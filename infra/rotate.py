@@ -23,7 +23,7 @@ from trainyard.access import settings_file, terminal
 
 ROOT = Path(__file__).parents[1]
 SECRET_TYPE = "cluster:Secret"  # noqa: S105 (a resource's type)
-GUARD = "kubernetes:RecreateGuard"  # of all pods of Ray
+GUARD = ":RecreateGuard"  # of all pods of Ray
 SETTING = "rotated"
 
 

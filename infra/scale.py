@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.hosts import sources
 from infra.wishes import AS_IT_IS, VARIABLE
 from trainyard.access import outputs, terminal
 from trainyard.access.ssh import Connection, SshError
@@ -89,9 +90,10 @@ class Group:
         if not known:
             raise ScaleError(f"stack {stack!r} is not up: run `make up STACK={stack}` first")
         if not known.get(outputs.WISHES):
+            clouds = " or ".join(source.setting for source in sources.SOURCES if source.cloud)
             raise ScaleError(
                 f"no group of stack {stack!r} grows on rented machines: set nodeGroups with max "
-                f"next to lambdaCloud, then run `make up STACK={stack}`"
+                f"next to {clouds}, then run `make up STACK={stack}`"
             )
         nodes = [node for node in known[outputs.NODES] if node["onDemand"]]
         return cls(

@@ -14,7 +14,7 @@ from typing import Any
 
 from infra import backend
 from infra.backend import Backend
-from infra.hosts.sources import CLOUDS
+from infra.hosts import sources
 from trainyard.access import state_folder
 from trainyard.access.state_bucket import BucketError
 from trainyard.access.state_folder import ORGANIZATION, DamagedStateError, Place
@@ -22,8 +22,7 @@ from trainyard.access.state_folder import ORGANIZATION, DamagedStateError, Place
 
 def _types(*names: str) -> set[str]:
     """Return types of resources of all clouds, as states have them."""
-    modules = [cloud.module for cloud in CLOUDS]
-    return {f"pulumi-python:dynamic/{module}:{name}" for module in modules for name in names}
+    return {f"pulumi-python:dynamic/{type_}" for type_ in sources.types(*names)}
 
 
 ACCOUNT = _types("Account")

@@ -12,7 +12,7 @@ from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
 from trainyard.access import typed
 
-ACCOUNT = "lambda:Account"
+ACCOUNT = sources.types("Account")
 TAG = "trainyard:owner"
 
 
@@ -27,14 +27,14 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
         pulumi.RunError: an account does not answer.
         StateError: a state cannot be read.
     """
-    if all(each.type != ACCOUNT for each in seen):
+    if all(each.type not in ACCOUNT for each in seen):
         return []
     # The accounts first: an instance launched in between is then in a state or under way.
     held = [holding for cloud in sources.CLOUDS for holding in cloud.account().holdings()]
     place = backend.find(folder)
     stacks = states.read(folder, place)
     # The owner in the stack's tags: another user, such as a runner, may ask for the report.
-    tags = [each.props.get("tags") or {} for each in seen if each.type == resources.INSTANCE]
+    tags = [each.props.get("tags") or {} for each in seen if each.type in resources.INSTANCE]
     owner = next((str(each[TAG]) for each in tags if TAG in each), local.owner(""))
     judged = reap.judge(held, stacks, owner, reap.ids(place, stacks), datetime.now(UTC))
     return [

@@ -5,6 +5,7 @@ from typing import Any
 
 from infra.drift.findings import HOSTS, INSTANCES, SERVICES, STATE, STORE, TIMERS, Finding, mend
 from infra.drift.look import Looked, Seen
+from infra.hosts import sources
 from infra.runtimes import on_host
 from infra.runtimes.programs import ProgramError
 from trainyard.access.ssh import (
@@ -16,17 +17,17 @@ from trainyard.access.ssh import (
 )
 
 PROGRAM = "process:Program"
-INSTANCE = "lambda:Instance"
+INSTANCE = sources.types("Instance")
 IN_STORE = ("minio:Bucket", "minio:User", "versitygw:Bucket", "versitygw:User")
 LAYERS = {
     **dict.fromkeys(IN_STORE, STORE),
-    "lambda:Deadline": TIMERS,
+    **dict.fromkeys(sources.types("Deadline"), TIMERS),
     "host:Reachable": HOSTS,
     "host:Executable": HOSTS,
 }
-RENTED = "lambda:"
+RENTED = tuple(sources.types(""))
 # Resources that cannot be there without what they need: if both differ, the latter is reported.
-FOLLOWING = (*IN_STORE, "docker:Ready", "kubernetes:Ready", "lambda:Active")
+FOLLOWING = (*IN_STORE, ":Ready", ":Active")
 # Failures to reach a machine. Any other SshError says nothing about the machine.
 UNREACHED = (HostKeyError, LoginRefusedError, UnreachableError)
 # Properties whose change has words of its own: the expected and the found one.
@@ -48,11 +49,11 @@ def interrupted(looked: Looked, stack: str) -> Iterator[Finding]:
 def different(looked: Looked, stack: str) -> tuple[list[Finding], list[str]]:
     """Return resources that are not as recorded, and why others could not be looked at."""
     urns = {each.urn for each in looked.seen if each.differs}
-    ended = {each.id for each in looked.seen if each.type == INSTANCE and each.gone}
+    ended = {each.id for each in looked.seen if each.type in INSTANCE and each.gone}
     findings: dict[tuple[str, str], Finding] = {}
     failures: dict[str, None] = {}
     for each in looked.seen:
-        follows = each.type in FOLLOWING and each.needs & urns
+        follows = each.type.endswith(FOLLOWING) and each.needs & urns
         if not each.differs or follows or each.props.get("machine") in ended:
             continue
         # One fault, such as a daemon that does not answer, affects many resources.
@@ -96,7 +97,7 @@ def _words(each: Seen) -> tuple[str, str]:
         return "running as it was started", _fault(each)
     if each.gone:
         return f"{each.type} {each.id}", "it is gone"
-    if each.type == INSTANCE and "healthy" in each.changes:
+    if each.type in INSTANCE and "healthy" in each.changes:
         return "a healthy instance", f"instance {each.id} is unhealthy"
     for name, words in STOPPED.items():
         if name in each.changes:

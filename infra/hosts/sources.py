@@ -1,15 +1,14 @@
-"""All sources of machines; the only module that names them.
+"""The places that give a stack other machines, and those among them that rent machines out.
 
-A source is imported with its settings alone. They import anything else, such as an HTTP client,
-when it is used: a stack of this machine does not pay for it.
+A source's settings are imported alone. They import anything else, such as an HTTP client, when it
+is used: a stack of this machine does not pay for it.
 """
 
+from infra import places
 from infra.hosts.fleet import Cloud, Source
-from infra.hosts.lambda_cloud.settings import LAMBDA
-from infra.hosts.ssh.settings import HOSTS
 from infra.reader import Reader
 
-SOURCES: tuple[Source, ...] = (HOSTS, LAMBDA)
+SOURCES: tuple[Source, ...] = tuple(module.SOURCE for module in places.modules("settings"))
 CLOUDS: tuple[Cloud, ...] = tuple(source.cloud for source in SOURCES if source.cloud)
 KEYS = {source.setting for source in SOURCES} | {cloud.api_key for cloud in CLOUDS}
 
@@ -18,3 +17,8 @@ def renting(reader: Reader) -> str:
     """Return the setting that asks for rented machines, "" for none."""
     found = [source.setting for source in SOURCES if source.cloud and source.asked(reader)]
     return next(iter(found), "")
+
+
+def types(*names: str) -> set[str]:
+    """Return the types of resources of these names in all clouds, such as `cloud:Instance`."""
+    return {f"{cloud.module}:{name}" for cloud in CLOUDS for name in names}

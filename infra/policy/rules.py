@@ -1,6 +1,7 @@
 """The rules of a stack, which both engines apply to each resource before it is made.
 
-A rule is a function of a resource's type and inputs that yields a sentence for each violation. It
+A rule is a function of a resource's role and inputs that yields a sentence for each violation. The
+role is the last word of its type, whatever the place of the stack (docs/ARCHITECTURE.md). A rule
 gets the inputs as they cross Pulumi's wire: with marks around secrets, and a sentinel for a value
 that a preview does not know, which violates nothing. It uses the standard library only: the pulumi
 CLI runs it in an environment of its own.
@@ -29,17 +30,10 @@ UNKNOWN = {
     "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
 }
 
-CONTAINER = "docker:index/container:Container"
-IMAGE = "docker:index/remoteImage:RemoteImage"
-LABELLED = (CONTAINER, "docker:index/network:Network", "docker:index/volume:Volume")
-DYNAMIC = "pulumi-python:dynamic/"
-PROGRAM = f"{DYNAMIC}process:Program"
-NODE = f"{DYNAMIC}docker:Node"
-KEEPING = (f"{DYNAMIC}process:Data", f"{DYNAMIC}lambda:FileSystem", NODE)
-CHOICE = f"{DYNAMIC}lambda:Choice"
-INSTANCE = f"{DYNAMIC}lambda:Instance"
-FIREWALL = f"{DYNAMIC}lambda:FirewallRuleset"
-OBJECT = f"{DYNAMIC}kubernetes:Object"
+CONTAINER, IMAGE, PROGRAM, OBJECT = "Container", "RemoteImage", "Program", "Object"
+LABELLED = (CONTAINER, "Network", "Volume")
+KEEPING = ("Data", "FileSystem", "Node")
+CHOICE, INSTANCE, FIREWALL = "Choice", "Instance", "FirewallRuleset"
 
 CLAIM, SERVICE, RAY_CLUSTER = "PersistentVolumeClaim", "Service", "RayCluster"  # kinds of objects
 INSIDE = (None, "ClusterIP")  # types of Services that only the cluster reaches
@@ -68,23 +62,27 @@ class Rule:
         name: by which its level is set.
         description: what it asks for.
         level: where none is set: ADVISORY or MANDATORY.
-        check: type and inputs of a resource to a sentence for each violation.
+        judge: role and inputs of a resource to a sentence for each violation.
     """
 
     name: str
     description: str
     level: str
-    check: Callable[[str, Props], Iterable[str]]
+    judge: Callable[[str, Props], Iterable[str]]
+
+    def check(self, type_: str, props: Props) -> Iterable[str]:
+        """Return a sentence for each violation of a resource."""
+        return self.judge(type_.rpartition(":")[2], props)
 
 
-def control_ports(type_: str, props: Props) -> Iterator[str]:
+def control_ports(role: str, props: Props) -> Iterator[str]:
     """The service of a port that others reach asks for a token or password."""
-    if type_ == OBJECT:
+    if role == OBJECT:
         yield from _open_objects(_mapping(props, "manifest"))
         return
-    if type_ == CONTAINER:
+    if role == CONTAINER:
         heard = [plain(port.get("ip")) or EVERYWHERE for port in _list(props, "ports")]
-    elif type_ == PROGRAM:
+    elif role == PROGRAM:
         heard = [urlsplit(url).hostname or "" for url in _list(props, "health")]
         heard += [EVERYWHERE for word in _command(props) if EVERYWHERE in word]
     else:
@@ -101,13 +99,13 @@ def control_ports(type_: str, props: Props) -> Iterator[str]:
         )
 
 
-def images_by_digest(type_: str, props: Props) -> Iterator[str]:
+def images_by_digest(role: str, props: Props) -> Iterator[str]:
     """Images, or the bases that they are built from, are named by digest."""
-    if type_ == OBJECT:
+    if role == OBJECT:
         for name in sorted({*_images(_mapping(props, "manifest"))}):
             yield f"takes {name} without a digest: write its digest into images"
         return
-    key = {IMAGE: "name", CONTAINER: "image"}.get(type_)
+    key = {IMAGE: "name", CONTAINER: "image"}.get(role)
     if key is None or key not in props:
         return
     if build := _mapping(props, "build"):
@@ -120,44 +118,45 @@ def images_by_digest(type_: str, props: Props) -> Iterator[str]:
         yield f"{what} without a digest: run make digests"
 
 
-def credentials_as_secrets(_type: str, props: Props) -> Iterator[str]:
+def credentials_as_secrets(_role: str, props: Props) -> Iterator[str]:
     """Passwords, tokens and keys are marked as secrets, so that states hold them encrypted."""
     for path in _bare_credentials(props, ""):
         yield f"{path} is in the clear: make it a secret (pulumi.Output.secret, or config --secret)"
 
 
-def end_of_rented(type_: str, props: Props) -> Iterator[str]:
+def end_of_rented(role: str, props: Props) -> Iterator[str]:
     """Rented machines end themselves, and have a bound for their price."""
-    if type_ == INSTANCE and not plain(props.get("ttlHours")):
+    if role == INSTANCE and not plain(props.get("ttlHours")):
         yield "has no end: set ttlHours"
-    if type_ == CHOICE and not plain(props.get("maxHourlyCost")):
+    # The choice of a runtime has no price.
+    if role == CHOICE and "maxHourlyCost" in props and not plain(props["maxHourlyCost"]):
         yield "has no bound of $ an hour: set maxHourlyCost"
 
 
-def results_protected(type_: str, props: Props) -> Iterator[str]:
+def results_protected(role: str, props: Props) -> Iterator[str]:
     """Folders, volumes and file systems with results outlive the stack."""
-    is_claim = type_ == OBJECT and plain(_mapping(props, "manifest").get("kind")) == CLAIM
-    if (type_ in KEEPING or is_claim) and plain(props.get("keep")) is False:
+    is_claim = role == OBJECT and plain(_mapping(props, "manifest").get("kind")) == CLAIM
+    if (role in KEEPING or is_claim) and plain(props.get("keep")) is False:
         yield "results go with the stack: set keepData to true"
 
 
-def ssh_not_open(type_: str, props: Props) -> Iterator[str]:
+def ssh_not_open(role: str, props: Props) -> Iterator[str]:
     """SSH is not open to everybody."""
-    for rule in _list(props, "rules") if type_ == FIREWALL else ():
+    for rule in _list(props, "rules") if role == FIREWALL else ():
         network = str(plain(rule["sourceNetwork"]))
         if network.endswith("/0") and rule["firstPort"] <= SSH_PORT <= rule["lastPort"]:
             yield f"SSH is open to {network}: name your networks in allowedCidrs"
 
 
-def tags_present(type_: str, props: Props) -> Iterator[str]:
+def tags_present(role: str, props: Props) -> Iterator[str]:
     """Things are marked with their project and stack."""
-    if type_ == OBJECT:
+    if role == OBJECT:
         known = _mapping(_mapping(_mapping(props, "manifest"), "metadata"), "labels")
         if missing := [name for name in OBJECT_LABELS if name not in known]:
             yield f"has no {', '.join(missing)}"
         return
-    where, names = ("tags", TAGS) if type_ == INSTANCE else ("labels", LABELS)
-    if type_ not in (INSTANCE, *LABELLED) or is_unknown(props.get(where)):
+    where, names = ("tags", TAGS) if role == INSTANCE else ("labels", LABELS)
+    if role not in (INSTANCE, *LABELLED) or is_unknown(props.get(where)):
         return
     labels = {plain(label.get("label")) for label in _list(props, "labels")}
     there = labels | _mapping(props, "tags").keys()
@@ -165,9 +164,9 @@ def tags_present(type_: str, props: Props) -> Iterator[str]:
         yield f"has no {', '.join(missing)}"
 
 
-def owner_known(type_: str, props: Props) -> Iterator[str]:
+def owner_known(role: str, props: Props) -> Iterator[str]:
     """Each instance has an owner."""
-    if type_ != INSTANCE or is_unknown(props.get("tags")):
+    if role != INSTANCE or is_unknown(props.get("tags")):
         return
     if not plain(_mapping(props, "tags").get(OWNER)):
         yield f"has no owner (tag {OWNER}): set owner"
@@ -178,49 +177,49 @@ RULES = (
         name="control-ports",
         description="A port beyond loopback needs a token.",
         level=MANDATORY,
-        check=control_ports,
+        judge=control_ports,
     ),
     Rule(
         name="images-by-digest",
         description="Images are pinned by digest.",
         level=ADVISORY,
-        check=images_by_digest,
+        judge=images_by_digest,
     ),
     Rule(
         name="credentials-as-secrets",
         description="Credentials are secrets.",
         level=MANDATORY,
-        check=credentials_as_secrets,
+        judge=credentials_as_secrets,
     ),
     Rule(
         name="end-of-rented",
         description="Rented machines have an end time and an hourly bound.",
         level=MANDATORY,
-        check=end_of_rented,
+        judge=end_of_rented,
     ),
     Rule(
         name="results-protected",
         description="Results outlive the stack.",
         level=ADVISORY,
-        check=results_protected,
+        judge=results_protected,
     ),
     Rule(
         name="ssh-not-open",
         description="SSH is not open to the world.",
         level=MANDATORY,
-        check=ssh_not_open,
+        judge=ssh_not_open,
     ),
     Rule(
         name="tags-present",
         description="Project and stack are marked.",
         level=ADVISORY,
-        check=tags_present,
+        judge=tags_present,
     ),
     Rule(
         name="owner-known",
         description="Each instance has an owner.",
         level=MANDATORY,
-        check=owner_known,
+        judge=owner_known,
     ),
 )
 

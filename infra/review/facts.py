@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from infra.hosts import sources
 from infra.review.planned import Resource
 
-CHOICE = "lambda:Choice"
-INSTANCE = "lambda:Instance"
-CONTAINER = "container:Container"
+CHOICE = sources.types("Choice")
+INSTANCE = sources.types("Instance")
+FIREWALL = sources.types("FirewallRuleset")
+CONTAINER = ":Container"
 PROGRAM = "process:Program"
-FIREWALL = "lambda:FirewallRuleset"
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - Docker's default address
 
@@ -35,8 +36,8 @@ class Cost:
 
 def cost(before: Iterable[Resource], after: Iterable[Resource]) -> Cost:
     """Return the cost of a stack; 0 where nothing is rented."""
-    now = sum(float(each.props["hourlyCost"]) for each in before if each.type == INSTANCE)
-    choices = [each.props for each in after if each.type == CHOICE]
+    now = sum(float(each.props["hourlyCost"]) for each in before if each.type in INSTANCE)
+    choices = [each.props for each in after if each.type in CHOICE]
     planned = sum(_number(props, "hourlyCost") for props in choices)
     hours = [_number(props, "ttlHours") for props in choices]
     total = planned * max(hours) if hours and all(hours) else None
@@ -51,7 +52,7 @@ def listening(resources: Iterable[Resource]) -> dict[str, list[str]]:
 
 
 def _addresses(each: Resource) -> Iterator[str]:
-    if each.type == CONTAINER:
+    if each.type.endswith(CONTAINER):
         for port in _items(each, "ports"):
             yield f"{port.get('ip') or EVERYWHERE}:{port.get('external', '?')}"
     elif each.type == PROGRAM:
@@ -59,7 +60,7 @@ def _addresses(each: Resource) -> Iterator[str]:
         for port in _items(each, "ports"):
             for host in sorted(filter(None, hosts)) or [LOOPBACK]:
                 yield f"{host}:{port['number']:g}"
-    elif each.type == FIREWALL:
+    elif each.type in FIREWALL:
         for rule in _items(each, "rules"):
             ports = f"{rule['firstPort']:g} to {rule['lastPort']:g}"
             yield f"ports {ports} from {rule['sourceNetwork']}"

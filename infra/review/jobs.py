@@ -13,9 +13,10 @@ from trainyard.access import outputs
 
 PATH = "/api/jobs/"
 HEAD, WORKER = "ray-head", "ray-worker-"
-PROGRAM, CONTAINER = "process:Program", "container:Container"  # what runs nodes of Ray
+PROGRAM = "process:Program"
+RUNNERS = (PROGRAM, ":Container")  # what runs nodes of Ray
 SUPERVISOR = "process:Supervisor"
-GUARD, ALL_PODS = "kubernetes:RecreateGuard", "all pods of Ray"
+GUARD, ALL_PODS = ":RecreateGuard", "all pods of Ray"
 RUNNING = ("PENDING", "RUNNING")
 
 
@@ -66,9 +67,9 @@ def running(known: Mapping[str, Any], way: dashboard.Way) -> list[str]:
 
 def _node(change: Change) -> str:
     """Return the name of the Ray node that a change ends, "" for none."""
-    if change.type == GUARD and change.operation == "update":
+    if change.type.endswith(GUARD) and change.operation == "update":
         return ALL_PODS
-    if change.type not in (PROGRAM, CONTAINER) or change.operation == "create" or _stays(change):
+    if not change.type.endswith(RUNNERS) or change.operation == "create" or _stays(change):
         return ""
     for mark in (HEAD, WORKER):
         if mark in change.name:

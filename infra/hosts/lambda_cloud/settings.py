@@ -192,7 +192,7 @@ def _account() -> Account:
     return LambdaAccount()
 
 
-LAMBDA = Source(
+SOURCE = Source(
     setting=SETTING,
     nothing="{}",
     read=read,

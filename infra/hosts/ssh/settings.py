@@ -175,4 +175,4 @@ def _host(reader: Reader, key: str, value: Any) -> Host:
     )
 
 
-HOSTS = Source(setting=SETTING, nothing="[]", read=read)
+SOURCE = Source(setting=SETTING, nothing="[]", read=read)

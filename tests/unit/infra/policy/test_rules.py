@@ -29,7 +29,7 @@ def pods(*images: str) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "a", "image": image} for image in images]}}
 
 
-# Rule, type and inputs, and the violations.
+# Rule, role and inputs, and the violations.
 CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("control-ports", rules.CONTAINER, {"ports": [{"internal": 1, "ip": "127.0.0.1"}]}, []),
     ("control-ports", rules.CONTAINER, {"ports": [{"internal": 1, "ip": UNKNOWN}]}, []),
@@ -135,7 +135,7 @@ CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("end-of-rented", rules.CHOICE, {"maxHourlyCost": 0}, ["has no bound of $ an hour"]),
     ("end-of-rented", rules.CHOICE, {"maxHourlyCost": 1.5}, []),
     ("results-protected", rules.KEEPING[0], {"keep": False}, ["results go with the stack"]),
-    ("results-protected", rules.NODE, {"keep": True}, []),
+    ("results-protected", rules.KEEPING[2], {"keep": True}, []),
     ("ssh-not-open", rules.FIREWALL, {"rules": [SSH]}, ["SSH is open to 0.0.0.0/0"]),
     ("ssh-not-open", rules.FIREWALL, {"rules": [SSH | {"sourceNetwork": "10.0.0.0/8"}]}, []),
     ("ssh-not-open", rules.FIREWALL, {"rules": [SSH | {"firstPort": 80, "lastPort": 90}]}, []),
@@ -152,10 +152,10 @@ CASES: list[tuple[str, str, dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "type_", "props", "expected"), CASES)
-def test_a_rule(name: str, type_: str, props: dict[str, Any], expected: list[str]) -> None:
+@pytest.mark.parametrize(("name", "role", "props", "expected"), CASES)
+def test_a_rule(name: str, role: str, props: dict[str, Any], expected: list[str]) -> None:
     (rule,) = [each for each in RULES if each.name == name]
-    found = list(rule.check(type_, props))
+    found = list(rule.check(f"pulumi-python:dynamic/place:{role}", props))
     assert len(found) == len(expected), found
     for message, begin in zip(found, expected, strict=True):
         assert message.startswith(begin)
