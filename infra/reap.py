@@ -188,9 +188,12 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     folder, owner = options.cwd.resolve(), local.owner(options.owner)
     place = backend.find(folder)
-    accounts = [cloud.account() for cloud in sources.CLOUDS]
+    accounts, closed = _accounts()
     held = {account: account.holdings() for account in accounts}
     stacks = states.read(folder, place)
+    for stack in stacks:
+        if stack.cloud in closed:
+            raise closed[stack.cloud]
     backends = ids(place, stacks)
     now = datetime.now(UTC)
     findings = judge(itertools.chain(*held.values()), stacks, owner, backends, now)
@@ -220,6 +223,24 @@ def _run(options: argparse.Namespace) -> int:
         else:
             left -= {finding for finding in late if finding.id in stack.ids}
     return int(failed or bool(left))
+
+
+def _accounts() -> tuple[list[Account], dict[str, pulumi.RunError]]:
+    """Return the accounts of this environment, and why it has none of other clouds, by module.
+
+    Raises:
+        RunError: it has no account at all.
+    """
+    found: list[Account] = []
+    closed: dict[str, pulumi.RunError] = {}
+    for cloud in sources.CLOUDS:
+        try:
+            found.append(cloud.account())
+        except pulumi.RunError as error:
+            closed[cloud.module] = error
+    if not found:
+        raise next(iter(closed.values()))
+    return found, closed
 
 
 def ids(place: Backend, stacks: Sequence[Stack]) -> set[str]:

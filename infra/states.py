@@ -45,6 +45,7 @@ class Stack:
         organization: of the stack.
         ids: of its things in the account.
         mark: id that marks its things, "" without one.
+        cloud: module of the cloud that the account is of, "" without one.
         busy: whether a create began and did not end, so an instance may be missing from the state.
         expires: when the last of its instances ends itself, or should, None for never.
         ends: the same of each instance that has an end, by its id.
@@ -57,6 +58,7 @@ class Stack:
     busy: bool
     expires: datetime | None
     organization: str = ORGANIZATION
+    cloud: str = ""
     ends: Mapping[str, datetime] = field(default_factory=dict)
 
 
@@ -192,12 +194,14 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
     ids: set[str] = set()
     launches: dict[str, datetime] = {}
     timers: dict[str, datetime] = {}
-    mark = ""
+    mark = cloud = ""
     for entry in resources:
         outputs = entry.get("outputs", {})
         if entry["type"] in HOLDING:
             ids |= {entry.get("id", ""), *outputs.get("ids", {}).values()}
-        mark = outputs["stackId"] if entry["type"] in ACCOUNT else mark
+        if entry["type"] in ACCOUNT:
+            mark = outputs["stackId"]
+            cloud = entry["type"].rpartition("/")[2].partition(":")[0]
         if entry["type"] in RENTED and outputs.get("ttlHours"):
             launched = datetime.fromisoformat(outputs["launchedAt"])
             launches[entry["id"]] = launched + timedelta(hours=float(outputs["ttlHours"]))
@@ -208,6 +212,7 @@ def _stack(project: str, name: str, deployment: Any, organization: str = ORGANIZ
         name=name,
         ids=frozenset(ids - {""}),
         mark=mark,
+        cloud=cloud,
         organization=organization,
         busy=any(each.get("type") == "creating" for each in pending),
         # One that is yet to get its timer may be of a group, which ends with the stack.

@@ -31,8 +31,7 @@ class Target:
         python: major.minor of the nodes' Python.
         workers: the resources that each worker offers to jobs.
         data: folder of data that outlives the stack, where the runtime has one.
-        ssh: how users reach the machine that addresses refer to; {} for this one.
-        kubernetes: how users reach the cluster that addresses refer to; {} for none.
+        connections: how users reach what addresses refer to, by the output; {} for this machine.
         node_provider: starts and stops workers of groups that grow; None without such a group.
         wishes: folder on the head's machine with the files that name the wanted machines of a
             group that grows; "" without such a group.
@@ -49,8 +48,7 @@ class Target:
     python: str
     workers: Sequence[pulumi.Input[NodeResources]]
     data: str
-    ssh: Mapping[str, pulumi.Input[Any]] = field(default_factory=dict)
-    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    connections: Mapping[str, Mapping[str, pulumi.Input[Any]]] = field(default_factory=dict)
     node_provider: NodeProvider | None = None
     wishes: str = ""
     on_demand: int = 0

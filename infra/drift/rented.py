@@ -12,7 +12,6 @@ from infra.hosts import local, sources
 from infra.hosts.holdings import INSTANCE
 from trainyard.access import typed
 
-ACCOUNT = sources.types("Account")
 TAG = "trainyard:owner"
 
 
@@ -27,10 +26,12 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
         pulumi.RunError: an account does not answer.
         StateError: a state cannot be read.
     """
-    if all(each.type not in ACCOUNT for each in seen):
+    types = {each.type for each in seen}
+    clouds = [cloud for cloud in sources.CLOUDS if f"{cloud.module}:Account" in types]
+    if not clouds:
         return []
     # The accounts first: an instance launched in between is then in a state or under way.
-    held = [holding for cloud in sources.CLOUDS for holding in cloud.account().holdings()]
+    held = [holding for cloud in clouds for holding in cloud.account().holdings()]
     place = backend.find(folder)
     stacks = states.read(folder, place)
     # The owner in the stack's tags: another user, such as a runner, may ask for the report.

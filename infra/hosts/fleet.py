@@ -184,8 +184,8 @@ class Cloud:
             without one, and raises a RunError where the cloud does not answer.
         end: ends a machine by its id, and waits until it has ended; takes the setting's value too.
         account: opens the account of this environment, for things that no stack knows.
-        module: of its resources, as their types in states have it. `infra/states.py` reads Account
-            (stackId), Instance (ttlHours, launchedAt), SshKey and FirewallRuleset (ids).
+        module: of its resources, as their types in states have it; docs/ARCHITECTURE.md has their
+            names and the properties that are read.
     """
 
     title: str

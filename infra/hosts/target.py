@@ -14,12 +14,15 @@ from cluster.inputs import lift
 from cluster.ray_cluster import TOKEN_BYTES
 from cluster.ray_node import Growth, NodeResources
 from cluster.secret import Secret
-from infra import tools, versions, wishes
+from infra import ray_launcher, tools, versions, wishes
 from infra.config import Settings
 from infra.hosts.fleet import FleetArgs, IdleWatch
 from infra.hosts.machine import Group
 from infra.node_settings import worker_on
+from infra.ray_launcher import Launched
+from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs
 from infra.target import PYTHON, Target, services_for, warn_of_missing
+from trainyard.access import outputs
 
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 
@@ -30,11 +33,6 @@ def hosts(settings: Settings) -> Target:
     Raises:
         pulumi.RunError: an existing machine cannot be used.
     """
-    # Not at the top: a stack of this machine would pay for imports that it does not need.
-    from infra import ray_launcher  # noqa: PLC0415
-    from infra.ray_launcher import Launched  # noqa: PLC0415
-    from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs  # noqa: PLC0415
-
     if settings.fleet is None:
         raise ValueError("the stack asks for no other machines")
     wanted = [
@@ -132,7 +130,7 @@ def hosts(settings: Settings) -> Target:
         on_demand=on_demand,
         coming=coming,
         absent={*coming} - {*wanted},
-        ssh=declared.login.output(head),
+        connections={outputs.SSH: declared.login.output(head)},
         data=head.path(str(settings.data_dir)),
         expires_at=declared.expires_at,
         idle_token=idle.token if idle else "",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from infra import places
+from infra.hosts import sources
 from trainyard.access import variables
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +62,7 @@ def _imported(path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _is_of(name, packages):
@@ -82,6 +85,68 @@ def test_imports_go_one_way(package):
             if _is_of(name, {ACCESS}) and ACCESS not in FORBIDDEN[package]:
                 continue
             assert not _is_of(name, FORBIDDEN[package]), (path, name)
+
+
+# Modules of a place outside its folder: states record their providers, or it is its own command.
+OF_PLACES = {
+    "infra.runtimes.containers": (
+        *("infra.runtimes.docker", "infra.runtimes.docker_images", "infra.runtimes.choice"),
+        *("infra.runtimes.container", "infra.runtimes.container_leave"),
+    ),
+    "infra.runtimes.kubernetes": ("infra.kubernetes_settings", "infra.manifests"),
+}
+NAMING_PLACES = {
+    "infra/places.py": "the list",
+    "infra/config.py": "all settings are in one model",
+    "infra/dashboard.py": "outputs have two forms of connection, which the client has too",
+}
+
+
+def _of_place(package):
+    """Paths of a place's modules, by name."""
+    modules = (package, *OF_PLACES.get(package, ()))
+    paths = (ROOT / "infra").rglob("*.py")
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+    return {name: path for name, path in named.items() if _is_of(name, modules)}
+
+
+def _said(path):
+    """Attributes, and texts that are not docstrings."""
+    tree = ast.parse(path.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    bodies = (node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body)
+    docstrings = {node.value for node in bodies if isinstance(node, ast.Expr)}
+    for node in {*ast.walk(tree)} - docstrings:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def test_only_the_list_of_places_names_one():
+    paths = {name: path for each in places.PACKAGES for name, path in _of_place(each).items()}
+    text = "".join(path.read_text() for path in paths.values())
+    types = {"container", *re.findall(r'dynamic\.Resource, module="(\w+)"', text)}
+    assert types == {"container", "docker", "kubernetes", "lambda"}
+    # Hosts are also any other machines.
+    settings = sources.KEYS - {"hosts"} | {"kubernetes", "KUBERNETES"}
+    words = re.compile(rf"\b({'|'.join(settings)})\b|\b({'|'.join(types)})[\w/]*:[A-Z]")
+    naming = {
+        path.relative_to(ROOT).as_posix()
+        for path in {*(ROOT / "infra").rglob("*.py")} - {*paths.values()}
+        if any(map(words.search, _said(path))) or any(name in paths for name in _imported(path))
+    }
+    assert naming == {*NAMING_PLACES}
+
+
+def test_a_place_imports_no_other_and_only_its_module_place_knows_all_settings():
+    for package in places.PACKAGES:
+        mine = _of_place(package)
+        others = {name for each in places.PACKAGES for name in _of_place(each)} - mine.keys()
+        for name, path in mine.items():
+            imported = {*_imported(path)}
+            assert not imported & others, name
+            assert name == f"{package}.place" or "infra.config" not in imported, name
 
 
 def test_a_workflow_begins_with_python_alone():

@@ -26,6 +26,7 @@ SSH = "ssh"
 # {} where the services are in no cluster; else {kubeconfig, context, namespace, rayCluster (its
 # name), services (name of the Service by port)}: addresses are those that kubectl forwards to.
 KUBERNETES = "kubernetes"
+CONNECTIONS = (SSH, KUBERNETES)
 EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
 # Folder on the machine of SSH with the files that name the wanted machines of a group that grows;
 # "" without such a group.

@@ -14,6 +14,7 @@ from cluster.ray_node import RayPorts
 from infra import kubernetes_settings
 from infra.config import Settings
 from infra.target import Target, services_for
+from trainyard.access import outputs
 
 IN_PODS = tuple(source for source in Source if source is not Source.MODULE)  # it has no image
 
@@ -87,16 +88,18 @@ def declare(settings: Settings, stack: str) -> Target:
         workers=settings.workers,
         data="",
         on_demand=autoscaling.on_demand(settings.workers),
-        kubernetes={
-            "kubeconfig": where.kubeconfig,
-            "context": where.context,
-            "namespace": where.namespace,
-            "rayCluster": runtime.ray_name,
-            "services": {
-                str(settings.ports[port.key]): runtime.service_name(service.name)
-                for service in running
-                for port in service.ports
-                if port.published
-            },
+        connections={
+            outputs.KUBERNETES: {
+                "kubeconfig": where.kubeconfig,
+                "context": where.context,
+                "namespace": where.namespace,
+                "rayCluster": runtime.ray_name,
+                "services": {
+                    str(settings.ports[port.key]): runtime.service_name(service.name)
+                    for service in running
+                    for port in service.ports
+                    if port.published
+                },
+            }
         },
     )

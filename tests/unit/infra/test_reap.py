@@ -5,10 +5,12 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pulumi
 import pytest
 
 from infra import reap
 from infra.backend import Backend
+from infra.hosts import sources
 from infra.hosts.lambda_cloud import holdings, identity
 from infra.hosts.lambda_cloud.errors import NotFoundError
 from infra.hosts.lambda_cloud.model import FirewallRuleset, Machine, SshKey
@@ -307,6 +309,21 @@ def test_a_stack_past_its_time_is_destroyed_when_it_is_asked_for(
     assert destroyed == ended
     assert code == int(bool(ended) and fails)
     assert ("stack trainyard/over is past its time" in text, "later" in text) == (True, False)
+
+
+def test_a_cloud_without_an_account_here_is_needed_by_its_stacks_only(account, reaped, monkeypatch):
+    def closed():
+        raise pulumi.RunError("no key of another cloud")
+
+    (cloud,) = sources.CLOUDS
+    other = replace(cloud, module="other", account=closed)
+    monkeypatch.setattr(sources, "CLOUDS", (other, cloud))
+    assert "1 orphaned instance(s) of ann@lab" in reaped()[1]
+    monkeypatch.setattr(reap.states, "read", lambda *_: [_stack(), _stack(cloud="other")])
+    assert reaped("--end", "a", "--yes") == (1, "", "error: no key of another cloud\n")
+    monkeypatch.setattr(sources, "CLOUDS", (other,))
+    assert reaped()[0] == 1
+    assert account.ended == []
 
 
 def test_one_stack_that_cannot_be_destroyed_is_a_failure(account, reaped, monkeypatch):

@@ -66,6 +66,7 @@ EXPECTED = Stack(
     name="dev",
     ids=frozenset({"i-1", "i-2", "r-1", "0a1b2c3d"}),
     mark="0a1b2c3d",
+    cloud="lambda",
     busy=False,
     expires=datetime(2026, 11, 1, 20, tzinfo=UTC),  # of the last instance
     ends={

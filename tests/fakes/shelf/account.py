@@ -1,0 +1,59 @@
+"""The shelf: its machines are the files in its folder."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from infra.hosts.holdings import INSTANCE, Holding
+
+PRICE = 1.5  # $/h of a machine
+
+
+def folder() -> Path:
+    if "SHELF" not in os.environ:
+        raise pulumi.RunError("no shelf: set SHELF to its folder")
+    return Path(os.environ["SHELF"])
+
+
+def machines() -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in folder().iterdir()}
+
+
+def put(machine: str, content: dict[str, Any]) -> None:
+    (folder() / f"{machine}.json").write_text(json.dumps(content))
+
+
+def end(machine: str) -> None:
+    (folder() / f"{machine}.json").unlink(missing_ok=True)
+
+
+class ShelfAccount:
+    """All machines on the shelf; see holdings.Account."""
+
+    def __init__(self) -> None:
+        folder()
+
+    def holdings(self) -> list[Holding]:
+        return [
+            Holding(
+                kind=INSTANCE,
+                id=machine,
+                name=machine,
+                type="file",
+                price=PRICE,
+                owner=content["tags"]["trainyard:owner"],
+                stack=content["tags"]["trainyard:stack"],
+                mark=content["tags"]["trainyard:id"],
+                backend=content["tags"]["trainyard:backend"],
+                end=content["end"],
+            )
+            for machine, content in machines().items()
+        ]
+
+    def end(self, instances: Sequence[str]) -> None:
+        for machine in instances:
+            end(machine)

@@ -1,0 +1,62 @@
+"""The shelf as a place of a stack."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pulumi
+
+from cluster import services
+from cluster.stack import Stack
+from infra.config import Settings
+from infra.hosts import local
+from infra.target import PYTHON, Target
+from trainyard.access import outputs
+
+from .resources import Account, Choice, FirewallRuleset, Instance
+from .settings import Shelf
+
+
+def is_wanted(settings: Settings, _stack: str) -> bool:
+    return isinstance(settings.fleet, Shelf)
+
+
+def declare(settings: Settings, stack: str) -> Target:
+    shelf: Any = settings.fleet
+    account = Account("shelf-account")
+    bounds = {"maxHourlyCost": shelf.max_hourly_cost, "ttlHours": shelf.ttl_hours}
+    Choice("shelf-choice", {"count": shelf.count, "budget": 0, **bounds})
+    rules = [
+        {"sourceNetwork": network, "firstPort": 22, "lastPort": 22}
+        for network in settings.allowed_cidrs
+    ]
+    FirewallRuleset("shelf-firewall", {"rules": rules})
+    tags = {
+        "trainyard:project": pulumi.get_project(),
+        "trainyard:stack": stack,
+        "trainyard:owner": local.owner(settings.owner),
+        "trainyard:backend": account.backendId,
+        "trainyard:id": account.stackId,
+    }
+    machines = [
+        Instance(
+            f"shelf-machine-{index}", {"node": index, "tags": tags, "ttlHours": shelf.ttl_hours}
+        )
+        for index in range(shelf.count)
+    ]
+    runtime: Any = None  # a file runs no service
+    return Target(
+        runtime=runtime,
+        services=[replace(services.RAY, declare=_ray)],
+        gpus=(),
+        python=PYTHON,
+        workers=(),
+        data="",
+        expires_at=machines[0].launchedAt.apply(
+            lambda at: (datetime.fromisoformat(at) + timedelta(hours=shelf.ttl_hours)).isoformat()
+        ),
+    )
+
+
+def _ray(stack: Stack) -> None:
+    stack.outputs |= {outputs.NODES: []}
