@@ -25,7 +25,7 @@ stack = Stack(
     services=here.services,
     head=settings.head,
     workers=here.workers,
-    gpus=here.gpus,
+    gpus=here.gpus or ((),) * len(here.workers),
     token=Secret("ray-token", TOKEN_BYTES).value,
     # Its own: users who may ask a model must not be able to run code on the cluster.
     serve_token=Secret("serve-token", TOKEN_BYTES).value,

@@ -1,9 +1,9 @@
 """Asks Ray's dashboard of a stack, with the token from the stack's outputs."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,15 +21,8 @@ class AskError(Exception):
     """The dashboard gave no answer; the message says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """The dashboard's Service in a cluster."""
-
-    cluster: kubectl.Cluster
-    name: str
-
-
-Way = Connection | Service | None
+# Opens a port of a host there as one of this machine; None where addresses are this machine's.
+Way = Callable[[str, int], AbstractContextManager[str]] | None
 
 
 def ask(known: Mapping[str, Any], way: Way, path: str) -> Any:
@@ -79,10 +72,12 @@ def way(known: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> Way:
     """
     if place := known.get(outputs.KUBERNETES):
         port = str(urlsplit(str(known[outputs.DASHBOARD_URL])).port)
-        return Service(cluster=kubectl.Cluster.of(place), name=str(place["services"][port]))
+        cluster, service = kubectl.Cluster.of(place), str(place["services"][port])
+        return lambda _host, port: kubectl.forwarded(cluster, service, port)
     if not (ssh := known.get(outputs.SSH)):
         return None
-    return next((Connection.of(host) for host in hosts if host["host"] == ssh["host"]), None)
+    found = (Connection.of(host) for host in hosts if host["host"] == ssh["host"])
+    return next((partial(forwarded, connection) for connection in found), None)
 
 
 @contextmanager
@@ -92,13 +87,8 @@ def _reached(dashboard: str, way: Way) -> Iterator[str]:
     if way is None:
         yield f"{place.scheme}://{place.netloc}"
         return
-    port = place.port or HTTP
     try:
-        if isinstance(way, Service):
-            with kubectl.forwarded(way.cluster, way.name, port) as here:
-                yield f"{place.scheme}://{here}"
-            return
-        with forwarded(way, str(place.hostname), port) as here:
+        with way(str(place.hostname), place.port or HTTP) as here:
             yield f"{place.scheme}://{here}"
     except (SshError, kubectl.KubectlError) as error:
         raise AskError(f"Ray's dashboard cannot be reached: {error}") from None

@@ -235,7 +235,7 @@ def _accounts() -> tuple[list[Account], dict[str, pulumi.RunError]]:
     closed: dict[str, pulumi.RunError] = {}
     for cloud in sources.CLOUDS:
         try:
-            found.append(cloud.account())
+            found.append(cloud.account(None))
         except pulumi.RunError as error:
             closed[cloud.module] = error
     if not found:

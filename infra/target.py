@@ -27,9 +27,9 @@ class Target:
     Attributes:
         runtime: the runtime.
         services: the ones that run.
-        gpus: indexes of the accelerators of each worker.
-        python: major.minor of the nodes' Python.
         workers: the resources that each worker offers to jobs.
+        gpus: indexes of the accelerators of each worker; () where nothing is assigned.
+        python: major.minor of the nodes' Python.
         data: folder of data that outlives the stack, where the runtime has one.
         connections: how users reach what addresses refer to, by the output; {} for this machine.
         node_provider: starts and stops workers of groups that grow; None without such a group.
@@ -44,10 +44,10 @@ class Target:
 
     runtime: Runtime
     services: Sequence[Descriptor]
-    gpus: tuple[tuple[int, ...], ...]
-    python: str
     workers: Sequence[pulumi.Input[NodeResources]]
-    data: str
+    gpus: Sequence[Sequence[int]] = ()
+    python: str = PYTHON
+    data: str = ""
     connections: Mapping[str, Mapping[str, pulumi.Input[Any]]] = field(default_factory=dict)
     node_provider: NodeProvider | None = None
     wishes: str = ""
@@ -63,15 +63,9 @@ class Place(Protocol):
 
     def is_wanted(self, settings: Settings, stack: str) -> bool:
         """Return whether a stack is to be here, if no earlier place of the list takes it."""
-        ...
 
     def declare(self, settings: Settings, stack: str) -> Target:
-        """Declare the runtime.
-
-        Raises:
-            pulumi.RunError: what it needs is missing.
-        """
-        ...
+        """Declare the runtime; a RunError says what it lacks."""
 
 
 def find(settings: Settings, stack: str) -> Target:

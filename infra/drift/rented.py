@@ -31,7 +31,7 @@ def unknown(folder: Path, seen: Sequence[Seen]) -> list[Finding]:
     if not clouds:
         return []
     # The accounts first: an instance launched in between is then in a state or under way.
-    held = [holding for cloud in clouds for holding in cloud.account().holdings()]
+    held = [holding for cloud in clouds for holding in cloud.account(None).holdings()]
     place = backend.find(folder)
     stacks = states.read(folder, place)
     # The owner in the stack's tags: another user, such as a runner, may ask for the report.

@@ -180,10 +180,8 @@ class Cloud:
         api_key: the secret setting that may hold one.
         instance: property of a resource's `host` with the id of a rented machine. Each cloud has
             its own one, which also tells in states which cloud a machine is from.
-        is_gone: whether the machine of an id is gone; also takes the setting's value, None
-            without one, and raises a RunError where the cloud does not answer.
-        end: ends a machine by its id, and waits until it has ended; takes the setting's value too.
-        account: opens the account of this environment, for things that no stack knows.
+        account: opens the account of this environment, or else of the setting's value, which may
+            be None.
         module: of its resources, as their types in states have it; docs/ARCHITECTURE.md has their
             names and the properties that are read.
     """
@@ -191,9 +189,7 @@ class Cloud:
     title: str
     api_key: str
     instance: str
-    is_gone: Callable[[str, str | None], bool]
-    end: Callable[[str, str | None], None]
-    account: Callable[[], Account]
+    account: Callable[[str | None], Account]
     module: str
 
 

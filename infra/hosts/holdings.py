@@ -39,6 +39,10 @@ class Account(Protocol):
         """Return its contents."""
         ...
 
+    def is_gone(self, instance: str) -> bool:
+        """Return whether an instance has ended, or is unknown."""
+        ...
+
     def end(self, instances: Sequence[str]) -> None:
         """End instances, and wait until they have ended."""
         ...

@@ -23,7 +23,7 @@ def is_gone(host: dict[str, Any], config: dynamic.Config) -> bool:
     """
     for cloud in sources.CLOUDS:
         if instance := host.get(cloud.instance):
-            return cloud.is_gone(instance, config.get(cloud.api_key))
+            return cloud.account(config.get(cloud.api_key)).is_gone(instance)
     return False
 
 
@@ -39,7 +39,7 @@ def end(host: dict[str, Any], config: dynamic.Config) -> bool:
     """
     for cloud in sources.CLOUDS:
         if instance := host.get(cloud.instance):
-            cloud.end(instance, config.get(cloud.api_key))
+            cloud.account(config.get(cloud.api_key)).end([instance])
             return True
     return False
 

@@ -21,7 +21,7 @@ from infra.hosts.machine import Group
 from infra.node_settings import worker_on
 from infra.ray_launcher import Launched
 from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs
-from infra.target import PYTHON, Target, services_for, warn_of_missing
+from infra.target import Target, services_for, warn_of_missing
 from trainyard.access import outputs
 
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
@@ -122,8 +122,6 @@ def hosts(settings: Settings) -> Target:
     return Target(
         runtime=runtime,
         services=running,
-        gpus=((),) * len(workers),
-        python=PYTHON,
         workers=workers,
         node_provider=provider,
         wishes=runtime.wishes if declared.rest else "",

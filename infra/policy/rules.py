@@ -59,16 +59,23 @@ class Rule:
     """One rule.
 
     Attributes:
-        name: by which its level is set.
-        description: what it asks for.
         level: where none is set: ADVISORY or MANDATORY.
-        judge: role and inputs of a resource to a sentence for each violation.
+        judge: role and inputs of a resource to a sentence for each violation. The rule has its
+            name, by which its level is set, and its docstring.
     """
 
-    name: str
-    description: str
     level: str
     judge: Callable[[str, Props], Iterable[str]]
+
+    @property
+    def name(self) -> str:
+        """Its name, such as `control-ports`."""
+        return self.judge.__name__.replace("_", "-")
+
+    @property
+    def description(self) -> str:
+        """What it asks for."""
+        return str(self.judge.__doc__)
 
     def check(self, type_: str, props: Props) -> Iterable[str]:
         """Return a sentence for each violation of a resource."""
@@ -173,54 +180,14 @@ def owner_known(role: str, props: Props) -> Iterator[str]:
 
 
 RULES = (
-    Rule(
-        name="control-ports",
-        description="A port beyond loopback needs a token.",
-        level=MANDATORY,
-        judge=control_ports,
-    ),
-    Rule(
-        name="images-by-digest",
-        description="Images are pinned by digest.",
-        level=ADVISORY,
-        judge=images_by_digest,
-    ),
-    Rule(
-        name="credentials-as-secrets",
-        description="Credentials are secrets.",
-        level=MANDATORY,
-        judge=credentials_as_secrets,
-    ),
-    Rule(
-        name="end-of-rented",
-        description="Rented machines have an end time and an hourly bound.",
-        level=MANDATORY,
-        judge=end_of_rented,
-    ),
-    Rule(
-        name="results-protected",
-        description="Results outlive the stack.",
-        level=ADVISORY,
-        judge=results_protected,
-    ),
-    Rule(
-        name="ssh-not-open",
-        description="SSH is not open to the world.",
-        level=MANDATORY,
-        judge=ssh_not_open,
-    ),
-    Rule(
-        name="tags-present",
-        description="Project and stack are marked.",
-        level=ADVISORY,
-        judge=tags_present,
-    ),
-    Rule(
-        name="owner-known",
-        description="Each instance has an owner.",
-        level=MANDATORY,
-        judge=owner_known,
-    ),
+    Rule(level=MANDATORY, judge=control_ports),
+    Rule(level=ADVISORY, judge=images_by_digest),
+    Rule(level=MANDATORY, judge=credentials_as_secrets),
+    Rule(level=MANDATORY, judge=end_of_rented),
+    Rule(level=ADVISORY, judge=results_protected),
+    Rule(level=MANDATORY, judge=ssh_not_open),
+    Rule(level=ADVISORY, judge=tags_present),
+    Rule(level=MANDATORY, judge=owner_known),
 )
 
 

@@ -87,13 +87,18 @@ def test_imports_go_one_way(package):
             assert not _is_of(name, FORBIDDEN[package]), (path, name)
 
 
-# Modules of a place outside its folder: states record their providers, or it is its own command.
+# Places whose modules are not all those of a folder: states record providers in others, and
+# Kubernetes has a command of its own.
 OF_PLACES = {
+    "infra.hosts": ("infra.hosts.place",),
     "infra.runtimes.containers": (
+        "infra.runtimes.containers",
         *("infra.runtimes.docker", "infra.runtimes.docker_images", "infra.runtimes.choice"),
         *("infra.runtimes.container", "infra.runtimes.container_leave"),
     ),
-    "infra.runtimes.kubernetes": ("infra.kubernetes_settings", "infra.manifests"),
+    "infra.runtimes.kubernetes": (
+        *("infra.runtimes.kubernetes", "infra.kubernetes_settings", "infra.manifests"),
+    ),
 }
 NAMING_PLACES = {
     "infra/places.py": "the list",
@@ -104,7 +109,7 @@ NAMING_PLACES = {
 
 def _of_place(package):
     """Paths of a place's modules, by name."""
-    modules = (package, *OF_PLACES.get(package, ()))
+    modules = OF_PLACES.get(package, (package,))
     paths = (ROOT / "infra").rglob("*.py")
     named = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
     return {name: path for name, path in named.items() if _is_of(name, modules)}

@@ -1,4 +1,4 @@
-"""The contents of the account, and their stacks as far as they are marked."""
+"""The contents of the account, their stacks as far as they are marked, and their end."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,18 +6,22 @@ from dataclasses import replace
 from infra.hosts.holdings import INSTANCE, Holding
 from infra.hosts.lambda_cloud import identity, machines
 from infra.hosts.lambda_cloud.account import open_account
+from infra.hosts.lambda_cloud.errors import NotFoundError
 
 
 class LambdaAccount:
     """The account of this environment, without a stack; see holdings.Account."""
 
-    def __init__(self) -> None:
+    def __init__(self, api_key: str | None) -> None:
         """Open the account.
 
+        Args:
+            api_key: value of the setting, used if the environment has none.
+
         Raises:
-            LambdaError: the environment names no account.
+            LambdaError: neither names an account.
         """
-        self._api = open_account(None)
+        self._api = open_account(api_key)
 
     def holdings(self) -> list[Holding]:
         """Return its instances, keys and rulesets."""
@@ -51,6 +55,13 @@ class LambdaAccount:
         ]
         found += [replace(each, mark=mark.stack, backend=mark.backend) for each, mark in things]
         return found
+
+    def is_gone(self, instance: str) -> bool:
+        """Return whether an instance has ended, as the API says."""
+        try:
+            return self._api.instance(instance).status in machines.ENDED
+        except NotFoundError:
+            return True
 
     def end(self, instances: Sequence[str]) -> None:
         """End instances, and wait until they have ended."""

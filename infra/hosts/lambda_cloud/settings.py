@@ -174,22 +174,10 @@ def _candidate(reader: Reader, key: str, value: Any) -> Mapping[str, str]:
     }
 
 
-def _is_gone(instance: str, api_key: str | None) -> bool:
-    from infra.hosts.lambda_cloud.presence import is_gone  # noqa: PLC0415
-
-    return is_gone(instance, api_key)
-
-
-def _end(instance: str, api_key: str | None) -> None:
-    from infra.hosts.lambda_cloud.presence import end  # noqa: PLC0415
-
-    end(instance, api_key)
-
-
-def _account() -> Account:
+def _account(api_key: str | None) -> Account:
     from infra.hosts.lambda_cloud.holdings import LambdaAccount  # noqa: PLC0415
 
-    return LambdaAccount()
+    return LambdaAccount(api_key)
 
 
 SOURCE = Source(
@@ -200,8 +188,6 @@ SOURCE = Source(
         title="Lambda",
         api_key=API_KEY,
         instance=INSTANCE,
-        is_gone=_is_gone,
-        end=_end,
         account=_account,
         module="lambda",
     ),

@@ -65,5 +65,4 @@ def declare(settings: Settings, _stack: str) -> Target:
         gpus=gpus,
         python=settings.image_python,
         workers=settings.workers,
-        data="",
     )

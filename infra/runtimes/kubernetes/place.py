@@ -83,10 +83,8 @@ def declare(settings: Settings, stack: str) -> Target:
     return Target(
         runtime=runtime,
         services=[ray if service is services.RAY else service for service in running],
-        gpus=((),) * len(settings.workers),
         python=settings.image_python,
         workers=settings.workers,
-        data="",
         on_demand=autoscaling.on_demand(settings.workers),
         connections={
             outputs.KUBERNETES: {

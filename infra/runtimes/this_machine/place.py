@@ -8,7 +8,7 @@ from cluster import autoscaling, services
 from infra import tools
 from infra.config import Settings
 from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
-from infra.target import PYTHON, Target, services_for, warn_of_missing
+from infra.target import Target, services_for, warn_of_missing
 
 
 def is_wanted(_settings: Settings, _stack: str) -> bool:
@@ -43,8 +43,6 @@ def declare(settings: Settings, _stack: str) -> Target:
     return Target(
         runtime=runtime,
         services=running,
-        gpus=((),) * len(settings.workers),
-        python=PYTHON,
         workers=settings.workers,
         data=str(settings.data_dir),
         node_provider=runtime.node_provider() if autoscaling.grows(settings.workers) else None,

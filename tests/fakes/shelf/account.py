@@ -34,7 +34,7 @@ def end(machine: str) -> None:
 class ShelfAccount:
     """All machines on the shelf; see holdings.Account."""
 
-    def __init__(self) -> None:
+    def __init__(self, _key: str | None) -> None:
         folder()
 
     def holdings(self) -> list[Holding]:
@@ -53,6 +53,9 @@ class ShelfAccount:
             )
             for machine, content in machines().items()
         ]
+
+    def is_gone(self, instance: str) -> bool:
+        return instance not in machines()
 
     def end(self, instances: Sequence[str]) -> None:
         for machine in instances:

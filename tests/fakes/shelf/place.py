@@ -10,7 +10,7 @@ from cluster import services
 from cluster.stack import Stack
 from infra.config import Settings
 from infra.hosts import local
-from infra.target import PYTHON, Target
+from infra.target import Target
 from trainyard.access import outputs
 
 from .resources import Account, Choice, FirewallRuleset, Instance
@@ -48,10 +48,7 @@ def declare(settings: Settings, stack: str) -> Target:
     return Target(
         runtime=runtime,
         services=[replace(services.RAY, declare=_ray)],
-        gpus=(),
-        python=PYTHON,
         workers=(),
-        data="",
         expires_at=machines[0].launchedAt.apply(
             lambda at: (datetime.fromisoformat(at) + timedelta(hours=shelf.ttl_hours)).isoformat()
         ),

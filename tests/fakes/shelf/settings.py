@@ -59,8 +59,6 @@ SOURCE = Source(
         title="Shelf",
         api_key="shelfKey",
         instance="shelfMachine",
-        is_gone=lambda machine, _: machine not in account.machines(),
-        end=lambda machine, _: account.end(machine),
         account=account.ShelfAccount,
         module="shelf",
     ),

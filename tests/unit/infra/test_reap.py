@@ -312,7 +312,7 @@ def test_a_stack_past_its_time_is_destroyed_when_it_is_asked_for(
 
 
 def test_a_cloud_without_an_account_here_is_needed_by_its_stacks_only(account, reaped, monkeypatch):
-    def closed():
+    def closed(_):
         raise pulumi.RunError("no key of another cloud")
 
     (cloud,) = sources.CLOUDS

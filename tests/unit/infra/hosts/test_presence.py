@@ -6,8 +6,7 @@ import pytest
 
 from infra.hosts import presence, sources
 from infra.hosts.fleet import Cloud
-from infra.hosts.lambda_cloud import machines
-from infra.hosts.lambda_cloud import presence as lambda_presence
+from infra.hosts.lambda_cloud import holdings, machines
 from infra.hosts.lambda_cloud.errors import LambdaError, NotFoundError
 
 
@@ -15,17 +14,21 @@ def test_the_cloud_that_rented_a_machine_out_is_asked_with_its_own_key(monkeypat
     asked = []
 
     def cloud(name):
-        def is_gone(instance, key):
-            asked.append((name, instance, key))
-            return name == "two"
+        def account(key):
+            def is_gone(instance):
+                asked.append((name, instance, key))
+                return name == "two"
+
+            def end(instances):
+                asked.append((f"end {name}", *instances, key))
+
+            return SimpleNamespace(is_gone=is_gone, end=end)
 
         return Cloud(
             title=name,
             api_key=f"{name}Key",
             instance=f"{name}Id",
-            is_gone=is_gone,
-            end=lambda instance, key: asked.append((f"end {name}", instance, key)),
-            account=None,
+            account=account,
             module=name,
         )
 
@@ -48,10 +51,9 @@ def test_an_instance_is_ended_and_waited_for(monkeypatch):  # F49
         terminate=ended.append,
         instance=lambda _: SimpleNamespace(status=statuses.pop(0)),
     )
-    monkeypatch.setattr(lambda_presence, "open_account", lambda _: account)
-    monkeypatch.setattr(
-        lambda_presence, "Clock", lambda: machines.Clock(sleep=lambda _: None, scale=1)
-    )
+    monkeypatch.setattr(holdings, "open_account", lambda _: account)
+    clock = machines.Clock(sleep=lambda _: None, scale=1)
+    monkeypatch.setattr(machines, "Clock", lambda: clock)
     assert presence.end({"instanceId": "i-1"}, {})
     assert (ended, statuses) == (["i-1"], [])
 
@@ -72,7 +74,7 @@ def test_an_instance_is_gone_once_it_has_ended(monkeypatch, status, gone):  # F8
         keys.append(key)
         return SimpleNamespace(instance=lambda id_: SimpleNamespace(status=status))
 
-    monkeypatch.setattr(lambda_presence, "open_account", open_account)
+    monkeypatch.setattr(holdings, "open_account", open_account)
     assert presence.is_gone({"instanceId": "i-1"}, {"lambdaApiKey": "k"}) is gone
     assert keys == ["k"]
 
@@ -82,9 +84,7 @@ def test_an_account_that_does_not_know_it_says_so(monkeypatch, error, gone):  # 
     def instance(_):
         raise error("said so")
 
-    monkeypatch.setattr(
-        lambda_presence, "open_account", lambda _: SimpleNamespace(instance=instance)
-    )
+    monkeypatch.setattr(holdings, "open_account", lambda _: SimpleNamespace(instance=instance))
     if gone is None:
         with pytest.raises(LambdaError, match="said so"):
             presence.is_gone({"instanceId": "i-1"}, {})

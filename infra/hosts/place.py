@@ -1,13 +1,12 @@
-"""Machines rented from Lambda Cloud as a place of a stack."""
+"""Other machines as places of a stack: those of any source, as SSH reaches all of them."""
 
 from infra.config import Settings
-from infra.hosts.lambda_cloud.settings import LambdaCloud
 from infra.target import Target
 
 
 def is_wanted(settings: Settings, _stack: str) -> bool:
-    """Return whether the stack rents machines here."""
-    return isinstance(settings.fleet, LambdaCloud)
+    """Return whether the stack asks a source for machines."""
+    return settings.fleet is not None
 
 
 def declare(settings: Settings, _stack: str) -> Target:
