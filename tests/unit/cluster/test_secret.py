@@ -28,7 +28,7 @@ DRAWN = {
     ("infra/runtimes/kubernetes/runtime.py", "{name}-owner"): (
         "identity: anyone who may look at the objects sees it"
     ),
-    ("infra/target.py", "idle-end-token"): "idle-end-token",
+    ("infra/hosts/target.py", "idle-end-token"): "idle-end-token",
 }
 USERS = {"object-store-monitoring", "object-store-training"}  # of the same place as root's
 

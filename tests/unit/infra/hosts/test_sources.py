@@ -12,7 +12,7 @@ from infra.reader import Reader
 ROOT = Path(__file__).resolve().parents[4]
 
 
-OF_OTHERS = "{'httpx', 'lightkube', 'pulumi_docker'} & {*sys.modules}"
+OF_OTHERS = "{'asyncssh', 'httpx', 'lightkube', 'pulumi_docker'} & {*sys.modules}"
 
 
 def test_a_stack_of_this_machine_pays_for_no_client_of_an_api():

@@ -58,6 +58,6 @@ def test_what_is_no_file_is_no_key(tmp_path):  # F38
 
 
 def test_a_stack_of_this_machine_does_not_load_an_ssh_library():
-    modules = "infra.runtimes.process, cluster.minio_calls, cluster.versitygw_calls, infra.target"
+    modules = "infra.runtimes.this_machine.place, cluster.minio_calls, cluster.versitygw_calls"
     script = f"import sys, {modules}; sys.exit('asyncssh' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
