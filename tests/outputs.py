@@ -8,7 +8,8 @@ from trainyard.access import outputs
 
 def names_of_outputs() -> set[str]:
     """Names of the stack's own outputs, and of its services' possible outputs."""
-    own = {value for name, value in vars(outputs).items() if name.isupper()}
+    values = (value for name, value in vars(outputs).items() if name.isupper())
+    own = {value for value in values if isinstance(value, str)}
     return own.union(*(endpoint.outputs for endpoint in services.ENDPOINTS))
 
 
