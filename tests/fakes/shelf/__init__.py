@@ -7,17 +7,19 @@ folder, as a cloud's variables name its account.
 from pathlib import Path
 
 PROGRAM = """
+import sys
+sys.path.insert(0, {folder!r})
 from infra import places
 places.PACKAGES.insert(0, "shelf")
 """
 
 
-def registered(project: Path, command: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return arguments of Python and variables of a command of a project that has this place.
+def registered(folder: Path, command: list[str]) -> list[str]:
+    """Return arguments of Python that run a command of a project that has this place.
 
     Args:
-        project: its folder; the program's own folder in it holds this package.
+        folder: the program's folder, which holds this package.
         command: arguments of Python, which begin with `-c`.
     """
     _, program, *arguments = command
-    return ["-c", PROGRAM + program, *arguments], {"PYTHONPATH": str(project / "infra")}
+    return ["-c", PROGRAM.format(folder=str(folder)) + program, *arguments]

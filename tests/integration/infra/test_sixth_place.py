@@ -49,13 +49,13 @@ class Project:
 
     def run(self, module: str, *arguments: str, code: int = 0) -> str:
         """Run a command with the place registered; its standard output."""
-        command, variables = shelf.registered(self.folder, quick.module(module))
+        command = shelf.registered(self.folder / "infra", quick.module(module))
         # Lambda Cloud has no account here.
         mine = {key: value for key, value in os.environ.items() if not key.startswith("LAMBDA")}
         done = subprocess.run(
             [sys.executable, *command, "-C", self.folder, *arguments],
             cwd=ROOT,
-            env=mine | variables | self.variables,
+            env=mine | self.variables,
             capture_output=True,
             text=True,
             check=False,
