@@ -82,7 +82,7 @@ def ended(monkeypatch):
     """The machines that were ended, among those that a cloud's id marks as rented."""
     found = []
     cloud = sources.CLOUDS[0]
-    lent = replace(cloud, end=lambda instance, _key: found.append(instance))
+    lent = replace(cloud, account=lambda _key: SimpleNamespace(end=found.extend))
     monkeypatch.setattr(sources, "CLOUDS", (lent,))
     return found
 
@@ -151,11 +151,13 @@ def test_a_rented_machine_of_no_use_ends_at_its_deadline(provider, machine, ende
 
 
 def test_a_machine_that_cannot_be_ended_is_billed(provider, machine, ended, monkeypatch):  # F49
-    def refused(_instance, _key):
+    def refused(_instances):
         raise pulumi.RunError("503")
 
     (cloud,) = sources.CLOUDS
-    monkeypatch.setattr(sources, "CLOUDS", (replace(cloud, end=refused),))
+    monkeypatch.setattr(
+        sources, "CLOUDS", (replace(cloud, account=lambda _: SimpleNamespace(end=refused)),)
+    )
     machine.boot = CommandError("no network")
     with pytest.raises(SshError, match=r"running, and is billed \(503\): end it with destroy"):
         provider.create({**PROPS, "host": {**PROPS["host"], "instanceId": "i-1"}})
