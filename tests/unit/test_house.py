@@ -131,7 +131,7 @@ def _said(path):
 def test_only_the_list_of_places_names_one():
     paths = {name: path for each in places.PACKAGES for name, path in _of_place(each).items()}
     text = "".join(path.read_text() for path in paths.values())
-    types = {"container", *re.findall(r'dynamic\.Resource, module="(\w+)"', text)}
+    types = {"container", *re.findall(r'\bmodule="(\w+)"', text)}
     assert types == {"container", "docker", "kubernetes", "lambda"}
     # Hosts are also any other machines.
     settings = sources.KEYS - {"hosts"} | {"kubernetes", "KUBERNETES"}
