@@ -19,7 +19,7 @@ from cluster.stack import Stack
 from cluster.storage import Storage
 from infra.hosts.machine import Machine
 from infra.runtimes import owned_processes
-from infra.runtimes.hosts import HostsRuntime
+from infra.runtimes.process_runtime import ProcessRuntime
 from trainyard.access import outputs
 
 # The launcher's processes and copies go by the user's SSH: it knows no host keys.
@@ -41,7 +41,7 @@ class Launched:
 
     machines: Sequence[Machine]
     key_file: str
-    runtime: HostsRuntime
+    runtime: ProcessRuntime
 
 
 @dataclass(frozen=True, kw_only=True)

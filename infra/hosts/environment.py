@@ -6,16 +6,20 @@ It uses pulumi-command, so each step is in the preview and its output is shown w
 import json
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 import pulumi
 from pulumi_command import remote
 
+from cluster import services
+from cluster.descriptor import Source
 from cluster.inputs import lift
 from infra.hosts.bundle import bundle
-from infra.hosts.machine import AGENT, ENVIRONMENT, Machine
+from infra.hosts.executable import Executable
+from infra.hosts.machine import AGENT, ENVIRONMENT, PROGRAMS, Machine
 from infra.runtimes.folders import Mark
 
 TIMEOUT = "45m"  # PyTorch and its libraries are gigabytes
@@ -176,6 +180,61 @@ class Environment(pulumi.ComponentResource):
             ),
         )
         self.register_outputs({"ready": self.ready.urn})
+
+
+def prepare(
+    machines: Sequence[Machine],
+    mark: pulumi.Output[Mark],
+    *,
+    setup_commands: Sequence[str],
+    ray: str,
+    links_ray: bool,
+    copied: Mapping[str, pulumi.Input[str]],
+) -> list[Machine]:
+    """Make machines ready; return them with all their programs, and used only once ready.
+
+    Args:
+        machines: the machines, the head's first.
+        mark: of the stack.
+        setup_commands: the user's, for the shell of each.
+        ray: required version of Ray.
+        links_ray: whether a login on a machine finds Ray.
+        copied: paths of programs of this machine that the first one gets a copy of.
+    """
+    head = machines[0]
+    reached_at: Any = pulumi.Output.all(head.address, head.connection["port"])
+    found = []
+    for machine in machines:
+        ready = Environment(
+            machine.name,
+            machine,
+            setup_commands=setup_commands,
+            ray=ray,
+            links_ray=links_ray,
+            mark=mark,
+            head=None if machine is head else reached_at,
+        ).ready
+        programs: dict[str, pulumi.Input[str]] = {
+            service.program: f"{machine.environment}/bin/{service.program}"
+            for service in services.ALL
+            if service.source in (Source.ENVIRONMENT, Source.MODULE)
+        }
+        programs |= machine.programs
+        usable = replace(machine, after=[*machine.after, ready])
+        if machine is head:
+            programs |= {name: _copy(usable, name, path) for name, path in copied.items()}
+        found.append(replace(usable, programs=programs))
+    return found
+
+
+def _copy(machine: Machine, program: str, source: pulumi.Input[str]) -> pulumi.Output[str]:
+    """Declare a copy of a program of this machine on another one."""
+    path = f"{machine.base}/{PROGRAMS}/{program}"
+    return Executable(
+        f"{machine.name}-{program}",
+        {"source": source, "path": path, **machine.reached},
+        machine.options(None),
+    ).path
 
 
 def install_script(

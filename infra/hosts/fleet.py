@@ -1,7 +1,7 @@
 """The contract of all sources of a stack's machines: SSH hosts and each cloud.
 
-Deliberately absent: this machine. It is not reached by SSH and installs nothing, so a `Machine` of
-it would have no field that its runtimes use.
+Deliberately absent: this machine. It needs no login and nothing is installed on it (`this_machine`
+in machine.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Another machine as a stack uses it, whatever its source."""
+"""A host of a stack: this machine, or another one, whatever its source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import pulumi
 AGENT = "agent"  # folders in the base folder
 ENVIRONMENT = "env"
 PROGRAMS = "bin"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,43 +33,67 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class Host:
+    """A host of services: this machine, unless it is a Machine.
+
+    Attributes:
+        name: in the stack; of other machines host-0 and so on.
+        number: 0 for the head's; also the number of a machine's Ray worker.
+        address: for the other hosts of the stack.
+        interface: network interface that the address is on, "" if unknown.
+        programs: absolute paths of installed programs, by program.
+    """
+
+    name: str
+    number: int
+    address: pulumi.Input[str]
+    interface: pulumi.Input[str]
+    programs: Mapping[str, pulumi.Input[str]]
+
+    @property
+    def reached(self) -> dict[str, Any]:
+        """The properties of the resources on it that say how it is reached; {} for this machine."""
+        return {}
+
+    def path(self, text: str) -> str:
+        """Return an absolute path there; `~` is the home folder of its user."""
+        return text
+
+    def options(
+        self, parent: pulumi.Resource | None, depends_on: Sequence[pulumi.Resource] = ()
+    ) -> pulumi.ResourceOptions:
+        """Return the options of the resources on it."""
+        return pulumi.ResourceOptions(parent=parent, depends_on=[*depends_on])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Host):
     """A machine reached by SSH.
 
     Attributes:
-        name: in the stack: host-0 and so on.
-        number: the number in its name; also of its Ray worker.
         group: its group.
         identity: unique to the machine, whatever its address: user@address, or the id of an
             instance.
         connection: argument of `trainyard.access.ssh.Connection.of`, with the login key as a
             secret; of a rented one also its id, under its cloud's name for it (`fleet.Cloud`).
-        address: for the other machines of the stack.
-        interface: network interface that the address is on, "" if unknown.
         home: absolute home folder of its user.
         base: absolute folder of the stack's files there, apart from state and data.
         python_environment: absolute folder of an existing environment with Ray, "" to make
             one.
         cpus, memory_mib, gpus: resources of its Ray worker.
-        programs: absolute paths of installed programs, by program.
         after: resources that have to exist before anything is put on it.
         part_of: resource of the machine itself, with which everything on it goes.
     """
 
-    name: str
-    number: int
     group: Group
     identity: pulumi.Input[str]
     connection: Mapping[str, pulumi.Input[Any]]
-    address: pulumi.Input[str]
-    interface: pulumi.Input[str]
     home: str
     base: str
     python_environment: str
     cpus: pulumi.Input[int]
     memory_mib: pulumi.Input[int]
     gpus: pulumi.Input[int]
-    programs: Mapping[str, str]
     after: Sequence[pulumi.Resource] = ()
     part_of: pulumi.Resource | None = None
 
@@ -87,12 +112,13 @@ class Machine:
         return f"{self.home}{text[1:]}" if text.startswith("~/") else text
 
     @property
-    def host(self) -> dict[str, pulumi.Input[Any]]:
-        """Property `host` of the resources on it."""
-        return {**self.connection, "agent": f"{self.base}/{AGENT}", "python": self.python}
+    def reached(self) -> dict[str, Any]:
+        """Properties `host` and `machine` of the resources on it."""
+        host = {**self.connection, "agent": f"{self.base}/{AGENT}", "python": self.python}
+        return {"host": host, "machine": self.identity}
 
     def options(
-        self, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
+        self, parent: pulumi.Resource | None, depends_on: Sequence[pulumi.Resource] = ()
     ) -> pulumi.ResourceOptions:
         """Return the options of the resources on it."""
         return pulumi.ResourceOptions(
@@ -101,3 +127,8 @@ class Machine:
             # Everything on a machine goes with it: no login is needed for that.
             deleted_with=self.part_of,
         )
+
+
+def this_machine(programs: Mapping[str, pulumi.Input[str]]) -> Host:
+    """Return this machine as the only host of a stack."""
+    return Host(name="local", number=0, address=LOOPBACK, interface="", programs=programs)

@@ -16,11 +16,13 @@ from cluster.ray_node import Growth, NodeResources
 from cluster.secret import Secret
 from infra import ray_launcher, tools, versions, wishes
 from infra.config import Settings
+from infra.hosts import environment
 from infra.hosts.fleet import FleetArgs, IdleWatch
 from infra.hosts.machine import Group
 from infra.node_settings import worker_on
 from infra.ray_launcher import Launched
-from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs
+from infra.runtimes.mark import StackMark
+from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
 from infra.target import Target, services_for, warn_of_missing
 from trainyard.access import outputs
 
@@ -72,21 +74,26 @@ def hosts(settings: Settings) -> Target:
         if service.source is not Source.MACHINE or service.program in head.programs
     ]
     warn_of_missing(settings, running, "Install it there")
-    runtime = HostsRuntime(
+    mark = StackMark("mark")
+    runtime = ProcessRuntime(
         "hosts",
-        HostsRuntimeArgs(
-            machines=machines,
+        ProcessRuntimeArgs(
+            hosts=environment.prepare(
+                machines,
+                mark.known,
+                setup_commands=settings.setup_commands,
+                ray=versions.RAY,
+                links_ray=not settings.start_ray,
+                copied=found.paths,
+            ),
             several=settings.on_hosts > 1,
-            setup_commands=settings.setup_commands,
-            ray=versions.RAY,
-            links_ray=not settings.start_ray,
+            mark=mark,
             folder=str(settings.state_dir),
             data=str(settings.data_dir),
             keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
             store=store,
             shared={service.name for service in running if service.shared},
-            programs=found.paths,
             ports=settings.opened(running),
             start_timeout=settings.start_timeout_seconds,
             drain=settings.drain_seconds,
@@ -111,13 +118,13 @@ def hosts(settings: Settings) -> Target:
         for machine in machines
     ]
     coming: Collection[int] = ()
-    provider = runtime.switch_provider() if autoscaling.grows(workers) else None
+    provider = runtime.node_provider() if autoscaling.grows(workers) else None
     on_demand = autoscaling.on_demand(workers)
     if rest := declared.rest:
         # All workers that may exist are known in full.
         workers[rest.numbers.start :] = [rest.resources] * len(rest.numbers)
         coming = rest.numbers
-        provider = runtime.node_provider(rest)
+        provider = runtime.wish_provider(rest)
         on_demand = len(rest.numbers) - rest.least
     return Target(
         runtime=runtime,

@@ -1,213 +1,26 @@
-"""The process runtime: services as programs of one supervisord for each host and stack.
+"""The resources of the process runtime: folders, supervisord, its programs and their files.
 
-A service counts as up when its health checks answer. Everything below the runtime's folder goes
+A program counts as up when its health checks answer. Everything below the runtime's folder goes
 with the stack; volumes that outlive it are in the data folder.
 """
 
-import ipaddress
 import os
 import threading
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
-from cluster import ray_head, ray_node
-from cluster.autoscaling import NodeProvider
-from cluster.service import Port, Service, Volume
+from cluster import ray_node
 from infra.hosts import local
 from infra.provided import FORCE, say
-from infra.runtimes import ray_logs
-from infra.runtimes.mark import StackMark
 from infra.runtimes.on_host import OnHostProvider
-from infra.runtimes.once import Once
 from infra.runtimes.programs import RESTARTING, ProgramError
 
-LOOPBACK = "127.0.0.1"
 # Both engines have all providers in one process.
 _one_after_another = threading.Lock()
-NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessRuntimeArgs:
-    """Arguments of the process runtime.
-
-    Attributes:
-        folder: runtime folder, absolute; removed with the stack.
-        data: data folder, absolute.
-        keep_data: whether the data folder outlives the stack.
-        identifier: name of this stack's supervisord.
-        executables: path of each program that services name.
-        ports: every port of the stack, so that all conflicts are reported at once.
-        store: name of the object store, "" for a folder.
-        start_timeout: seconds that a service may take until it answers.
-        drain: seconds that its users may take to leave before it restarts.
-    """
-
-    folder: str
-    data: str
-    keep_data: bool
-    identifier: str
-    executables: Mapping[str, pulumi.Input[str]]
-    ports: Sequence[Port]
-    store: str
-    start_timeout: int
-    drain: int
-
-    def __post_init__(self) -> None:
-        for folder in (self.folder, self.data):
-            if not Path(folder).is_absolute():
-                raise ValueError(f"folder {folder!r} must be absolute")
-
-
-class ProcessRuntime(pulumi.ComponentResource):
-    """Runs services as supervised processes of this machine.
-
-    Attributes:
-        folder: runtime folder.
-    """
-
-    folder: pulumi.Output[str]
-    via = None
-
-    def __init__(
-        self, name: str, args: ProcessRuntimeArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("trainyard:process:ProcessRuntime", name, None, opts)
-        self._name, self._args = name, args
-        self._filled: dict[str, Once] = {}
-        child = pulumi.ResourceOptions(parent=self)
-        settings: dict[str, list[int]] = {}
-        for port in args.ports:
-            settings.setdefault(port.setting, []).append(port.number)
-        self._mark = StackMark(f"{name}-mark", child)
-        marked = {"mark": self._mark.props}
-        self._data = Data(
-            f"{name}-data",
-            {"folder": args.data, "keep": args.keep_data, "store": args.store, **marked},
-            child,
-        )
-        self._daemon = Daemon(
-            f"{name}-supervisor",
-            {
-                "folder": args.folder,
-                "identifier": args.identifier,
-                "ports": settings,
-                "data": self._data.folder,
-                **marked,
-            },
-            child,
-        )
-        self.folder = self._daemon.folder
-        self.register_outputs({"folder": self.folder})
-
-    def listen_address(self, service: str) -> str:  # noqa: ARG002 (all share one machine)
-        """Return the address that a service listens on for its clients."""
-        return LOOPBACK
-
-    def node_address(self, index: int) -> str:
-        """Return a loopback address of the node's own.
-
-        Ray takes 127.0.0.1 for the machine's address, with which the cluster would be open to
-        others, and lost when a laptop changes its network.
-        """
-        return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
-
-    def address(self, service: str, port: int) -> str:  # noqa: ARG002 (all share one machine)
-        """Return host:port at which other services reach the port of a service."""
-        return f"{LOOPBACK}:{port}"
-
-    def published(self, service: str, port: int) -> str:
-        """Return host:port at which this Pulumi program reaches a published port."""
-        return self.address(service, port)
-
-    def public(self, service: str, port: int) -> str:
-        """Return host:port at which users of this machine reach a published port."""
-        return self.address(service, port)
-
-    def file(self, service: str, name: str) -> str:
-        """Return the path at which a service finds one of its files or secrets."""
-        return f"{self._args.folder}/{service}/files/{name}"
-
-    def volume(self, service: str, volume: Volume) -> str:
-        """Return the path at which a service finds one of its volumes."""
-        base = self._args.data if volume.keep else self._args.folder
-        return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
-
-    def node_provider(self) -> NodeProvider:
-        """Return the provider that has supervisord start and stop nodes on demand."""
-        # Not imported: it imports all of Ray.
-        text = NODE_PROVIDER.read_text(encoding="utf-8")
-        return NodeProvider(text=text, settings={"supervisor": self._args.folder})
-
-    def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        """Declare a service; the returned resource exists once it is up, or has ended well."""
-        if service.once:
-            return self._place_once(service, opts)
-        props: dict[str, Any] = {
-            "folder": self._daemon.folder,
-            "name": service.name,
-            "command": [self._args.executables[service.program], *service.arguments],
-            "environment": {**service.environment, **self._one_machine(service)},
-            "files": dict(service.files),
-            "secrets": pulumi.Output.secret(dict(service.secrets)),
-            "folders": self._folders(service),
-            "stopSeconds": service.stop_seconds,
-            "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
-            "health": [f"http://{LOOPBACK}:{check.port}{check.path}" for check in service.health],
-            "startTimeout": self._args.start_timeout,
-            "mark": self._mark.props,
-            **({"onDemand": True} if service.on_demand else {}),
-            **leaving(service, self._args.drain),
-        }
-        fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
-        after = pulumi.ResourceOptions(depends_on=[self._data, *fillers])
-        return Program(
-            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
-        )
-
-    def _place_once(self, service: Service, opts: pulumi.ResourceOptions) -> Once:
-        props: dict[str, Any] = {
-            "folder": self._daemon.folder,
-            "name": service.name,
-            "command": [self._args.executables[service.program], *service.arguments],
-            "environment": dict(service.environment),
-            "hostFiles": {
-                name: local.existing_file(path, f"{service.name}.{name}")
-                for name, path in service.host_files.items()
-            },
-            "folders": self._folders(service),
-            "mark": self._mark.props,
-        }
-        after = pulumi.ResourceOptions(depends_on=[self._data])
-        once = Once(
-            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
-        )
-        self._filled |= {volume.name: once for volume in service.volumes if volume.shared}
-        return once
-
-    def _one_machine(self, service: Service) -> dict[str, str]:
-        """Return the variables of a Ray worker whose head is on the same machine."""
-        if service.program != "ray" or service.name == ray_head.SERVICE:
-            return {}
-        return ray_logs.environment(self.volume(ray_head.SERVICE, ray_node.TEMP))
-
-    def _folders(self, service: Service) -> list[str]:
-        """Return the folders that a service needs; another one makes those that it only reads."""
-        return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
-
-
-def leaving(service: Service, seconds: int) -> dict[str, Any]:
-    """Return the property of a program whose users are asked to leave before it restarts."""
-    if (leave := service.leave) is None:
-        return {}
-    said = {"file": leave.file, "arguments": list(leave.arguments), "drains": leave.drains}
-    return {"leave": {**said, "seconds": seconds}}
 
 
 class DataProvider(OnHostProvider):

@@ -7,7 +7,9 @@ import pulumi
 from cluster import autoscaling, services
 from infra import tools
 from infra.config import Settings
-from infra.runtimes.process import ProcessRuntime, ProcessRuntimeArgs
+from infra.hosts.machine import this_machine
+from infra.runtimes.mark import StackMark
+from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
 from infra.target import Target, services_for, warn_of_missing
 
 
@@ -29,11 +31,12 @@ def declare(settings: Settings, _stack: str) -> Target:
     runtime = ProcessRuntime(
         "local",
         ProcessRuntimeArgs(
+            hosts=[this_machine(found.paths)],
+            mark=StackMark("mark"),
             folder=str(settings.state_dir),
             data=str(settings.data_dir),
             keep_data=settings.keep_data,
             identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-            executables=found.paths,
             ports=settings.opened(running),
             store=found.store.name if found.store else "",
             start_timeout=settings.start_timeout_seconds,

@@ -24,7 +24,7 @@ DRAWN = {
     ("cluster/tracking.py", "{name}-session-key"): "tracking-session",
     ("infra/__main__.py", "ray-token"): "ray-token",
     ("infra/__main__.py", "serve-token"): "serve-token",
-    ("infra/runtimes/hosts.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",
+    ("infra/runtimes/process_runtime.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",
     ("infra/runtimes/kubernetes/runtime.py", "{name}-owner"): (
         "identity: anyone who may look at the objects sees it"
     ),

@@ -299,7 +299,7 @@ def test_without_prometheus_there_is_no_monitoring(run: Any, looks: Any, recorde
     assert run(hosts=[ONE, TWO])["prometheusUrl"] == ""
     assert "prometheus" not in _programs(recorded)
     supervisors = recorded.of_type("process:Supervisor")
-    assert "prometheusPort" not in supervisors["hosts-host-0-supervisor"].inputs["ports"]
+    assert "prometheusPort" not in supervisors["host-0-supervisor"].inputs["ports"]
 
 
 def test_alertmanager_runs_where_the_first_host_has_it(run: Any, looks: Any, recorded: Any) -> None:
@@ -351,8 +351,8 @@ def test_the_head_can_wake_what_other_hosts_have_parked(run: Any, recorded: Any)
     assert head["secrets"][name] == told["token"]
     assert name not in worker["secrets"]
     supervisors = recorded.of_type("process:Supervisor")
-    assert "nodeSwitchPort" not in supervisors["hosts-host-0-supervisor"].inputs["ports"]
-    assert supervisors["hosts-host-1-supervisor"].inputs["ports"]["nodeSwitchPort"] == [8767]
+    assert "nodeSwitchPort" not in supervisors["host-0-supervisor"].inputs["ports"]
+    assert supervisors["host-1-supervisor"].inputs["ports"]["nodeSwitchPort"] == [8767]
     for args in recorded.created:
         assert told["token"] not in str(_shown(args.inputs)), args.name
 
@@ -445,17 +445,15 @@ def test_the_cluster_file_of_one_host_has_no_worker(run: Any) -> None:  # A22
 def test_commands_of_the_user_come_first(run: Any, recorded: Any, requests: Any) -> None:
     run(hosts=[ONE], setupCommands=["module load cuda", "true"])
     commands = recorded.of_type("remote:Command")
-    assert commands["hosts-host-0-setup-commands"].inputs["create"] == (
-        "set -e\nmodule load cuda\ntrue"
-    )
+    assert commands["host-0-setup-commands"].inputs["create"] == ("set -e\nmodule load cuda\ntrue")
     after = {
         request.name: [urn.rpartition("::")[2] for urn in request.dependencies]
         for request in requests
     }
-    assert "hosts-host-0-setup-commands" in after["hosts-host-0-agent"]
-    assert "hosts-host-0-agent" in after["hosts-host-0-environment"]
-    for name in ("hosts-host-0-data", "hosts-host-0-supervisor"):
-        assert "hosts-host-0-environment" in after[name]
+    assert "host-0-setup-commands" in after["host-0-agent"]
+    assert "host-0-agent" in after["host-0-environment"]
+    for name in ("host-0-data", "host-0-supervisor"):
+        assert "host-0-environment" in after[name]
 
 
 HOME = ["192.0.2.0/24"]

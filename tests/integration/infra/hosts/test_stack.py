@@ -262,8 +262,8 @@ def test_a_host_that_lost_its_services_gets_them_again(on_hosts: Any, guests: Ma
     assert found["services", "hosts-ray-worker-1"] == "its supervisord is gone"
     assert ("services", "hosts-ray-worker-0") not in found
     drift = on_hosts.engine("refresh", "--yes").stdout
-    assert "hosts-host-1-supervisor" in drift
-    assert "hosts-host-0-supervisor" not in drift.replace("same", "")
+    assert "host-1-supervisor" in drift
+    assert "host-0-supervisor" not in drift.replace("same", "")
     again = on_hosts.engine("up", "--yes").stdout
     assert "3 create" in again, again
     on_hosts.engine("up", "--yes", "--expect-no-changes")

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from infra.runtimes.process import (
-    DaemonProvider,
-    DataProvider,
-    ProcessRuntimeArgs,
-    ProgramProvider,
-)
+from infra.runtimes.process import DaemonProvider, DataProvider, ProgramProvider
 
 PROPS: dict[str, Any] = {
     "folder": "/tmp/ty",
@@ -83,18 +78,3 @@ def test_whether_data_is_kept_can_change() -> None:
         "x", {"folder": "/d", "keep": True}, {"folder": "/d", "keep": False}
     )
     assert (result.changes, result.replaces) == (True, [])
-
-
-def test_relative_folders_are_refused() -> None:
-    with pytest.raises(ValueError, match="'data' must be absolute"):
-        ProcessRuntimeArgs(
-            folder="/tmp/ty",
-            data="data",
-            keep_data=True,
-            identifier="x",
-            executables={},
-            ports=[],
-            store="",
-            start_timeout=5,
-            drain=60,
-        )

@@ -1,14 +1,17 @@
 """Where services of several machines go; the whole program is in test_target.py."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 import pytest
 
 from cluster.service import HealthCheck, Port, Service, Volume
+from infra.hosts.environment import prepare
 from infra.hosts.machine import Group, Machine
-from infra.runtimes.hosts import HostsRuntime, HostsRuntimeArgs, _ports
+from infra.runtimes.folders import Mark
+from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs, _ports
 
 AGENTS = [Port(number=27365 + i, setting="agentPort") for i in range(4)]
 PORTS = [Port(number=8265, setting="dashboardPort"), Port(number=6379, setting="gcsPort"), *AGENTS]
@@ -44,20 +47,17 @@ def _machine(index: int, **changes: Any) -> Machine:
 def within(recorded: Any) -> Callable[..., None]:
     """Do something with a runtime, inside a program."""
 
-    def run(use: Callable[[HostsRuntime], None], machines: list[Machine], **changes: Any) -> None:
+    def run(use: Callable[[ProcessRuntime], None], machines: list[Machine], **changes: Any) -> None:
         values: dict[str, Any] = {
-            "machines": machines,
+            "hosts": machines,
             "several": len(machines) > 1,
-            "setup_commands": [],
-            "ray": "2.60.0",
-            "links_ray": False,
+            "mark": SimpleNamespace(props={}),
             "folder": "/tmp/ty",
             "data": "~/data",
             "keep_data": True,
             "identifier": "x",
             "store": "minio",
             "shared": {"minio"},
-            "programs": {},
             "ports": PORTS[: 3 + len(machines)],
             "start_timeout": 120,
             "drain": 60,
@@ -65,7 +65,7 @@ def within(recorded: Any) -> Callable[..., None]:
 
         @pulumi.runtime.test
         def program() -> None:
-            use(HostsRuntime("hosts", HostsRuntimeArgs(**values | changes)))
+            use(ProcessRuntime("hosts", ProcessRuntimeArgs(**values | changes)))
 
         program()
 
@@ -73,17 +73,18 @@ def within(recorded: Any) -> Callable[..., None]:
 
 
 def test_a_machine_has_the_ports_of_what_runs_there() -> None:
-    assert _ports(PORTS, 0) == {
+    args: Any = SimpleNamespace(ports=PORTS, several=True)
+    assert _ports(args, 0) == {
         "dashboardPort": [8265],
         "gcsPort": [6379],
         "agentPort": [27365, 27366],  # the head's and its own worker's
     }
-    assert _ports(PORTS, 1) == {"agentPort": [27367]}
-    assert _ports(PORTS, 2) == {"agentPort": [27368]}
+    assert _ports(args, 1) == {"agentPort": [27367]}
+    assert _ports(args, 2) == {"agentPort": [27368]}
 
 
 def test_services_find_their_files_on_their_own_machine(within: Any) -> None:
-    def look(runtime: HostsRuntime) -> None:
+    def look(runtime: ProcessRuntime) -> None:
         data, temp = Volume(name="data", keep=True), Volume(name="ray")
         assert runtime.volume("minio", data) == "/srv/u0/data/minio/data"
         assert runtime.volume("ray-worker-1", data) == "/srv/u1/data/ray-worker-1/data"
@@ -94,13 +95,13 @@ def test_services_find_their_files_on_their_own_machine(within: Any) -> None:
 
 
 def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
-    def several(runtime: HostsRuntime) -> None:
+    def several(runtime: ProcessRuntime) -> None:
         assert runtime.listen_address("minio") == "10.0.0.0"
         for service in ("ray-head", "prometheus", "ray-worker-1"):
             assert runtime.listen_address(service) == "127.0.0.1"
         assert [runtime.node_address(i) for i in range(3)] == ["10.0.0.0", "10.0.0.0", "10.0.0.1"]
 
-    def single(runtime: HostsRuntime) -> None:
+    def single(runtime: ProcessRuntime) -> None:
         assert runtime.listen_address("minio") == "127.0.0.1"
         assert [runtime.node_address(i) for i in range(2)] == ["127.0.0.2", "127.0.0.3"]
 
@@ -109,7 +110,7 @@ def test_only_the_store_listens_beyond_its_machine(within: Any) -> None:  # F33
 
 
 def test_a_program_that_a_machine_lacks_is_named(within: Any) -> None:
-    def place(runtime: HostsRuntime) -> None:
+    def place(runtime: ProcessRuntime) -> None:
         with pytest.raises(ValueError, match="host-0 has no prometheus"):
             runtime.place(
                 Service(
@@ -124,8 +125,25 @@ def test_a_program_that_a_machine_lacks_is_named(within: Any) -> None:
     within(place, [_machine(0)])
 
 
-def test_another_machine_of_the_same_index_is_set_up_anew(within: Any, recorded: Any) -> None:
-    within(lambda _: None, [_machine(0, identity="i-1")])
+def test_relative_folders_are_refused(within: Any) -> None:
+    with pytest.raises(ValueError, match="'data' must be absolute"):
+        within(lambda _: None, [_machine(0)], data="data")
+
+
+def test_another_machine_of_the_same_index_is_set_up_again(recorded: Any) -> None:
+    @pulumi.runtime.test
+    def program() -> None:
+        mark: Any = pulumi.Output.from_input(Mark(id="1", project="lab", stack="dev", by="ada"))
+        prepare(
+            [_machine(0, identity="i-1")],
+            mark,
+            setup_commands=[],
+            ray="2.60.0",
+            links_ray=False,
+            copied={},
+        )
+
+    program()
     commands = recorded.of_type("remote:Command")
     (first,) = [args.inputs["triggers"] for args in commands.values()]
     assert first[0] == "i-1"

@@ -1,0 +1,375 @@
+"""The process runtime: one supervisord for each host of a stack, this machine or others.
+
+The Ray head, the object store and monitoring run on the first host. This machine runs all workers;
+of other machines each runs one.
+"""
+
+import ipaddress
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from cluster import ray_head, ray_node, ray_worker
+from cluster.autoscaling import NodeProvider
+from cluster.inputs import join
+from cluster.ray_cluster import NODE_SWITCH_PORT, TOKEN_BYTES
+from cluster.secret import Secret
+from cluster.service import HealthCheck, Port, Service, Volume
+from infra.hosts import local
+from infra.hosts.fleet import Rest
+from infra.hosts.machine import LOOPBACK, Host
+from infra.runtimes import ray_logs
+from infra.runtimes.mark import StackMark
+from infra.runtimes.once import Once
+from infra.runtimes.process import Daemon, Data, Files, Program
+
+NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
+WISHES = "wishes"
+WISH_PROVIDER = Path(__file__).with_name("wish_provider.py")
+NODE_SWITCH = Path(__file__).with_name("node_switch.py")
+SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
+SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
+SWITCH_SETTINGS_FILE = "settings.json"  # a secret: it has the token
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessRuntimeArgs:
+    """Arguments of the process runtime.
+
+    Attributes:
+        hosts: the hosts, the head's first; others may come later.
+        several: whether there may be more than one.
+        mark: of the stack.
+        folder: runtime folder of each host, absolute; removed with the stack.
+        data: data folder of each host, absolute; on other machines also below `~/`.
+        keep_data: whether the data folders outlive the stack.
+        identifier: name of this stack's supervisords.
+        store: name of the object store, "" for a folder.
+        shared: names of services of the head's host that jobs on other hosts reach.
+        ports: every port of the stack, so that all conflicts are reported at once.
+        start_timeout: seconds that a service may take until it answers.
+        drain: seconds that its users may take to leave before it restarts.
+    """
+
+    hosts: Sequence[Host]
+    several: bool = False
+    mark: StackMark
+    folder: str
+    data: str
+    keep_data: bool
+    identifier: str
+    store: str
+    shared: Collection[str] = ()
+    ports: Sequence[Port]
+    start_timeout: int
+    drain: int
+
+    def __post_init__(self) -> None:
+        for folder in (self.folder, self.data):
+            if not (Path(folder).is_absolute() or folder.startswith("~/")):
+                raise ValueError(f"folder {folder!r} must be absolute")
+
+
+class ProcessRuntime(pulumi.ComponentResource):
+    """Runs services as supervised processes.
+
+    Attributes:
+        folder: runtime folder.
+    """
+
+    folder: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: ProcessRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("trainyard:process:ProcessRuntime", name, None, opts)
+        self._name, self._args = name, args
+        self._hosts = {host.number: host for host in args.hosts}
+        self._filled: dict[str, Once] = {}
+        self._base: dict[int, tuple[Daemon, Data]] = {}
+        for index, host in self._hosts.items():
+            own = {"mark": args.mark.props, **host.reached}
+            data = Data(
+                f"{host.name}-data",
+                {
+                    "folder": host.path(args.data),
+                    "keep": args.keep_data,
+                    "store": "" if index else args.store,
+                    **own,
+                },
+                host.options(self),
+            )
+            daemon = Daemon(
+                f"{host.name}-supervisor",
+                {
+                    "folder": args.folder,
+                    "identifier": args.identifier,
+                    "ports": _ports(args, index),
+                    # Elsewhere it is empty, and homes that machines share have one lock.
+                    **({} if index else {"data": data.folder}),
+                    **own,
+                },
+                host.options(self),
+            )
+            self._base[index] = (daemon, data)
+        self.folder = self._base[0][0].folder
+        self.register_outputs({"folder": self.folder})
+
+    @property
+    def via(self) -> Mapping[str, pulumi.Input[Any]] | None:
+        """Ports of other machines are reached through the head's."""
+        return self._head.reached.get("host")
+
+    def listen_address(self, service: str) -> pulumi.Input[str]:
+        """Return an address that other hosts reach if they use the service, else loopback."""
+        if service in self._args.shared and self._args.several:
+            return self._head.address
+        if service.startswith(SWITCH):
+            return self._hosts[self._index(service)].address
+        return LOOPBACK
+
+    def node_address(self, index: int) -> pulumi.Input[str]:
+        """Return the address of a node; on a single host each has a loopback address of its own.
+
+        Ray takes 127.0.0.1 for the machine's address, with which the cluster would be open to
+        others, and lost when a laptop changes its network.
+        """
+        if not self._args.several:
+            return str(ipaddress.IPv4Address(LOOPBACK) + 1 + index)
+        return self._hosts[max(0, index - 1)].address
+
+    def address(self, service: str, port: int) -> pulumi.Input[str]:
+        """Return host:port at which other services reach the port of a service."""
+        return join(self.listen_address(service), f":{port}")
+
+    def published(self, service: str, port: int) -> pulumi.Input[str]:
+        """Return host:port at which the head's host reaches a published port."""
+        return self.address(service, port)
+
+    def public(self, service: str, port: int) -> pulumi.Input[str]:
+        """Return host:port at which users reach a published port, through the head's host."""
+        return self.address(service, port)
+
+    def file(self, service: str, name: str) -> str:
+        """Return the path at which a service finds one of its files or secrets."""
+        return f"{self._args.folder}/{service}/files/{name}"
+
+    def volume(self, service: str, volume: Volume) -> str:
+        """Return the path at which a service finds one of its volumes."""
+        host = self._hosts[self._index(service)]
+        base = host.path(self._args.data) if volume.keep else self._args.folder
+        return f"{base}/{volume.name}" if volume.shared else f"{base}/{service}/{volume.name}"
+
+    def node_provider(self) -> NodeProvider:
+        """Return the provider that has the supervisords start and stop nodes on demand.
+
+        The head's machine has no key to log in to others, so they get switches. Its own workers are
+        run by its own supervisord.
+        """
+        # Not imported: it imports all of Ray.
+        text = NODE_PROVIDER.read_text(encoding="utf-8")
+        settings: dict[str, Any] = {"supervisor": self._args.folder}
+        if not self._args.several:
+            return NodeProvider(text=text, settings=settings)
+        token = Secret(
+            f"{self._name}-{SWITCH}-token", TOKEN_BYTES, pulumi.ResourceOptions(parent=self)
+        ).value
+        settings["switches"] = {
+            ray_worker.service(number): self._switch(number, token)
+            for number in self._hosts.keys() - {0}
+        }
+        settings["token"] = self.file(ray_head.SERVICE, SWITCH_TOKEN_FILE)
+        return NodeProvider(text=text, settings=settings, secrets={SWITCH_TOKEN_FILE: token})
+
+    def _switch(self, number: int, token: pulumi.Input[str]) -> pulumi.Input[str]:
+        """Declare the switch of another machine's worker; return its URL."""
+        (port,) = (port.number for port in self._args.ports if port.setting == NODE_SWITCH_PORT)
+        name = _switch_name(number)
+        address = self.listen_address(name)
+        known = pulumi.Output.json_dumps(
+            {
+                "address": address,
+                "port": port,
+                "program": ray_worker.service(number),
+                "token": token,
+            }
+        )
+        self.place(
+            Service(
+                name=name,
+                program="python",
+                arguments=[
+                    self.file(name, NODE_SWITCH.name),
+                    self.file(name, SWITCH_SETTINGS_FILE),
+                ],
+                files={NODE_SWITCH.name: NODE_SWITCH.read_text(encoding="utf-8")},
+                secrets={SWITCH_SETTINGS_FILE: known},
+                ports=[Port(number=port, setting=NODE_SWITCH_PORT)],
+                health=[HealthCheck(port=port, path="/health")],
+                stop_seconds=0,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+        return join("http://", address, f":{port}")
+
+    def place(self, service: Service, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """Declare a service; the returned resource exists once it is up, or has ended well."""
+        if service.once:
+            return self._place_once(service, opts)
+        index = self._index(service.name)
+        host, (daemon, data) = self._hosts[index], self._base[index]
+        listens = self.listen_address(service.name)
+        props: dict[str, Any] = {
+            "folder": daemon.folder,
+            "name": service.name,
+            "command": [self._executable(service.program, host), *service.arguments],
+            "environment": {
+                **service.environment,
+                **self.environment(host),
+                **self._one_machine(service, host),
+            },
+            "files": dict(service.files),
+            "secrets": pulumi.Output.secret(dict(service.secrets)),
+            "folders": self._folders(service),
+            "stopSeconds": service.stop_seconds,
+            "ports": [{"number": p.number, "setting": p.setting} for p in service.ports],
+            "health": [
+                join("http://", listens, f":{check.port}{check.path}") for check in service.health
+            ],
+            "startTimeout": self._args.start_timeout,
+            "mark": self._args.mark.props,
+            **host.reached,
+            **({"onDemand": True} if service.on_demand else {}),
+        }
+        if leave := service.leave:
+            props["leave"] = {
+                "file": leave.file,
+                "arguments": list(leave.arguments),
+                "drains": leave.drains,
+                "seconds": self._args.drain,
+            }
+        fillers = [self._filled[v.name] for v in service.volumes if v.name in self._filled]
+        after = host.options(self, [data, *fillers])
+        return Program(
+            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(after, opts)
+        )
+
+    def environment(self, host: Host) -> dict[str, pulumi.Input[str]]:
+        """Return the variables that tell programs of a host about its network.
+
+        Gloo would take the address of the machine's own name, which is a loopback one on Debian
+        and Ubuntu, and tell it to its peers on other machines.
+        """
+        return {"GLOO_SOCKET_IFNAME": host.interface} if self._args.several else {}
+
+    def place_files(
+        self,
+        service: str,
+        index: int,
+        files: Mapping[str, pulumi.Input[str]],
+        opts: pulumi.ResourceOptions,
+    ) -> Files:
+        """Declare secret files for a service of a host that the stack does not start itself."""
+        host, (daemon, _) = self._hosts[index], self._base[index]
+        props = {
+            "folder": daemon.folder,
+            "name": service,
+            "secrets": pulumi.Output.secret(dict(files)),
+            "mark": self._args.mark.props,
+            **host.reached,
+        }
+        after = host.options(self)
+        return Files(f"{host.name}-{service}", props, pulumi.ResourceOptions.merge(after, opts))
+
+    @property
+    def wishes(self) -> str:
+        """Folder of the head's machine for the wishes about a group that grows."""
+        return f"{self._args.folder}/{WISHES}"
+
+    def wish_provider(self, rest: Rest) -> NodeProvider:
+        """Return the provider that records which machines of a group are wanted."""
+        # Not imported: it imports all of Ray.
+        text = WISH_PROVIDER.read_text(encoding="utf-8")
+        group = [ray_worker.service(number) for number in rest.numbers]
+        return NodeProvider(
+            text=text, settings={"folder": self.wishes, "group": group, "least": rest.least}
+        )
+
+    @property
+    def label(self) -> pulumi.Output[str]:
+        """Value of the variable that marks processes of Ray's launcher as the stack's."""
+        return self._args.mark.known.apply(lambda mark: mark.label)
+
+    @property
+    def _head(self) -> Host:
+        return self._hosts[0]
+
+    def _index(self, service: str) -> int:
+        """Return the host of a service: that of its worker or switch, else the head's."""
+        for number in self._hosts:
+            if service in (ray_worker.service(number), _switch_name(number)):
+                return number
+        return 0
+
+    @staticmethod
+    def _executable(program: str, host: Host) -> pulumi.Input[str]:
+        if program not in host.programs:
+            raise ValueError(f"{host.name} has no {program}")
+        return host.programs[program]
+
+    def _place_once(self, service: Service, opts: pulumi.ResourceOptions) -> Once:
+        """Declare a service of this machine that runs to its end."""
+        daemon, data = self._base[0]
+        props: dict[str, Any] = {
+            "folder": daemon.folder,
+            "name": service.name,
+            "command": [self._executable(service.program, self._head), *service.arguments],
+            "environment": dict(service.environment),
+            "hostFiles": {
+                name: local.existing_file(path, f"{service.name}.{name}")
+                for name, path in service.host_files.items()
+            },
+            "folders": self._folders(service),
+            "mark": self._args.mark.props,
+        }
+        after = pulumi.ResourceOptions(depends_on=[data])
+        once = Once(
+            f"{self._name}-{service.name}", props, pulumi.ResourceOptions.merge(opts, after)
+        )
+        self._filled |= {volume.name: once for volume in service.volumes if volume.shared}
+        return once
+
+    def _one_machine(self, service: Service, host: Host) -> dict[str, str]:
+        """Return the variables of a Ray worker of this machine, which its head shares."""
+        # The Ray of other machines does not find our packages.
+        if host.reached or service.program != "ray" or service.name == ray_head.SERVICE:
+            return {}
+        return ray_logs.environment(self.volume(ray_head.SERVICE, ray_node.TEMP))
+
+    def _folders(self, service: Service) -> list[str]:
+        """Return the folders that a service needs; another one makes those that it only reads."""
+        return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
+
+
+def _switch_name(number: int) -> str:
+    """Return the name of the service that starts and stops the worker of a machine."""
+    return f"{SWITCH}-{number}"
+
+
+def _ports(args: ProcessRuntimeArgs, host: int) -> dict[str, list[int]]:
+    """Return the ports of a host: the head's has all but other workers' agents and switches."""
+    agents = sorted(port.number for port in args.ports if port.setting == "agentPort")
+    if args.several:
+        agents = agents[:2] if host == 0 else agents[host + 1 : host + 2]
+    found: dict[str, list[int]] = {}
+    for port in args.ports:
+        if port.setting == "agentPort":
+            here = port.number in agents
+        else:
+            here = (port.setting == NODE_SWITCH_PORT) == (host > 0)
+        if here:
+            found.setdefault(port.setting, []).append(port.number)
+    return found
