@@ -38,8 +38,8 @@ class RayClusterArgs:
         additions: what other services add to the nodes.
         gpus: indexes of the host's accelerators that each worker may use.
         node_provider: starts and stops workers of groups that grow; None if none does.
-        coming: indexes of workers whose machines come and go.
-        absent: indexes of these workers whose machines are missing now.
+        elastic: indexes of workers whose machines are launched and ended on request.
+        not_launched: indexes of those among them whose machines do not exist now.
     """
 
     runtime: Runtime
@@ -52,8 +52,8 @@ class RayClusterArgs:
     additions: Sequence[NodeAddition]
     gpus: Sequence[Sequence[int]]
     node_provider: NodeProvider | None = None
-    coming: Collection[int] = ()
-    absent: Collection[int] = ()
+    elastic: Collection[int] = ()
+    not_launched: Collection[int] = ()
 
     def __post_init__(self) -> None:
         if len(self.gpus) != len(self.workers):
@@ -96,7 +96,7 @@ class RayCluster(pulumi.ComponentResource):
         )
         on_workers = [addition for addition in args.additions if not addition.head_only]
         for index, resources in enumerate(args.workers):
-            if index in args.absent:
+            if index in args.not_launched:
                 continue
             RayWorker(
                 f"{name}-worker-{index}",
@@ -111,7 +111,7 @@ class RayCluster(pulumi.ComponentResource):
                     additions=on_workers,
                     gpus=args.gpus[index],
                     autoscaled=bool(autoscaler),
-                    comes_and_goes=index in args.coming,
+                    elastic=index in args.elastic,
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
@@ -122,7 +122,10 @@ class RayCluster(pulumi.ComponentResource):
                 described(ray_head.SERVICE, args.head),
                 *(
                     lift(
-                        partial(described, ray_worker.service(i), there=i not in args.absent), node
+                        partial(
+                            described, ray_worker.service(i), launched=i not in args.not_launched
+                        ),
+                        node,
                     )
                     for i, node in enumerate(args.workers)
                 ),
@@ -144,13 +147,13 @@ def _autoscaler(
     return autoscaling.files(args.head, workers, args.node_provider), [secrets]
 
 
-def described(name: str, node: NodeResources, *, there: bool = True) -> dict[str, Any]:
+def described(name: str, node: NodeResources, *, launched: bool = True) -> dict[str, Any]:
     """Return a node's entry in the stack's output `nodes`.
 
     Args:
         name: of its service.
         node: what it offers.
-        there: whether its machine exists; for machines that come and go, at the last `up`.
+        launched: whether its machine exists; of an elastic one, at the last `up`.
     """
     return {
         "name": name,
@@ -162,7 +165,7 @@ def described(name: str, node: NodeResources, *, there: bool = True) -> dict[str
         "resources": dict(node.resources),
         "onDemand": node.growth is not None,
         "hourlyCost": node.hourly_cost,
-        "there": there,
+        "launched": launched,
     }
 
 
@@ -181,8 +184,8 @@ def declare(stack: Stack) -> None:
             additions=stack.additions,
             gpus=stack.gpus,
             node_provider=stack.node_provider,
-            coming=stack.coming,
-            absent=stack.absent,
+            elastic=stack.elastic,
+            not_launched=stack.not_launched,
         ),
     )
     stack.outputs |= {

@@ -27,7 +27,7 @@ class RayWorkerArgs:
         additions: what other services add to it.
         gpus: indexes of the host's accelerators that it may use.
         autoscaled: whether the head has an autoscaler, which must know this node.
-        comes_and_goes: whether the autoscaler starts and ends its machine.
+        elastic: whether its machine is launched and ended on request.
     """
 
     runtime: Runtime
@@ -40,7 +40,7 @@ class RayWorkerArgs:
     additions: Sequence[NodeAddition]
     gpus: Sequence[int]
     autoscaled: bool = False
-    comes_and_goes: bool = False
+    elastic: bool = False
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -62,13 +62,13 @@ class RayWorker(pulumi.ComponentResource):
         super().__init__("trainyard:cluster:RayWorker", name, None, opts)
         runtime, resources = args.runtime, args.resources
         service_name = service(args.index)
-        # On a machine that comes and goes it is started like any other.
+        # On an elastic machine it is started like any other.
         on_demand = isinstance(resources, NodeResources) and resources.growth is not None
         known: dict[str, pulumi.Input[str]] = {}
         if args.autoscaled:
             kind = lift(autoscaling.node_type, resources)
             known = autoscaling.node_environment(service_name, kind)
-            known |= ray_start.JOINS_ONCE if args.comes_and_goes else {}
+            known |= ray_start.JOINS_ONCE if args.elastic else {}
         node = args.index + 1  # after the head
         agent_port = ray_node.agent_port(args.ports, node)
         # No dependency on the head: its address is known, `ray start` waits for it, and head and

@@ -28,8 +28,8 @@ class Stack:
         serve_token: bearer token of every served model.
         node_provider: starts and stops workers of groups that grow; None if none does.
         on_demand: how many workers run only when they are needed.
-        coming: indexes of workers whose machines come and go.
-        absent: indexes of these workers whose machines are missing now.
+        elastic: indexes of workers whose machines are launched and ended on request.
+        not_launched: indexes of those among them whose machines do not exist now.
         storage: where jobs keep their results.
         expires_at: when rented machines end themselves, in ISO 8601; "" for never.
         idle_token: bearer token for asking whether the cluster is idle, "" without a watch.
@@ -49,8 +49,8 @@ class Stack:
     storage: Storage
     node_provider: NodeProvider | None = None
     on_demand: int = 0
-    coming: Collection[int] = ()
-    absent: Collection[int] = ()
+    elastic: Collection[int] = ()
+    not_launched: Collection[int] = ()
     expires_at: pulumi.Input[str] = ""
     idle_token: pulumi.Input[str] = ""
     prometheus: pulumi.Input[str] | None = None

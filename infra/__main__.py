@@ -31,8 +31,8 @@ stack = Stack(
     serve_token=Secret("serve-token", TOKEN_BYTES).value,
     node_provider=here.node_provider,
     on_demand=here.on_demand,
-    coming=here.coming,
-    absent=here.absent,
+    elastic=here.elastic,
+    not_launched=here.not_launched,
     expires_at=here.expires_at,
     idle_token=here.idle_token,
     storage=storage,
@@ -53,7 +53,7 @@ pulumi.export(outputs.NODES, stack.outputs[outputs.NODES])
 for connection in outputs.CONNECTIONS:
     pulumi.export(connection, here.connections.get(connection, {}))
 pulumi.export(outputs.EXPIRES_AT, here.expires_at)
-pulumi.export(outputs.WISHES, here.wishes)
+pulumi.export(outputs.REQUESTS_FOLDER, here.requests_folder)
 cluster_file = stack.outputs.get(outputs.RAY_CLUSTER_FILE, "")
 pulumi.export(outputs.RAY_CLUSTER_FILE, pulumi.Output.secret(cluster_file))
 pulumi.export(outputs.SERVICES, [endpoint.described for endpoint in services.ENDPOINTS])

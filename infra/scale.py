@@ -1,6 +1,6 @@
-"""`python -m infra.scale`: launches and ends machines of a group that grows, as Ray wishes.
+"""`python -m infra.scale`: launches and ends machines of an elastic group, as Ray requests.
 
-Ray's autoscaler on the head writes down which machines it wishes for. This asks for the wish every
+Ray's autoscaler on the head writes down which machines it requests. This reads the request every
 few seconds, through SSH, and runs `up` when it differs from the existing machines. So each machine
 is a resource of the stack like any other, and the account's key is here, not on the head.
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.hosts import sources
-from infra.wishes import AS_IT_IS, VARIABLE
+from infra.requested import AS_IT_IS, VARIABLE
 from trainyard.access import outputs, terminal
 from trainyard.access.ssh import Connection, SshError
 from trainyard.access.ssh_run import CommandError, run
@@ -38,8 +38,8 @@ TELL_SECONDS = 60.0  # between two lines on an `up` that goes on
 LAST_LINES = 12
 MOST_CHARACTERS = 64 * 1024  # of an answer of the head's machine; jobs may write there
 NAMED, LONGEST_NAME = 3, 63  # unknown names that a message shows, and characters of each
-# Files of infra/runtimes/wish_provider.py, which imports all of Ray.
-WANTED, THERE = "wanted.json", "there.json"
+# Files of infra/runtimes/node_provider.py, which imports all of Ray.
+REQUESTED, LAUNCHED = "requested.json", "launched.json"
 LOCKED = "locked by"  # each engine says so of a stack that another operation holds
 # Asks the idle watch on the head's machine (cluster/idle_watch.py).
 # The answer names all that runs; its bound is that of the machines' timers (trainyard_ttl.py).
@@ -58,26 +58,26 @@ class ScaleError(Exception):
 
 
 class UnreadableError(Exception):
-    """The wish is unknown now, but may be known later."""
+    """The request is unknown now, but may be known later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The group that grows, as the stack's outputs have it.
+    """The elastic group, as the stack's outputs have it.
 
     Attributes:
         prices: $/h of each of its machines, by name of its worker.
-        there: names of the machines that the last `up` declared.
-        folder: with the files of the wish, on the head's machine.
-        way: to that machine.
+        launched: names of the machines that the last `up` declared.
+        folder: with the files of the request, on the head's machine.
+        connection: to that machine.
         idle: `url` and `token` of the watch that says whether the machines end because the cluster
             is idle; None without one.
     """
 
     prices: Mapping[str, float]
-    there: frozenset[str]
+    launched: frozenset[str]
     folder: str
-    way: Connection
+    connection: Connection
     idle: Mapping[str, str] | None = None
 
     @classmethod
@@ -89,7 +89,7 @@ class Group:
         """
         if not known:
             raise ScaleError(f"stack {stack!r} is not up: run `make up STACK={stack}` first")
-        if not known.get(outputs.WISHES):
+        if not known.get(outputs.REQUESTS_FOLDER):
             clouds = " or ".join(source.setting for source in sources.SOURCES if source.cloud)
             raise ScaleError(
                 f"no group of stack {stack!r} grows on rented machines: set nodeGroups with max "
@@ -98,45 +98,47 @@ class Group:
         nodes = [node for node in known[outputs.NODES] if node["onDemand"]]
         return cls(
             prices={node["name"]: float(node["hourlyCost"]) for node in nodes},
-            there=frozenset(node["name"] for node in nodes if node["there"]),
-            folder=known[outputs.WISHES],
-            way=Connection.of(known[outputs.SSH]),
+            launched=frozenset(node["name"] for node in nodes if node["launched"]),
+            folder=known[outputs.REQUESTS_FOLDER],
+            connection=Connection.of(known[outputs.SSH]),
             idle={"url": url, "token": known[outputs.IDLE_END_TOKEN]}
             if (url := known.get(outputs.IDLE_END_URL))
             else None,
         )
 
-    def wish(self) -> list[str]:
-        """Return the names of the machines that Ray wishes for.
+    def requested(self) -> list[str]:
+        """Return the names of the machines that Ray requests.
 
         Raises:
             UnreadableError: the head's machine does not say.
         """
         try:
-            text = self._run(f"cat {shlex.quote(f'{self.folder}/{WANTED}')}")
-            wished = [str(name) for name in json.loads(text)]
+            text = self._run(f"cat {shlex.quote(f'{self.folder}/{REQUESTED}')}")
+            requested = [str(name) for name in json.loads(text)]
         except CommandError:
-            raise UnreadableError("the head has not written down yet what it wishes") from None
+            raise UnreadableError("the head has not written down a request yet") from None
         except SshError as error:
             raise UnreadableError(str(error)) from None
         except (ValueError, TypeError, RecursionError):  # jobs may write it
-            raise UnreadableError(f"{WANTED} on {self.way.name} holds no wish") from None
-        if unknown := sorted({*wished} - {*self.prices}):
+            raise UnreadableError(
+                f"{REQUESTED} on {self.connection.name} holds no request"
+            ) from None
+        if unknown := sorted({*requested} - {*self.prices}):
             # Somebody has changed the group; the outputs are read again.
             named = ", ".join(terminal.clean(name[:LONGEST_NAME]) for name in unknown[:NAMED])
             more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
             raise UnreadableError(f"{named}{more}: in no group that the outputs name")
-        return wished
+        return requested
 
-    def tell(self, there: Collection[str]) -> None:
-        """Tell Ray which machines are there: it does not wish for them again while they end.
+    def tell(self, launched: Collection[str]) -> None:
+        """Tell Ray which machines are launched: it does not request them again while they end.
 
         Raises:
             UnreadableError: the head's machine does not answer.
         """
-        path = shlex.quote(f"{self.folder}/{THERE}")
+        path = shlex.quote(f"{self.folder}/{LAUNCHED}")
         try:
-            self._run(f"cat > {path}.new && mv {path}.new {path}", json.dumps(sorted(there)))
+            self._run(f"cat > {path}.new && mv {path}.new {path}", json.dumps(sorted(launched)))
         except SshError as error:
             raise UnreadableError(str(error)) from None
 
@@ -161,31 +163,37 @@ class Group:
         return f"{len(names)} of at most {len(self.prices)} machines, {price:.2f} $/h"
 
     def _run(self, command: str, stdin: str = "") -> str:
-        return run(self.way, command, stdin=stdin, seconds=CALL_SECONDS, most=MOST_CHARACTERS)
+        return run(
+            self.connection, command, stdin=stdin, seconds=CALL_SECONDS, most=MOST_CHARACTERS
+        )
 
 
 def steps(
-    there: Collection[str], wish: Collection[str], *, whole: bool = True, broken: bool = False
+    launched: Collection[str],
+    requested: Collection[str],
+    *,
+    whole: bool = True,
+    broken: bool = False,
 ) -> list[list[str]]:
-    """Return the machines that each `up` must leave there, in order, until the wish is met.
+    """Return the machines that each `up` must leave, in order, until the request is met.
 
-    Ends go first: if a launch finds no room, machines without a wish would stay, billed.
+    Ends go first: if a launch finds no room, machines without a request would stay, billed.
 
     Args:
-        there: machines since the last `up` that ended well.
-        wish: wanted machines.
+        launched: machines since the last `up` that ended well.
+        requested: machines that Ray requests.
         whole: whether no `up` began since.
         broken: whether an `up` failed that launched nothing: one of its machines cannot be
             finished, and ends too.
     """
-    kept = {*there} & {*wish}
-    ways = [kept] if kept != {*there} or broken else []
-    ways += [{*wish}] if kept != {*wish} or not (whole or ways) else []
-    return [sorted(way) for way in ways]
+    kept = {*launched} & {*requested}
+    targets = [kept] if kept != {*launched} or broken else []
+    targets += [{*requested}] if kept != {*requested} or not (whole or targets) else []
+    return [sorted(target) for target in targets]
 
 
 class Scaler:
-    """Meets the wishes of one stack.
+    """Meets the requests of one stack.
 
     Args:
         folder: of the project.
@@ -209,10 +217,10 @@ class Scaler:
             self._child.send_signal(signal.SIGINT)
 
     def run(self) -> None:
-        """Meet wishes until `stop`.
+        """Meet requests until `stop`.
 
         Raises:
-            ScaleError: the stack has no group that grows, or is gone.
+            ScaleError: the stack has no elastic group, or is gone.
         """
         again = AGAIN_SECONDS
         while not self._stopping.is_set():
@@ -224,10 +232,10 @@ class Scaler:
         self._say("stopped")
 
     def meet(self) -> bool:
-        """Meet the current wish; return whether it is met.
+        """Meet the current request; return whether it is met.
 
         Raises:
-            ScaleError: the stack has no group that grows, or is gone.
+            ScaleError: the stack has no elastic group, or is gone.
         """
         try:
             if self._group is None:
@@ -241,15 +249,15 @@ class Scaler:
             return False
 
     def _meet(self, group: Group) -> bool:
-        wish = group.wish()
-        for target in steps(group.there, wish, whole=self._whole, broken=self._broken):
-            launched, ended = {*target} - group.there, group.there - {*target}
-            if launched:
+        requested = group.requested()
+        for target in steps(group.launched, requested, whole=self._whole, broken=self._broken):
+            new, unneeded = {*target} - group.launched, group.launched - {*target}
+            if new:
                 group.check_lives()
-            if launched or ended:
-                self._tell(group, group.there | launched)
-                parts = [f"launching {', '.join(sorted(launched))}"] if launched else []
-                parts += [f"ending {', '.join(sorted(ended))}"] if ended else []
+            if new or unneeded:
+                self._tell(group, group.launched | new)
+                parts = [f"launching {', '.join(sorted(new))}"] if new else []
+                parts += [f"ending {', '.join(sorted(unneeded))}"] if unneeded else []
                 self._say(f"{' and '.join(parts)}: then {group.costs(target)}")
             else:
                 self._say("looking whether all is as it was left")
@@ -257,17 +265,17 @@ class Scaler:
             if not self._up(target):
                 return False
             group = self._group = Group.of(self._outputs(), self._stack)
-            self._tell(group, group.there)
+            self._tell(group, group.launched)
             self._whole, self._broken = True, False
-        # Ray may wish again for machines that could not be launched.
-        self._tell(group, group.there)
-        self._say(f"as wished: {group.costs(group.there)}")
+        # Ray may request again machines that could not be launched.
+        self._tell(group, group.launched)
+        self._say(f"as requested: {group.costs(group.launched)}")
         return True
 
-    def _tell(self, group: Group, there: frozenset[str]) -> None:
-        if there != self._told:
-            group.tell(there)
-            self._told = there
+    def _tell(self, group: Group, launched: frozenset[str]) -> None:
+        if launched != self._told:
+            group.tell(launched)
+            self._told = launched
 
     def _up(self, target: Sequence[str]) -> bool:
         """Run `up`; if it fails because of one machine, finish the others."""
@@ -350,7 +358,7 @@ class Scaler:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 when the wish is not met, or cannot be."""
+    """Run the command; return 1 when the request is not met, or cannot be."""
     parser = argparse.ArgumentParser(prog="python -m infra.scale", description=__doc__)
     parser.add_argument("-s", "--stack", required=True, help="name of the stack")
     parser.add_argument(
@@ -361,7 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder of the project (default: this checkout)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="meet the current wish, then end: for a schedule"
+        "--once", action="store_true", help="meet the current request, then end: for a schedule"
     )
     options = parser.parse_args(argv)
     scaler = Scaler(options.cwd.resolve(), options.stack)

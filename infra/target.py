@@ -33,11 +33,11 @@ class Target:
         data: folder of data that outlives the stack, where the runtime has one.
         connections: how users reach what addresses refer to, by the output; {} for this machine.
         node_provider: starts and stops workers of groups that grow; None without such a group.
-        wishes: folder on the head's machine with the files that name the wanted machines of a
-            group that grows; "" without such a group.
+        requests_folder: folder on the head's machine with the files that name the requested
+            machines of an elastic group; "" without such a group.
         on_demand: how many workers are there only when they are needed.
-        coming: indexes of workers whose machines come and go.
-        absent: indexes of those among them that are not there now.
+        elastic: indexes of workers whose machines are launched and ended on request.
+        not_launched: indexes of those among them whose machines do not exist now.
         expires_at: when the machines end themselves, in ISO 8601; "" for never.
         idle_token: to ask whether the cluster is idle, "" without a watch.
     """
@@ -50,10 +50,10 @@ class Target:
     data: str = ""
     connections: Mapping[str, Mapping[str, pulumi.Input[Any]]] = field(default_factory=dict)
     node_provider: NodeProvider | None = None
-    wishes: str = ""
+    requests_folder: str = ""
     on_demand: int = 0
-    coming: Collection[int] = ()
-    absent: Collection[int] = ()
+    elastic: Collection[int] = ()
+    not_launched: Collection[int] = ()
     expires_at: pulumi.Input[str] = ""
     idle_token: pulumi.Input[str] = ""
 

@@ -43,7 +43,7 @@ class FleetArgs:
         resources: see Group.
         groups: the same for each group of nodes that machines name, by its name.
         growing: those of them whose machines come and go.
-        wanted: numbers of the machines of growing groups that are to be there now.
+        requested: numbers of the machines of growing groups that have to exist now.
         key_file: private key to log in with; None for the SSH agent, or for the source's own.
         allowed_cidrs: IPv4 networks that may log in, where the source has a firewall.
         keep_data: whether data of the source outlives the stack.
@@ -61,7 +61,7 @@ class FleetArgs:
     owner: str
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     growing: Sequence[NodeGroup] = ()
-    wanted: Sequence[int] = ()
+    requested: Sequence[int] = ()
     idle: IdleWatch | None = None
 
 
@@ -88,12 +88,12 @@ class Login:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rest:
+class ElasticGroup:
     """Machines of a group that grows, whether they exist now or not; all are alike.
 
     Attributes:
         numbers: of the machines in the stack.
-        least: how many are always wanted.
+        least: how many are always requested.
         resources: offered by the worker of each.
     """
 
@@ -107,15 +107,15 @@ class Declared:
     """The machines of a stack.
 
     Attributes:
-        machines: the machines, the head's first; of a group that grows, those that are wanted now.
+        machines: the machines, the head's first; of an elastic group, the requested ones.
         login: how users reach them.
-        rest: the group that grows; None where all machines are always there.
+        elastic_group: the group that grows; None where all machines exist always.
         expires_at: when they end themselves, in ISO 8601; "" for never.
     """
 
     machines: Sequence[Machine]
     login: Login
-    rest: Rest | None = None
+    elastic_group: ElasticGroup | None = None
     expires_at: pulumi.Input[str] = ""
 
 

@@ -14,7 +14,7 @@ from cluster.inputs import lift
 from cluster.ray_cluster import TOKEN_BYTES
 from cluster.ray_node import Growth, NodeResources
 from cluster.secret import Secret
-from infra import ray_launcher, tools, versions, wishes
+from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
 from infra.hosts.fleet import FleetArgs, IdleWatch
@@ -37,11 +37,13 @@ def hosts(settings: Settings) -> Target:
     """
     if settings.fleet is None:
         raise ValueError("the stack asks for no other machines")
-    wanted = [
+    numbers = [
         number
         for group in settings.growing
         if group.growth and settings.on_hosts > settings.fleet.count
-        for number in wishes.wanted(range(settings.fleet.count, settings.on_hosts), group.growth)
+        for number in requested.machines(
+            range(settings.fleet.count, settings.on_hosts), group.growth
+        )
     ]
     idle = None
     if idle_end.wanted(settings.of_services):
@@ -54,7 +56,7 @@ def hosts(settings: Settings) -> Target:
             resources=settings.worker,
             groups=settings.groups,
             growing=settings.growing,
-            wanted=wanted,
+            requested=numbers,
             key_file=settings.ssh_key_file,
             allowed_cidrs=settings.allowed_cidrs,
             keep_data=settings.keep_data,
@@ -117,24 +119,24 @@ def hosts(settings: Settings) -> Target:
         )
         for machine in machines
     ]
-    coming: Collection[int] = ()
+    elastic: Collection[int] = ()
     provider = runtime.node_provider() if autoscaling.grows(workers) else None
     on_demand = autoscaling.on_demand(workers)
-    if rest := declared.rest:
+    if group := declared.elastic_group:
         # All workers that may exist are known in full.
-        workers[rest.numbers.start :] = [rest.resources] * len(rest.numbers)
-        coming = rest.numbers
-        provider = runtime.wish_provider(rest)
-        on_demand = len(rest.numbers) - rest.least
+        workers[group.numbers.start :] = [group.resources] * len(group.numbers)
+        elastic = group.numbers
+        provider = runtime.request_provider(group)
+        on_demand = len(group.numbers) - group.least
     return Target(
         runtime=runtime,
         services=running,
         workers=workers,
         node_provider=provider,
-        wishes=runtime.wishes if declared.rest else "",
+        requests_folder=runtime.requests_folder if declared.elastic_group else "",
         on_demand=on_demand,
-        coming=coming,
-        absent={*coming} - {*wanted},
+        elastic=elastic,
+        not_launched={*elastic} - {*numbers},
         connections={outputs.SSH: declared.login.output(head)},
         data=head.path(str(settings.data_dir)),
         expires_at=declared.expires_at,

@@ -19,7 +19,7 @@ from cluster.ray_cluster import NODE_SWITCH_PORT, TOKEN_BYTES
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts import local
-from infra.hosts.fleet import Rest
+from infra.hosts.fleet import ElasticGroup
 from infra.hosts.machine import LOOPBACK, Host
 from infra.runtimes import ray_logs
 from infra.runtimes.mark import StackMark
@@ -27,8 +27,7 @@ from infra.runtimes.once import Once
 from infra.runtimes.process import Daemon, Data, Files, Program
 
 NODE_PROVIDER = Path(__file__).with_name("node_provider.py")
-WISHES = "wishes"
-WISH_PROVIDER = Path(__file__).with_name("wish_provider.py")
+REQUESTS = "requests"
 NODE_SWITCH = Path(__file__).with_name("node_switch.py")
 SWITCH = "node-switch"  # names of services begin so, and end like those of the workers
 SWITCH_TOKEN_FILE = "node-switch-token"  # noqa: S105 (a file's name)
@@ -169,11 +168,9 @@ class ProcessRuntime(pulumi.ComponentResource):
         The head's machine has no key to log in to others, so they get switches. Its own workers are
         run by its own supervisord.
         """
-        # Not imported: it imports all of Ray.
-        text = NODE_PROVIDER.read_text(encoding="utf-8")
         settings: dict[str, Any] = {"supervisor": self._args.folder}
         if not self._args.several:
-            return NodeProvider(text=text, settings=settings)
+            return _node_provider(settings)
         token = Secret(
             f"{self._name}-{SWITCH}-token", TOKEN_BYTES, pulumi.ResourceOptions(parent=self)
         ).value
@@ -182,7 +179,7 @@ class ProcessRuntime(pulumi.ComponentResource):
             for number in self._hosts.keys() - {0}
         }
         settings["token"] = self.file(ray_head.SERVICE, SWITCH_TOKEN_FILE)
-        return NodeProvider(text=text, settings=settings, secrets={SWITCH_TOKEN_FILE: token})
+        return _node_provider(settings, {SWITCH_TOKEN_FILE: token})
 
     def _switch(self, number: int, token: pulumi.Input[str]) -> pulumi.Input[str]:
         """Declare the switch of another machine's worker; return its URL."""
@@ -285,17 +282,18 @@ class ProcessRuntime(pulumi.ComponentResource):
         return Files(f"{host.name}-{service}", props, pulumi.ResourceOptions.merge(after, opts))
 
     @property
-    def wishes(self) -> str:
-        """Folder of the head's machine for the wishes about a group that grows."""
-        return f"{self._args.folder}/{WISHES}"
+    def requests_folder(self) -> str:
+        """Folder of the head's machine for the requests of machines of an elastic group."""
+        return f"{self._args.folder}/{REQUESTS}"
 
-    def wish_provider(self, rest: Rest) -> NodeProvider:
-        """Return the provider that records which machines of a group are wanted."""
-        # Not imported: it imports all of Ray.
-        text = WISH_PROVIDER.read_text(encoding="utf-8")
-        group = [ray_worker.service(number) for number in rest.numbers]
-        return NodeProvider(
-            text=text, settings={"folder": self.wishes, "group": group, "least": rest.least}
+    def request_provider(self, group: ElasticGroup) -> NodeProvider:
+        """Return the provider that requests machines of a group."""
+        return _node_provider(
+            {
+                "requests": self.requests_folder,
+                "group": [ray_worker.service(number) for number in group.numbers],
+                "least": group.least,
+            }
         )
 
     @property
@@ -352,6 +350,14 @@ class ProcessRuntime(pulumi.ComponentResource):
     def _folders(self, service: Service) -> list[str]:
         """Return the folders that a service needs; another one makes those that it only reads."""
         return [self.volume(service.name, v) for v in service.volumes if not v.read_only]
+
+
+def _node_provider(
+    settings: Mapping[str, Any], secrets: Mapping[str, pulumi.Input[str]] | None = None
+) -> NodeProvider:
+    # Not imported: it imports all of Ray.
+    text = NODE_PROVIDER.read_text(encoding="utf-8")
+    return NodeProvider(text=text, settings=settings, secrets=secrets or {})
 
 
 def _switch_name(number: int) -> str:

@@ -18,7 +18,7 @@ SECRET_KEY = "secretKey"  # secret, "" without an object store  # noqa: S105 - a
 RAY_VERSION = "rayVersion"
 PYTHON_VERSION = "pythonVersion"  # major.minor of the nodes' Python
 # list of {name, group, cpus, gpus, memoryMib, objectStoreMib, resources, onDemand, hourlyCost,
-# there}
+# launched}
 NODES = "nodes"
 # {} where the services run on this machine; else secret: {host, port, user, hostKey, keyFile,
 # privateKey} of the machine that all addresses refer to.
@@ -28,9 +28,9 @@ SSH = "ssh"
 KUBERNETES = "kubernetes"
 CONNECTIONS = (SSH, KUBERNETES)
 EXPIRES_AT = "expiresAt"  # ISO 8601, UTC: when the machines end themselves; "" without a ttl
-# Folder on the machine of SSH with the files that name the wanted machines of a group that grows;
+# Folder on the machine of SSH with the files that name the requested machines of an elastic group;
 # "" without such a group.
-WISHES = "wishes"
+REQUESTS_FOLDER = "requestsFolder"
 IDLE_END_URL = "idleEndUrl"  # of the idle watch; "" without idleEndMinutes
 IDLE_END_TOKEN = "idleEndToken"  # secret  # noqa: S105 - a name
 RAY_CLUSTER_FILE = "rayClusterFile"  # secret: for `ray up`; "" where the cluster is this machine's

@@ -12,7 +12,7 @@ import pulumi
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeResources
 from infra.hosts import cloud_init, local
-from infra.hosts.fleet import Declared, FleetArgs, IdleWatch, Login, Rest
+from infra.hosts.fleet import Declared, ElasticGroup, FleetArgs, IdleWatch, Login
 from infra.hosts.host_key import HostKey
 from infra.hosts.lambda_cloud import identity
 from infra.hosts.lambda_cloud.choice import Pick
@@ -55,11 +55,11 @@ class LambdaFleet:
             count=cloud.instances,
             resources=args.resources,
         )
-        self._rest = [
+        self._elastic = [
             replace(self._group, count=group.count, resources=group.fields, label=group.name)
             for group in args.growing
         ]
-        self.groups = [self._group, *self._rest]
+        self.groups = [self._group, *self._elastic]
 
     def declare(self) -> Declared:
         """Declare instances, and the resources that they need in the account."""
@@ -132,7 +132,7 @@ class Rental(pulumi.ComponentResource):
         )
         host_keys: dict[int, HostKey] = {}
         instances: dict[int, Instance] = {}
-        for index in (*range(always), *args.wanted):
+        for index in (*range(always), *args.requested):
             host_keys[index] = HostKey(f"{name}-host-key-{index}", child)
             instances[index] = Instance(
                 f"{name}-instance-{index}",
@@ -165,7 +165,7 @@ class Rental(pulumi.ComponentResource):
 
         together = await_active("", range(always))
         # A late or missing one does not hold up others.
-        alone = {number: await_active(f"-{number}", [number]) for number in args.wanted}
+        alone = {number: await_active(f"-{number}", [number]) for number in args.requested}
         machines = [
             self._machine(
                 number,
@@ -199,10 +199,10 @@ class Rental(pulumi.ComponentResource):
                     },
                     machine.options(self),
                 )
-        rest = None
+        elastic_group = None
         for grown in args.growing:
             first = instances[0]
-            rest = Rest(
+            elastic_group = ElasticGroup(
                 numbers=range(always, most),
                 least=grown.growth.least if grown.growth else 0,
                 resources=lift(
@@ -210,7 +210,9 @@ class Rental(pulumi.ComponentResource):
                 ),
             )
         login = Login(key_file=str(key_file), hands_out_key=True)
-        self.declared = Declared(machines=machines, login=login, rest=rest, expires_at=expires_at)
+        self.declared = Declared(
+            machines=machines, login=login, elastic_group=elastic_group, expires_at=expires_at
+        )
         self.register_outputs({"expires_at": expires_at})
 
     def _machine(

@@ -109,7 +109,7 @@ def settled(live: Mapping[str, Any], found: Sequence[Pod]) -> bool:
     if live["kind"] == kuberay.KIND:
         there = [pod for pod in found if pods.is_ready(pod) and not pods.is_ending(pod)]
         ready = status.get("state") == "ready" and not spec.get("suspend")
-        # Beyond the fewest of a group, workers come and go as the autoscaler wishes.
+        # Beyond the fewest of a group, workers come and go as the autoscaler requests.
         return ready and all(
             sum(_is_of(pod, group, template) for pod in there) >= fewest
             for group, template, fewest in kuberay.templates(live)

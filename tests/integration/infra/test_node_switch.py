@@ -20,7 +20,7 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from infra.runtimes import node_provider, node_switch
 from infra.runtimes.folders import Mark
-from infra.runtimes.node_provider import Provider
+from infra.runtimes.node_provider import Programs, Provider, Switch
 from infra.runtimes.process import DaemonProvider, ProgramProvider
 from infra.runtimes.supervisor import Supervisor
 from tests.killing import kill
@@ -141,6 +141,11 @@ def _rest(connection: socket.socket) -> bytes:
         return b""
 
 
+def _switches(provider: Provider) -> dict[str, Switch]:
+    assert isinstance(provider._nodes, Programs)
+    return provider._nodes._switches
+
+
 @pytest.fixture
 def provider(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(node_provider, "SILENT_SECONDS", 60.0)
@@ -173,9 +178,9 @@ def test_a_machine_that_does_not_answer_is_skipped(
 def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
     stack: Stack, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del provider._switches[DEAD]
+    del _switches(provider)[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
-    provider._switches[THERE]._url = "http://127.0.0.1:1"  # nobody is there
+    _switches(provider)[THERE]._url = "http://127.0.0.1:1"  # nobody is there
     monkeypatch.setattr(node_provider, "RESTART_SECONDS", 0.0)
     assert provider.is_running(THERE)
     monkeypatch.setattr(node_provider, "KNOWN_SECONDS", 0.0)
@@ -189,7 +194,7 @@ def test_a_machine_that_misses_an_answer_keeps_its_node_for_a_minute(
 def test_a_killed_switch_loses_no_node_and_starts_none_twice(  # F2
     stack: Stack, provider: Provider
 ) -> None:
-    del provider._switches[DEAD]
+    del _switches(provider)[DEAD]
     provider.create_node_with_resources_and_labels({}, WORKER, 1, {}, {})
     pid = stack.pid(THERE)
     kill(lambda: stack.pid(SWITCH))

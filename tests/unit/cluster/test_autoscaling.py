@@ -44,7 +44,7 @@ def test_a_stack_whose_groups_have_one_size_has_no_autoscaler() -> None:
     assert autoscaling.grows([NODE, CPU])
 
 
-def test_a_node_that_is_needed_no_more_is_not_wished_for_an_hour() -> None:
+def test_an_unneeded_node_is_not_requested_for_an_hour() -> None:
     name = "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S"
     assert hasattr(constants, name)  # Ray reads it
     assert autoscaling.head_environment()[name] == "60"

@@ -54,7 +54,7 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
         "group": "",
         "onDemand": False,
         "hourlyCost": 0,
-        "there": True,
+        "launched": True,
         "cpus": 2,
         "gpus": 1,
         "memoryMib": 2048,

@@ -1,4 +1,4 @@
-"""How `infra.scale` meets a wish; on a real cluster in tests/integration/…/test_groups.py."""
+"""How `infra.scale` meets a request; on a real cluster in tests/integration/…/test_groups.py."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from infra import scale
+from infra.requested import AS_IT_IS, VARIABLE
 from infra.scale import Scaler, steps
-from infra.wishes import AS_IT_IS, VARIABLE
 from tests.waiting import wait_for
 from trainyard.access.ssh import UnreachableError
 from trainyard.access.ssh_run import CommandError
@@ -28,36 +28,39 @@ A, B, C = "ray-worker-1", "ray-worker-2", "ray-worker-3"
 
 
 @pytest.mark.parametrize(
-    ("there", "wish", "left", "ways"),
+    ("launched", "requested", "left", "targets"),
     [
         ([], [], {}, []),
         ([A], [A], {}, []),
         ([], [A, B], {}, [[A, B]]),
         ([A, B], [B], {}, [[B]]),
         ([A, B], [B, C], {}, [[B], [B, C]]),  # B's neighbour makes room before C is launched
-        # The leftovers of an interrupted `up` are looked after, whatever is wished.
+        # The leftovers of an interrupted `up` are looked after, whatever is requested.
         ([], [A], {"whole": False}, [[A]]),
         ([], [], {"whole": False}, [[]]),
         ([A], [B], {"whole": False}, [[], [B]]),
-        # A machine that cannot be finished ends first, together with those without a wish.
+        # A machine that cannot be finished ends first, together with those without a request.
         ([A], [B], {"whole": False, "broken": True}, [[], [B]]),
         ([], [A], {"whole": False, "broken": True}, [[], [A]]),
         ([A], [A], {"whole": False, "broken": True}, [[A]]),
     ],
 )
 def test_what_ends_goes_before_what_is_launched(
-    there: list[str], wish: list[str], left: dict[str, bool], ways: list[list[str]]
+    launched: list[str],
+    requested: list[str],
+    left: dict[str, bool],
+    targets: list[list[str]],
 ) -> None:
-    assert steps(there, wish, **left) == ways
+    assert steps(launched, requested, **left) == targets
 
 
 class Stack:
     """A stack as the command sees it: outputs, a head to ask, and `up`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.there: list[str] = []
+        self.launched: list[str] = []
         self.refreshed = 0
-        self.wish: Any = []
+        self.requested: Any = []
         self.known: dict[str, Any] = {}
         self.told: list[list[str]] = []
         self.ups: list[list[str] | None] = []
@@ -74,10 +77,10 @@ class Stack:
         assert most == 64 * 1024  # F39
         assert connection.host == SSH["host"]
         assert seconds > 0
-        if isinstance(self.wish, Exception):
-            raise self.wish
-        if command == "cat /var/tmp/ty/wishes/wanted.json":
-            return self.wish if isinstance(self.wish, str) else json.dumps(self.wish)
+        if isinstance(self.requested, Exception):
+            raise self.requested
+        if command == "cat /var/tmp/ty/requests/requested.json":
+            return self.requested if isinstance(self.requested, str) else json.dumps(self.requested)
         if command.startswith("python3 -c"):
             assert json.loads(stdin) == {"url": "http://127.0.0.1:8300", "token": "i"}
             return json.dumps(self.ends)
@@ -94,7 +97,7 @@ class Stack:
         self.ups.append(names)
         if self.failing and (said := self.failing.pop(0)):
             return said
-        self.there = self.there if names is None else names
+        self.launched = self.launched if names is None else names
         self.up()
         return None
 
@@ -103,12 +106,17 @@ class Stack:
         idle = {"idleEndUrl": "http://127.0.0.1:8300", "idleEndToken": "i"}
         self.known = {
             **(idle if self.ends is not None else {}),
-            "wishes": "/var/tmp/ty/wishes",
+            "requestsFolder": "/var/tmp/ty/requests",
             "ssh": SSH,
             "nodes": [
                 head,
                 *(
-                    {"name": n, "onDemand": True, "hourlyCost": 0.75, "there": n in self.there}
+                    {
+                        "name": n,
+                        "onDemand": True,
+                        "hourlyCost": 0.75,
+                        "launched": n in self.launched,
+                    }
                     for n in (A, B, C)
                 ),
             ],
@@ -122,16 +130,16 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
     return found
 
 
-def test_a_wish_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
     assert stack.scaler.meet()
     assert stack.ups == [[]]  # the first look finishes the work of a killed one
-    stack.wish = [A, B]
+    stack.requested = [A, B]
     assert stack.scaler.meet()
     assert stack.scaler.meet()
     assert stack.ups == [[], [A, B]]
     said = capsys.readouterr().out
     assert "launching ray-worker-1, ray-worker-2: then 2 of at most 3 machines, 1.50 $/h" in said
-    stack.wish = [B, C]
+    stack.requested = [B, C]
     assert stack.scaler.meet()
     assert stack.ups[2:] == [[B], [B, C]]
     # Ray hears of launches before they happen, and of ends afterwards.
@@ -140,7 +148,7 @@ def test_a_wish_is_met_once(stack: Stack, capsys: pytest.CaptureFixture[str]) ->
 
 def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) -> None:
     assert stack.scaler.meet()
-    stack.wish = [A, B]
+    stack.requested = [A, B]
     stack.failing = [["error: not enough capacity"]]
     assert not stack.scaler.meet()
     assert stack.refreshed == 1  # a machine that came too late is ended, and in the state
@@ -151,33 +159,33 @@ def test_what_failed_keeps_no_other_machine_from_being_finished(stack: Stack) ->
 
 def test_what_could_not_be_launched_is_free_again_once_nobody_waits_for_it(stack: Stack) -> None:
     assert stack.scaler.meet()
-    stack.wish = [A]
+    stack.requested = [A]
     stack.failing = [["error: not enough capacity"]]
     assert not stack.scaler.meet()
     assert stack.told[-1] == [A]
-    stack.wish = []  # Ray gives up after an hour
+    stack.requested = []  # Ray gives up after an hour
     assert stack.scaler.meet()
     assert stack.told[-1] == []
 
 
 def test_another_head_is_told_what_is_there(stack: Stack) -> None:
     assert stack.scaler.meet()
-    stack.wish = UnreachableError("192.0.2.7 does not answer")
+    stack.requested = UnreachableError("192.0.2.7 does not answer")
     assert not stack.scaler.meet()
-    stack.told, stack.wish = [], []
+    stack.told, stack.requested = [], []
     assert stack.scaler.meet()
     assert stack.told == [[]]
 
 
 def test_a_machine_that_cannot_be_finished_keeps_no_idle_one(stack: Stack) -> None:
-    stack.there = [A]
+    stack.launched = [A]
     stack.up()
-    stack.wish = [A]
+    stack.requested = [A]
     assert stack.scaler.meet()
-    stack.wish = [A, B]
+    stack.requested = [A, B]
     stack.failing = [["error: B has no GPU"], ["error: B has no GPU"]]
     assert not stack.scaler.meet()
-    stack.wish = [B]
+    stack.requested = [B]
     stack.failing = []
     assert stack.scaler.meet()
     assert stack.ups == [[A], [A, B], None, [], [B]]
@@ -189,7 +197,7 @@ def test_nothing_is_launched_into_a_cluster_that_ends_itself(
     stack.ends = False
     stack.up()
     assert stack.scaler.meet()
-    stack.wish, stack.ends = [A], True
+    stack.requested, stack.ends = [A], True
     assert not stack.scaler.meet()
     assert stack.ups == [[]]
     assert "its machines end themselves" in capsys.readouterr().out
@@ -198,44 +206,44 @@ def test_nothing_is_launched_into_a_cluster_that_ends_itself(
     assert stack.ups == [[], [A]]
 
 
-def test_where_there_is_no_room_what_is_wished_no_more_goes_all_the_same(stack: Stack) -> None:
-    stack.there = [A]
+def test_where_there_is_no_room_what_is_requested_no_more_goes_all_the_same(stack: Stack) -> None:
+    stack.launched = [A]
     stack.up()
-    stack.wish = [B]
+    stack.requested = [B]
     stack.failing = [None, ["error: not enough capacity"]]
     assert not stack.scaler.meet()
-    assert stack.there == []
+    assert stack.launched == []
     assert stack.scaler.meet()
     assert stack.ups == [[], [B], None, [B]]
 
 
 def test_a_stack_that_another_operation_holds_is_left_alone(stack: Stack) -> None:
-    stack.wish = [A]
+    stack.requested = [A]
     stack.failing = [["error: the stack is locked by ada@lab (pid 7)"]]
     assert not stack.scaler.meet()
     assert stack.ups == [[A]]
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("requested", "said"),
     [
         (UnreachableError("192.0.2.7 does not answer"), "192.0.2.7 does not answer"),
-        (CommandError("cat: no such file"), "the head has not written down yet"),
-        ("{", "holds no wish"),
-        ("7", "holds no wish"),
-        ("[" * 100_000, "holds no wish"),
+        (CommandError("cat: no such file"), "the head has not written down a request yet"),
+        ("{", "holds no request"),
+        ("7", "holds no request"),
+        ("[" * 100_000, "holds no request"),
         (["ray-worker-77"], "ray-worker-77: in no group that the outputs name"),
         (list("abcde"), "a, b, c and 2 more: in no group"),
         (["\x1b]0;had\x07"], r"\x1b]0;had\x07: in no group"),  # F39
         (["x" * 1000], f" {'x' * 63}: in no group"),
     ],
 )
-def test_without_a_wish_nothing_changes(
-    stack: Stack, capsys: pytest.CaptureFixture[str], wish: Any, said: str
+def test_without_a_request_nothing_changes(
+    stack: Stack, capsys: pytest.CaptureFixture[str], requested: Any, said: str
 ) -> None:
-    stack.there = [A]
+    stack.launched = [A]
     stack.up()
-    stack.wish = wish
+    stack.requested = requested
     assert not stack.scaler.meet()
     assert not stack.scaler.meet()
     assert stack.ups == []
@@ -244,7 +252,10 @@ def test_without_a_wish_nothing_changes(
 
 @pytest.mark.parametrize(
     ("known", "said"),
-    [({}, "is not up: run `make up STACK=test` first"), ({"wishes": ""}, "no group of stack")],
+    [
+        ({}, "is not up: run `make up STACK=test` first"),
+        ({"requestsFolder": ""}, "no group of stack"),
+    ],
 )
 def test_a_stack_that_cannot_grow_ends_it(
     stack: Stack, capsys: pytest.CaptureFixture[str], known: dict[str, Any], said: str
@@ -273,7 +284,7 @@ print("Launching instance", flush=True)
 open(sys.argv[1], "w").close()
 while not begun:
     time.sleep(0.05)
-print("finished the steps in hand", os.environ["TRAINYARD_WANTED"])
+print("finished the steps in hand", os.environ["TRAINYARD_REQUESTED"])
 sys.exit(1)
 """
 
@@ -301,7 +312,7 @@ def test_an_up_in_hand_finishes_its_steps_before_the_command_ends(
     assert found == [["Launching instance", f"finished the steps in hand {A}"]]
 
 
-def test_ctrl_c_ends_the_wait_for_the_next_wish(stack: Stack) -> None:
+def test_ctrl_c_ends_the_wait_for_the_next_request(stack: Stack) -> None:
     stack.scaler.meet()
     begun = time.monotonic()
     with scale._stop_on_signal(stack.scaler):

@@ -676,7 +676,7 @@ GROUP = {"name": "gpu", "min": 0, "max": 3, "idleMinutes": 2}
 def grown(
     rented: None, recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], None]:
-    """A stack that is up, with a group of which those of some names are wanted."""
+    """A stack that is up, with an elastic group whose machines of some names are requested."""
     create = recorded.new_resource
 
     def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
@@ -696,10 +696,10 @@ def grown(
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(state))
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
-    return lambda names: monkeypatch.setenv("TRAINYARD_WANTED", names)
+    return lambda names: monkeypatch.setenv("TRAINYARD_REQUESTED", names)
 
 
-def test_of_a_group_those_are_rented_that_are_wanted(  # B1
+def test_of_a_group_the_requested_ones_are_rented(  # B1
     run: Any, recorded: Any, grown: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, *GO)
@@ -740,11 +740,11 @@ def test_of_a_group_those_are_rented_that_are_wanted(  # B1
     for name in ("ray-worker-2", "ray-worker-3"):
         assert (nodes[name]["cpus"], nodes[name]["gpus"]) == (30, 1)
         assert (nodes[name]["hourlyCost"], nodes[name]["group"]) == (0.75, "gpu")
-        assert nodes[name]["there"] == (name == "ray-worker-3")
-    assert exported["wishes"].endswith("/wishes")
+        assert nodes[name]["launched"] == (name == "ray-worker-3")
+    assert exported["requestsFolder"].endswith("/requests")
 
 
-def test_a_head_does_not_notice_which_machines_of_a_group_are_there(
+def test_a_head_does_not_notice_which_machines_of_a_group_are_launched(
     run: Any, recorded: Any, grown: Any, bare: Path, put_program: Any
 ) -> None:
     put_program(bare, *GO)
@@ -760,4 +760,4 @@ def test_a_head_does_not_notice_which_machines_of_a_group_are_there(
     config = json.loads(found[0]["ray-head"]["files"]["autoscaling.json"])
     assert config["available_node_types"]["gpu"]["max_workers"] == 3
     assert config["provider"]["group"] == ["ray-worker-1", "ray-worker-2", "ray-worker-3"]
-    assert config["provider"]["folder"].endswith("/wishes")
+    assert config["provider"]["requests"].endswith("/requests")

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.wishes import VARIABLE
+from infra.requested import VARIABLE
 from tests import pages, quick
 from tests.fakes.lambda_cloud import FakeCloud
 from tests.fakes.machines import Machines
@@ -190,7 +190,9 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
     wait_for("the end of both", lambda: growing.names() == ["trainyard-test-0"], SECONDS)
     assert growing.launches() == 3, growing.said()  # nothing twice
     # And the `up` that ended them is over: until then the stack is locked.
-    wait_for("the wish", lambda: "as wished: 0 of" in growing.said().splitlines()[-1], SECONDS)
+    wait_for(
+        "the request", lambda: "as requested: 0 of" in growing.said().splitlines()[-1], SECONDS
+    )
     # The group's leftovers are not drift, and give a user's own `up` nothing to do.
     growing.stack.engine("up", "--yes", "--expect-no-changes")
     assert growing.launches() == 3
@@ -206,7 +208,7 @@ def test_instances_come_with_the_queue_and_go_with_it(growing: Growing) -> None:
         check=False,
     )
     assert once.returncode == 0, once.stdout + once.stderr
-    assert "as wished: 0 of" in once.stdout
+    assert "as requested: 0 of" in once.stdout
 
 
 def test_destroy_ends_what_was_begun_and_needs_no_head(growing: Growing) -> None:  # B1

@@ -67,7 +67,7 @@ def test_a_stack_that_is_up_stays_with_its_checkout(  # F57
     if runs:
         assert f"stack dev is up from another checkout, in {theirs}" in refused[0]
         assert "end it with `make down`, here or there" in refused[0]
-    # The first `up`; no change; and what the user has set is a wish.
+    # The first `up`; no change; and what the user has set is taken.
     for olds in ({}, {"folder": mine}, {"folder": "/srv/state"}):
         assert faults(olds) == []
     assert faults({"folder": theirs}, {**news, "folder": "/srv/state"}) == []

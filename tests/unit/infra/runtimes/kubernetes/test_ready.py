@@ -143,7 +143,7 @@ HEAD = _ray_pod("head", "headgroup")
         (_set("Job", {"active": 1}), False),
         (_ray(RAY), True),
         (_ray(RAY | {"state": "suspended"}), False),
-        # What the autoscaler wishes for need not be there.
+        # Pods that the autoscaler requests need not exist.
         (_ray(RAY | {"desiredWorkerReplicas": 1}), True),
         (_ray({}), False),
     ],

@@ -1,4 +1,4 @@
-"""The declared machines of a group: those that Ray wishes, else the existing ones."""
+"""The declared machines of a group: those that Ray requests, else the existing ones."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import pulumi
 import pytest
 
 from cluster.ray_node import Growth
-from infra import wishes
+from infra import requested
 
 NUMBERS = range(1, 5)
 INSTANCE = "pulumi-python:dynamic/lambda:Instance"
 
 
 @pytest.mark.parametrize(
-    ("least", "wished", "found"),
+    ("least", "asked", "found"),
     [
         (0, [], []),
         (0, [3, 1], [1, 3]),  # each keeps its number
         (2, [3], [1, 3]),
         (2, [], [1, 2]),
-        (1, [4], [4]),  # as many as are always wanted, whichever they are
+        (1, [4], [4]),  # as many as are always requested, whichever they are
         (0, [0, 1, 5, 99], [1]),  # neither the head's machine nor more than there may be
     ],
 )
 def test_no_more_than_there_may_be_and_no_fewer_than_the_least(
-    least: int, wished: list[int], found: list[int]
+    least: int, asked: list[int], found: list[int]
 ) -> None:
-    assert wishes.enough(NUMBERS, least, wished) == found
+    assert requested.enough(NUMBERS, least, asked) == found
 
 
 def test_fifty_machines_are_decided_on_at_once() -> None:
-    assert wishes.enough(range(1, 51), 0, range(50, 0, -1)) == [*range(1, 51)]
+    assert requested.enough(range(1, 51), 0, range(50, 0, -1)) == [*range(1, 51)]
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Write the state of stack test: numbers of its instances, and of those begun."""
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
-    monkeypatch.delenv(wishes.VARIABLE, raising=False)
+    monkeypatch.delenv(requested.VARIABLE, raising=False)
     monkeypatch.setattr(pulumi, "get_project", lambda: "trainyard")
     monkeypatch.setattr(pulumi, "get_stack", lambda: "test")
     path = tmp_path / ".pulumi" / "stacks" / "trainyard" / "test.json"
@@ -61,55 +61,55 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return write
 
 
-def wanted(least: int = 0) -> list[int]:
-    return wishes.wanted(NUMBERS, Growth(least=least, idle_seconds=60))
+def numbers(least: int = 0) -> list[int]:
+    return requested.machines(NUMBERS, Growth(least=least, idle_seconds=60))
 
 
 def test_a_users_own_up_keeps_what_is_there(state: Any) -> None:
-    assert wanted() == []  # nothing is up yet
-    assert wanted(1) == [1]
+    assert numbers() == []  # nothing is up yet
+    assert numbers(1) == [1]
     state(0, 2)
-    assert wanted() == [2]
-    assert wanted(2) == [1, 2]
+    assert numbers() == [2]
+    assert numbers(2) == [1, 2]
     state(0, 2, begun=4)  # killed while it launched: it may be billed
-    assert wanted() == [2, 4]
+    assert numbers() == [2, 4]
     state(0, 2, delete=True)  # about to go, when a destroy was interrupted
-    assert wanted() == []
+    assert numbers() == []
 
 
-def test_a_wish_is_met_and_ends_what_is_wished_no_more(
+def test_a_request_is_met_and_ends_what_is_requested_no_more(
     state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state(0, 2, 3)
-    monkeypatch.setenv(wishes.VARIABLE, "ray-worker-3,ray-worker-4,ray-worker-9")
-    assert wanted() == [3, 4]
-    monkeypatch.setenv(wishes.VARIABLE, "")
-    assert wanted() == []
+    monkeypatch.setenv(requested.VARIABLE, "ray-worker-3,ray-worker-4,ray-worker-9")
+    assert numbers() == [3, 4]
+    monkeypatch.setenv(requested.VARIABLE, "")
+    assert numbers() == []
 
 
-def test_a_wish_brings_no_stack_up_that_is_gone(
+def test_a_request_brings_no_stack_up_that_is_gone(
     state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(wishes.VARIABLE, "ray-worker-1")
+    monkeypatch.setenv(requested.VARIABLE, "ray-worker-1")
     with pytest.raises(pulumi.RunError, match="stack test is not up"):
-        wanted()
+        numbers()
 
 
-def test_what_is_there_is_kept_and_no_head_is_made_anew(
+def test_what_is_there_is_kept_and_no_head_is_made_again(
     state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(wishes.VARIABLE, wishes.AS_IT_IS)
+    monkeypatch.setenv(requested.VARIABLE, requested.AS_IT_IS)
     state(0, 2, begun=4)
-    assert wanted() == [2, 4]
+    assert numbers() == [2, 4]
     state(2)  # the head has ended, and a refresh has seen it
     with pytest.raises(pulumi.RunError, match="stack test is not up"):
-        wanted()
+        numbers()
     state(0, 2, outputs={"healthy": False})  # `up` would replace it, with its data
     with pytest.raises(pulumi.RunError, match="has lost machine 0: "):
-        wanted()
+        numbers()
 
 
 def test_a_state_that_cannot_be_read_ends_nothing(state: Any) -> None:
     state(0, 2).write_text("{")
     with pytest.raises(pulumi.RunError, match="cannot be read"):
-        wanted()
+        numbers()

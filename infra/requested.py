@@ -1,6 +1,6 @@
-"""The wanted machines of a group that grows: those that Ray wishes, or the existing ones.
+"""The requested machines of an elastic group: those that Ray requests, or the existing ones.
 
-Ray's autoscaler on the head writes down its wish (infra/runtimes/wish_provider.py).
+Ray's autoscaler on the head writes down its request (infra/runtimes/node_provider.py).
 `python -m infra.scale` runs `up` with it in a variable. An `up` without the variable, a user's own,
 keeps the existing machines: it launches no machine of such a group beyond its least, and ends none.
 So does one with AS_IT_IS in the variable; but only a user's own recreates a head.
@@ -15,49 +15,50 @@ from cluster import ray_worker
 from cluster.ray_node import Growth
 from infra import backend, states
 
-VARIABLE = "TRAINYARD_WANTED"  # names of the workers that are wanted, with commas between them
+VARIABLE = "TRAINYARD_REQUESTED"  # names of the requested workers, with commas between them
 AS_IT_IS = "*"  # in its place: the existing machines
 HEAD = 0  # number of the machine that the head is on
 
 
-def wanted(numbers: range, growth: Growth) -> list[int]:
-    """Return the numbers of the wanted machines of a group.
+def machines(numbers: range, growth: Growth) -> list[int]:
+    """Return the numbers of the requested machines of a group.
 
     Args:
         numbers: of all machines that may exist.
         growth: of the group.
 
     Raises:
-        pulumi.RunError: the state cannot be read; or it has no such stack, and a wish is to be met.
+        pulumi.RunError: the state cannot be read; or it has no such stack, and a request is to
+            be met.
     """
-    there = _there()
+    existing = _existing()
     asked = os.environ.get(VARIABLE)
     if asked is None:
-        return enough(numbers, growth.least, there)
-    # Those before the group's are always there, the head's first.
-    lost = ", ".join(str(number) for number in range(numbers.start) if not there.get(number))
+        return enough(numbers, growth.least, existing)
+    # Those before the group's exist always, the head's first.
+    lost = ", ".join(str(number) for number in range(numbers.start) if not existing.get(number))
     if lost:
         stack = pulumi.get_stack()
-        what = f"has lost machine {lost}" if HEAD in there else "is not up"
+        what = f"has lost machine {lost}" if HEAD in existing else "is not up"
         raise pulumi.RunError(
             f"{VARIABLE} is set, which only `python -m infra.scale` does, and stack {stack} "
             f"{what}: it has no whole cluster that could grow. You decide on new machines: look, "
             f"then run `make up STACK={stack}`"
         )
     if asked == AS_IT_IS:
-        return enough(numbers, growth.least, there)
+        return enough(numbers, growth.least, existing)
     names = asked.split(",")
     return enough(numbers, growth.least, [n for n in numbers if ray_worker.service(n) in names])
 
 
-def enough(numbers: range, least: int, wished: Iterable[int]) -> list[int]:
-    """Return the wished numbers that may exist, and others up to the least."""
-    found = sorted({*numbers} & {*wished})
+def enough(numbers: range, least: int, requested: Iterable[int]) -> list[int]:
+    """Return the requested numbers that may exist, and others up to the least."""
+    found = sorted({*numbers} & {*requested})
     others = [number for number in numbers if number not in found]
     return sorted([*found, *others[: max(0, least - len(found))]])
 
 
-def _there() -> Mapping[int, bool]:
+def _existing() -> Mapping[int, bool]:
     folder = backend.project_folder()
     try:
         place = backend.find(folder)
