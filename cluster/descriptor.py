@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cluster.ray_node import NodeResources
+
 if TYPE_CHECKING:
     from cluster.stack import Stack
 
@@ -107,6 +109,11 @@ class Endpoint:
 
 class Settings(Protocol):
     """The settings of a stack that services read."""
+
+    @property
+    def head(self) -> NodeResources:
+        """What the head of the Ray cluster offers to jobs."""
+        ...
 
     @property
     def bucket(self) -> str:

@@ -1,15 +1,14 @@
 """The head of a Ray cluster: global control service, dashboard and job server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pulumi
 
-from cluster import autoscaling, ray_leave, ray_node, ray_start
-from cluster.inputs import join, lift
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster import autoscaling, ray_leave, ray_node, ray_start, ray_worker
+from cluster.inputs import join
+from cluster.ray_node import NodeAddition, RayPorts
 from cluster.service import HealthCheck, Leave, Port, Runtime, Service
-from cluster.storage import Storage
+from cluster.stack import Stack
 
 SERVICE = ray_node.HEAD
 
@@ -18,102 +17,62 @@ SERVICE = ray_node.HEAD
 HEALTH_CHECKS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RayHeadArgs:
-    """Arguments of a head.
-
-    Attributes:
-        runtime: where it runs.
-        resources: what it offers to jobs.
-        ports: the cluster's ports.
-        token: bearer token of every Ray endpoint.
-        serve_token: bearer token of every served model.
-        storage: where jobs keep their results.
-        additions: what other services add to it.
-        autoscaling: files of its autoscaler by name, none without one.
-    """
-
-    runtime: Runtime
-    resources: pulumi.Input[NodeResources]
-    ports: RayPorts
-    token: pulumi.Input[str]
-    serve_token: pulumi.Input[str]
-    storage: Storage
-    additions: Sequence[NodeAddition]
-    autoscaling: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-
-
-class RayHead(pulumi.ComponentResource):
-    """The head.
-
-    Attributes:
-        dashboard_url: URL of the dashboard and job server, for users.
-        serve_url: URL of Ray Serve's proxy, for users.
-    """
-
-    dashboard_url: pulumi.Output[str]
-    serve_url: pulumi.Output[str]
-
-    def __init__(
-        self, name: str, args: RayHeadArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("trainyard:cluster:RayHead", name, None, opts)
-        runtime, ports = args.runtime, args.ports
-        on_workers = [addition for addition in args.additions if not addition.head_only]
-        environment = {
-            **ray_node.environment(SERVICE, runtime, ports, args.storage, on_workers),
-            **head_environment(SERVICE, runtime, ports, args.additions),
+def head(stack: Stack) -> Service:
+    """Return the head of a stack, whose other services have added to its nodes."""
+    runtime, ports, node = stack.runtime, stack.ray_ports, stack.head
+    autoscaler: Mapping[str, pulumi.Input[str]] = {}
+    secrets = ray_node.secret_files(
+        stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
+    )
+    if provider := stack.node_provider:
+        workers = {ray_worker.service(index): each for index, each in enumerate(stack.workers)}
+        autoscaler = autoscaling.files(node, workers, provider)
+        secrets |= provider.secrets
+    own = runtime.node_address(0)
+    known = isinstance(own, pulumi.Output) or own
+    gcs = join(own, f":{ports.gcs}") if known else runtime.address(SERVICE, ports.gcs)
+    config = runtime.file(SERVICE, autoscaling.CONFIG_FILE)
+    return Service(
+        name=SERVICE,
+        program="ray",
+        arguments=[
+            *head_flags(runtime, ports),
+            *ray_node.common_flags(SERVICE, 0, runtime, node, ports),
+            *(autoscaling.flags(config) if autoscaler else []),
+        ],
+        environment={
+            **ray_node.environment(SERVICE, runtime, ports, stack.storage, stack.on_workers),
+            **head_environment(SERVICE, runtime, ports, stack.additions),
             **ray_start.environment(runtime.file(SERVICE, ray_start.FILE)),
-            **(autoscaling.head_environment() if args.autoscaling else {}),
-        }
-        path = runtime.file(SERVICE, autoscaling.CONFIG_FILE)
-        own = runtime.node_address(0)
-        known = isinstance(own, pulumi.Output) or own
-        gcs = join(own, f":{ports.gcs}") if known else runtime.address(SERVICE, ports.gcs)
-        service = Service(
-            name=SERVICE,
-            program="ray",
-            arguments=[
-                *head_flags(runtime, ports),
-                *ray_node.common_flags(SERVICE, 0, runtime, args.resources, ports),
-                *(autoscaling.flags(path) if args.autoscaling else []),
-            ],
-            environment=environment,
-            files={
-                ray_start.FILE: ray_start.text(),
-                ray_leave.FILE: ray_leave.text(),
-                **args.autoscaling,
-            },
-            leave=Leave(file=ray_leave.FILE, arguments=[gcs, ray_leave.EVERY], drains=False),
-            secrets=ray_node.secret_files(
-                args.token, args.storage, args.additions, serve_token=args.serve_token
-            ),
-            volumes=ray_node.volumes(args.additions),
-            shared_memory_mib=lift(ray_node.shared_memory_mib, args.resources),
-            memory_mib=lift(ray_node.head_memory_limit_mib, args.resources),
-            stop_seconds=ray_node.STOP_SECONDS,
-            ports=[
-                Port(number=ports.dashboard, setting="dashboardPort", published=True),
-                Port(number=ports.gcs, setting="gcsPort"),
-                Port(number=ports.client, setting="rayClientPort"),
-                # Nothing listens there before something is served, so health leaves it out.
-                Port(number=ports.serve, setting="servePort", published=True),
-                Port(number=ports.agent, setting="agentPort"),
-                Port(number=ports.autoscaler_metrics, setting="autoscalerMetricsPort"),
-                Port(number=ports.dashboard_metrics, setting="dashboardMetricsPort"),
-            ],
-            # A job needs both: the dashboard takes it, the head's agent starts its supervisor.
-            health=[
-                HealthCheck(port=ports.dashboard, path="/api/gcs_healthz"),
-                HealthCheck(port=ports.agent, path="/api/local_raylet_healthz"),
-            ],
-        )
-        runtime.place(service, pulumi.ResourceOptions(parent=self))
-        self.dashboard_url = pulumi.Output.concat(
-            "http://", runtime.public(SERVICE, ports.dashboard)
-        )
-        self.serve_url = pulumi.Output.concat("http://", runtime.public(SERVICE, ports.serve))
-        self.register_outputs({"dashboard_url": self.dashboard_url, "serve_url": self.serve_url})
+            **(autoscaling.head_environment() if autoscaler else {}),
+        },
+        files={
+            ray_start.FILE: ray_start.text(),
+            ray_leave.FILE: ray_leave.text(),
+            **autoscaler,
+        },
+        leave=Leave(file=ray_leave.FILE, arguments=[gcs, ray_leave.EVERY], drains=False),
+        secrets=secrets,
+        volumes=ray_node.volumes(stack.additions),
+        shared_memory_mib=ray_node.shared_memory_mib(node),
+        memory_mib=ray_node.head_memory_limit_mib(node),
+        stop_seconds=ray_node.STOP_SECONDS,
+        ports=[
+            Port(number=ports.dashboard, setting="dashboardPort", published=True),
+            Port(number=ports.gcs, setting="gcsPort"),
+            Port(number=ports.client, setting="rayClientPort"),
+            # Nothing listens there before something is served, so health leaves it out.
+            Port(number=ports.serve, setting="servePort", published=True),
+            Port(number=ports.agent, setting="agentPort"),
+            Port(number=ports.autoscaler_metrics, setting="autoscalerMetricsPort"),
+            Port(number=ports.dashboard_metrics, setting="dashboardMetricsPort"),
+        ],
+        # A job needs both: the dashboard takes it, the head's agent starts its supervisor.
+        health=[
+            HealthCheck(port=ports.dashboard, path="/api/gcs_healthz"),
+            HealthCheck(port=ports.agent, path="/api/local_raylet_healthz"),
+        ],
+    )
 
 
 def head_flags(runtime: Runtime, ports: RayPorts) -> list[pulumi.Input[str]]:

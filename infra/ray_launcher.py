@@ -14,9 +14,7 @@ import yaml
 
 from cluster import ray_cluster, ray_head, ray_node, ray_worker
 from cluster.inputs import join, lift
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
 from cluster.stack import Stack
-from cluster.storage import Storage
 from infra.hosts.machine import Machine
 from infra.runtimes import owned_processes
 from infra.runtimes.process_runtime import ProcessRuntime
@@ -44,19 +42,6 @@ class Launched:
     runtime: ProcessRuntime
 
 
-@dataclass(frozen=True, kw_only=True)
-class RayLauncherArgs:
-    """Arguments; the names that RayClusterArgs has too mean the same."""
-
-    launched: Launched
-    workers: Sequence[pulumi.Input[NodeResources]]
-    ports: RayPorts
-    token: pulumi.Input[str]
-    serve_token: pulumi.Input[str]
-    storage: Storage
-    additions: Sequence[NodeAddition]
-
-
 class RayLauncher(pulumi.ComponentResource):
     """The needs of `ray up` on the hosts, and its cluster file.
 
@@ -73,16 +58,20 @@ class RayLauncher(pulumi.ComponentResource):
     launcher_file: pulumi.Output[str]
 
     def __init__(
-        self, name: str, args: RayLauncherArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        launched: Launched,
+        stack: Stack,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:hosts:RayLauncher", name, None, opts)
-        launched = args.launched
+        ports = stack.ray_ports
         files = ray_node.secret_files(
-            args.token, args.storage, args.additions, serve_token=args.serve_token
+            stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
         )
         for index in range(len(launched.machines)):
             launched.runtime.place_files(NODE, index, files, pulumi.ResourceOptions(parent=self))
-        starts = [_start(index, args) for index in range(min(2, len(launched.machines)))]
+        starts = [_start(index, launched, stack) for index in range(min(2, len(launched.machines)))]
         addresses = [machine.address for machine in launched.machines]
         self.launcher_file = pulumi.Output.secret(
             pulumi.Output.all(
@@ -94,13 +83,13 @@ class RayLauncher(pulumi.ComponentResource):
         )
         self.dashboard_url, self.serve_url = (
             pulumi.Output.concat("http://", launched.runtime.public(ray_head.SERVICE, port))
-            for port in (args.ports.dashboard, args.ports.serve)
+            for port in (ports.dashboard, ports.serve)
         )
         names = [ray_head.SERVICE, *workers(len(launched.machines))]
         self.nodes = pulumi.Output.from_input(
             [
                 lift(partial(ray_cluster.described, name), resources)
-                for name, resources in zip(names, args.workers, strict=True)
+                for name, resources in zip(names, stack.workers, strict=True)
             ]
         )
         self.register_outputs({"dashboard_url": self.dashboard_url, "nodes": self.nodes})
@@ -152,25 +141,24 @@ def cluster_file(
     )
 
 
-def _start(index: int, args: RayLauncherArgs) -> pulumi.Output[str]:
+def _start(index: int, launched: Launched, stack: Stack) -> pulumi.Output[str]:
     """Return the command that starts Ray on the head (index 0) or on each of the others (1)."""
-    runtime, ports = args.launched.runtime, args.ports
-    machine = args.launched.machines[index]
-    on_workers = [addition for addition in args.additions if not addition.head_only]
-    environment = ray_node.environment(NODE, runtime, ports, args.storage, on_workers)
+    runtime, ports = launched.runtime, stack.ray_ports
+    machine = launched.machines[index]
+    environment = ray_node.environment(NODE, runtime, ports, stack.storage, stack.on_workers)
     # Workers are all started alike: they get the environment of the first.
     environment |= runtime.environment(machine)
     environment |= {owned_processes.STACK: runtime.label}  # a destroy ends processes with it
-    flags = ray_node.machine_flags(NODE, index, runtime, args.workers[index], ports)
+    flags = ray_node.machine_flags(NODE, index, runtime, stack.workers[index], ports)
     if index == 0:
-        environment |= ray_head.head_environment(NODE, runtime, ports, args.additions) | AUTOSCALER
+        environment |= ray_head.head_environment(NODE, runtime, ports, stack.additions) | AUTOSCALER
         flags = [
             *ray_head.head_flags(runtime, ports),
             join("--node-ip-address=", machine.address),
             *flags,
         ]
     else:
-        head = args.launched.machines[0].address
+        head = launched.machines[0].address
         flags = ["start", join("--address=", head, f":{ports.gcs}"), *flags]
     values = list(environment.values())
     return pulumi.Output.all(*values, *flags).apply(
@@ -191,18 +179,7 @@ def _command(ray: str, environment: Mapping[str, str], flags: Sequence[str], *, 
 
 def declare(launched: Launched, stack: Stack) -> None:
     """Declare the needs of `ray up`, in place of a stack's Ray cluster."""
-    ray = RayLauncher(
-        "ray",
-        RayLauncherArgs(
-            launched=launched,
-            workers=stack.workers,
-            ports=RayPorts.of(stack.settings.ports),
-            token=stack.token,
-            serve_token=stack.serve_token,
-            storage=stack.storage,
-            additions=stack.additions,
-        ),
-    )
+    ray = RayLauncher("ray", launched, stack)
     stack.outputs |= {
         ray_cluster.DASHBOARD.url: ray.dashboard_url,
         ray_cluster.DASHBOARD.login: stack.token,

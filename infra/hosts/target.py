@@ -11,9 +11,9 @@ import pulumi
 from cluster import autoscaling, idle_end, services
 from cluster.descriptor import Source
 from cluster.inputs import lift
-from cluster.ray_cluster import TOKEN_BYTES
 from cluster.ray_node import Growth, NodeResources
-from cluster.secret import Secret
+from cluster.secret import TOKEN_BYTES, Secret
+from cluster.stack import Stack
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment
@@ -23,13 +23,13 @@ from infra.node_settings import worker_on
 from infra.ray_launcher import Launched
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
-from infra.target import Target, services_for, warn_of_missing
+from infra.target import services_for, warn_of_missing
 from trainyard.access import outputs
 
 ON_HOSTS = (Source.ENVIRONMENT, Source.MODULE, Source.MACHINE, Source.BUILT)
 
 
-def hosts(settings: Settings) -> Target:
+def hosts(settings: Settings) -> Stack:
     """Declare the process runtime of other machines.
 
     Raises:
@@ -128,8 +128,9 @@ def hosts(settings: Settings) -> Target:
         elastic = group.numbers
         provider = runtime.request_provider(group)
         on_demand = len(group.numbers) - group.least
-    return Target(
+    return Stack(
         runtime=runtime,
+        settings=settings,
         services=running,
         workers=workers,
         node_provider=provider,

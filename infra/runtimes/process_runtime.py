@@ -15,8 +15,8 @@ import pulumi
 from cluster import ray_head, ray_node, ray_worker
 from cluster.autoscaling import NodeProvider
 from cluster.inputs import join
-from cluster.ray_cluster import NODE_SWITCH_PORT, TOKEN_BYTES
-from cluster.secret import Secret
+from cluster.ray_cluster import NODE_SWITCH_PORT
+from cluster.secret import TOKEN_BYTES, Secret
 from cluster.service import HealthCheck, Port, Service, Volume
 from infra.hosts import local
 from infra.hosts.fleet import ElasticGroup

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pulumi
 
 from cluster import dataset
+from cluster.stack import Stack
 from infra import tools, versions
 from infra.config import Settings
 from infra.hosts import accelerators, docker_engine, go_programs, local
 from infra.runtimes import choice
-from infra.target import Target, services_for
+from infra.target import services_for
 
 
 def is_wanted(settings: Settings, stack: str) -> bool:
@@ -17,7 +18,7 @@ def is_wanted(settings: Settings, stack: str) -> bool:
     return choice.choose(settings.runtime, local.choice_file(stack)) == choice.DOCKER
 
 
-def declare(settings: Settings, _stack: str) -> Target:
+def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the docker runtime on the Engine of this machine.
 
     Raises:
@@ -59,8 +60,9 @@ def declare(settings: Settings, _stack: str) -> Target:
             drain=settings.drain_seconds,
         ),
     )
-    return Target(
+    return Stack(
         runtime=runtime,
+        settings=settings,
         services=running,
         gpus=gpus,
         python=settings.image_python,

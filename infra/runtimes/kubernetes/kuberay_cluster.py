@@ -13,7 +13,7 @@ import pulumi
 
 from cluster import kuberay, ray_cluster, ray_head, ray_node, ray_start, ray_worker
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
-from cluster.ray_node import NodeAddition, NodeResources, RayPorts
+from cluster.ray_node import NodeAddition, NodeResources
 from cluster.stack import Stack
 from infra import versions
 from infra.runtimes.kubernetes import manifests
@@ -64,7 +64,7 @@ class KubeRayCluster(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        runtime, ports = pods.runtime, RayPorts.of(stack.settings.ports)
+        runtime, ports = pods.runtime, stack.ray_ports
         files = {ray_start.FILE: ray_start.text()}
         secrets = ray_node.secret_files(
             stack.token, stack.storage, stack.additions, serve_token=stack.serve_token
@@ -128,11 +128,10 @@ def specification(
         pulumi.RunError: KubeRay cannot do what the settings ask for.
     """
     runtime, place = pods.runtime, pods.runtime.args.place
-    ports = RayPorts.of(stack.settings.ports)
-    on_workers = [addition for addition in stack.additions if not addition.head_only]
+    ports = stack.ray_ports
     source = manifests.files_source(place, CLUSTER, [*files], [*secrets])
     start = ray_start.environment(runtime.file(ray_node.HEAD, ray_start.FILE))
-    common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, on_workers)
+    common = ray_node.environment(ray_node.HEAD, runtime, ports, stack.storage, stack.on_workers)
     common = {name: value for name, value in common.items() if name not in GIVEN} | start
     head = ray_head.head_environment(ray_node.HEAD, runtime, ports, stack.additions)
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]

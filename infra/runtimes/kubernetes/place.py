@@ -11,9 +11,10 @@ import pulumi
 from cluster import autoscaling, services
 from cluster.descriptor import Source
 from cluster.ray_node import RayPorts
+from cluster.stack import Stack
 from infra import kubernetes_settings
 from infra.config import Settings
-from infra.target import Target, services_for
+from infra.target import services_for
 from trainyard.access import outputs
 
 IN_PODS = tuple(source for source in Source if source is not Source.MODULE)  # it has no image
@@ -24,7 +25,7 @@ def is_wanted(settings: Settings, _stack: str) -> bool:
     return settings.kubernetes is not None
 
 
-def declare(settings: Settings, stack: str) -> Target:
+def declare(settings: Settings, stack: str) -> Stack:
     """Declare the kubernetes runtime in an existing cluster.
 
     Raises:
@@ -80,8 +81,9 @@ def declare(settings: Settings, stack: str) -> Target:
         groups=settings.groups,
     )
     ray = replace(services.RAY, declare=partial(kuberay_cluster.declare, pods))
-    return Target(
+    return Stack(
         runtime=runtime,
+        settings=settings,
         services=[ray if service is services.RAY else service for service in running],
         python=settings.image_python,
         workers=settings.workers,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pulumi
 
 from cluster import autoscaling, services
+from cluster.stack import Stack
 from infra import tools
 from infra.config import Settings
 from infra.hosts.machine import this_machine
 from infra.runtimes.mark import StackMark
 from infra.runtimes.process_runtime import ProcessRuntime, ProcessRuntimeArgs
-from infra.target import Target, services_for, warn_of_missing
+from infra.target import services_for, warn_of_missing
 
 
 def is_wanted(_settings: Settings, _stack: str) -> bool:
@@ -18,7 +19,7 @@ def is_wanted(_settings: Settings, _stack: str) -> bool:
     return True
 
 
-def declare(settings: Settings, _stack: str) -> Target:
+def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the process runtime of this machine."""
     wanted = [service for service in services.ALL if service.wanted(settings)]
     found = tools.find(settings.object_store, settings.data_dir, wanted)
@@ -43,8 +44,9 @@ def declare(settings: Settings, _stack: str) -> Target:
             drain=settings.drain_seconds,
         ),
     )
-    return Target(
+    return Stack(
         runtime=runtime,
+        settings=settings,
         services=running,
         workers=settings.workers,
         data=str(settings.data_dir),

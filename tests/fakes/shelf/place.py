@@ -10,7 +10,6 @@ from cluster import services
 from cluster.stack import Stack
 from infra.config import Settings
 from infra.hosts import local
-from infra.target import Target
 from trainyard.access import outputs
 
 from .resources import Account, Choice, FirewallRuleset, Instance
@@ -21,7 +20,7 @@ def is_wanted(settings: Settings, _stack: str) -> bool:
     return isinstance(settings.fleet, Shelf)
 
 
-def declare(settings: Settings, stack: str) -> Target:
+def declare(settings: Settings, stack: str) -> Stack:
     shelf: Any = settings.fleet
     account = Account("shelf-account")
     bounds = {"maxHourlyCost": shelf.max_hourly_cost, "ttlHours": shelf.ttl_hours}
@@ -45,8 +44,9 @@ def declare(settings: Settings, stack: str) -> Target:
         for index in range(shelf.count)
     ]
     runtime: Any = None  # a file runs no service
-    return Target(
+    return Stack(
         runtime=runtime,
+        settings=settings,
         services=[replace(services.RAY, declare=_ray)],
         workers=(),
         expires_at=machines[0].launchedAt.apply(

@@ -2,23 +2,40 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
 import pytest
 
-from cluster.ray_node import RayPorts
+from cluster.ray_node import NodeResources, RayPorts
 from cluster.service import Service, Volume
+from cluster.stack import Stack
 
-PORTS = RayPorts(
-    dashboard=8265,
-    gcs=6379,
-    client=10001,
-    serve=8000,
-    agent=27365,
-    autoscaler_metrics=27217,
-    dashboard_metrics=27227,
-)
+SETTINGS_OF_PORTS = {
+    "dashboardPort": 8265,
+    "gcsPort": 6379,
+    "rayClientPort": 10001,
+    "servePort": 8000,
+    "agentPort": 27365,
+    "autoscalerMetricsPort": 27217,
+    "dashboardMetricsPort": 27227,
+}
+PORTS = RayPorts.of(SETTINGS_OF_PORTS)
+
+
+def stack(runtime: Any, *, head: NodeResources, **changes: Any) -> Stack:
+    """Return a stack without services but Ray."""
+    settings: Any = SimpleNamespace(head=head, ports=SETTINGS_OF_PORTS)
+    values: dict[str, Any] = {
+        "services": [],
+        "python": "3.11",
+        "workers": [],
+        "data": "/srv",
+        "token": "canary",
+        "serve_token": "canary-serve",
+    }
+    return Stack(runtime=runtime, settings=settings, **values | changes)
 
 
 @dataclass

@@ -16,13 +16,12 @@ from cluster import (
     versitygw_store,
 )
 from cluster.object_store import ObjectStore, ObjectStoreArgs
-from cluster.ray_cluster import RayCluster, RayClusterArgs
+from cluster.ray_cluster import RayCluster
 from cluster.ray_node import NodeAddition, NodeResources
-from cluster.ray_worker import RayWorkerArgs
 from cluster.service import HealthCheck, Service
 from cluster.storage import Storage
 from cluster.store_kind import StoreKind
-from tests.unit.cluster.conftest import PORTS
+from tests.unit.cluster.conftest import stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
 HEAD = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
@@ -31,18 +30,7 @@ WORKER = NodeResources(cpus=2, gpus=1, memory_mib=2048, object_store_mib=256)
 
 
 def _cluster(runtime: Any, **changes: Any) -> RayCluster:
-    values: dict[str, Any] = {
-        "runtime": runtime,
-        "head": HEAD,
-        "workers": [WORKER, WORKER],
-        "ports": PORTS,
-        "token": "canary",
-        "serve_token": "canary-serve",
-        "storage": Storage(url="file:///srv/results"),
-        "additions": [],
-        "gpus": [(), ()],
-    }
-    return RayCluster("ray", RayClusterArgs(**(values | changes)))
+    return RayCluster("ray", stack(runtime, head=HEAD, **{"workers": [WORKER, WORKER]} | changes))
 
 
 def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recorded: Any) -> None:
@@ -62,8 +50,7 @@ def test_a_cluster_is_a_head_and_its_workers(runtime: Any, deploy: Deploy, recor
         "resources": {},
     }
     tokens = {args.typ for args in recorded.created}
-    assert {"trainyard:cluster:RayCluster", "trainyard:cluster:RayHead"} <= tokens
-    assert "trainyard:cluster:RayWorker" in tokens
+    assert "trainyard:cluster:RayCluster" in tokens
 
 
 def test_a_worker_of_a_group_has_its_label(runtime: Any, deploy: Deploy) -> None:
@@ -150,22 +137,7 @@ def test_the_dashboard_knows_prometheus_only_where_it_runs(runtime: Any, deploy:
 
 def test_a_cluster_that_could_run_nothing_is_refused(runtime: Any) -> None:
     with pytest.raises(ValueError, match="at least 1 CPU"):
-        _cluster(runtime, workers=[], gpus=[], token="t")
-
-
-def test_a_negative_worker_is_refused(runtime: Any) -> None:
-    with pytest.raises(ValueError, match="-1 must be at least 0"):
-        RayWorkerArgs(
-            runtime=runtime,
-            index=-1,
-            resources=WORKER,
-            ports=PORTS,
-            token="t",
-            serve_token="s",
-            storage=Storage(url=""),
-            additions=[],
-            gpus=(),
-        )
+        _cluster(runtime, workers=[])
 
 
 def _store(runtime: Any, kind: StoreKind) -> ObjectStore:

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster import grafana, monitoring
+from cluster import grafana, monitoring, ray_head
 from cluster.grafana import Grafana, GrafanaArgs
-from cluster.ray_head import RayHead, RayHeadArgs
 from cluster.ray_node import NodeAddition, NodeResources
-from cluster.storage import Storage
-from tests.unit.cluster.conftest import PORTS
+from tests.unit.cluster.conftest import stack
 
 Deploy = Callable[[Callable[[], Any]], Any]
 
@@ -146,17 +144,10 @@ def head(runtime: Any, deploy: Deploy) -> Callable[..., Any]:
     node = NodeResources(cpus=0, gpus=0, memory_mib=1024, object_store_mib=128)
 
     def place(*additions: NodeAddition) -> Any:
-        args = RayHeadArgs(
-            runtime=runtime,
-            resources=node,
-            ports=PORTS,
-            token="t",
-            serve_token="s",
-            storage=Storage(url="file:///srv/results"),
-            additions=additions,
-        )
-        deploy(lambda: RayHead("ray-head", args).dashboard_url)
-        return runtime.placed["ray-head"]
+        found: list[Any] = []
+        made = stack(runtime, head=node, workers=[node], additions=[*additions])
+        deploy(lambda: found.append(ray_head.head(made)))
+        return found[0]
 
     return place
 
