@@ -11,10 +11,9 @@ import pulumi
 import yaml
 
 from cluster import gateway
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Text
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack, Text
 from cluster.inputs import join
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
-from cluster.stack import Stack
 
 SERVICE = "alertmanager"
 # renovate: datasource=docker depName=prom/alertmanager

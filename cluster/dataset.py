@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-from cluster.descriptor import Descriptor, Limit, Source
+from cluster.descriptor import Descriptor, Limit, Source, Stack
 from cluster.ray_node import NodeAddition
 from cluster.service import Runtime, Service, Volume
-from cluster.stack import Stack
 from trainyard.access.variables import FOOD11_FOLDER
 
 SERVICE = "dataset"

@@ -12,10 +12,9 @@ from itertools import count
 
 import pulumi
 
-from cluster.descriptor import Descriptor, Limit
+from cluster.descriptor import Descriptor, Limit, Stack
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service
-from cluster.stack import Stack
 
 SERVICE = "gateway"
 # renovate: datasource=docker depName=haproxy

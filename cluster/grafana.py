@@ -13,12 +13,11 @@ import pulumi
 import yaml
 
 from cluster import dashboard, monitoring, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
-from cluster.stack import Stack
 
 SERVICE = "grafana"
 # renovate: datasource=docker depName=grafana/grafana

@@ -10,11 +10,10 @@ from typing import Any
 import pulumi
 
 from cluster import idle_watch, ray_head, replicate
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Text
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack, Text
 from cluster.inputs import join
 from cluster.replica import source_of
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.stack import Stack
 from cluster.storage import Storage
 from trainyard.access import outputs
 

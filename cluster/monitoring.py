@@ -11,11 +11,10 @@ import pulumi
 import yaml
 
 from cluster import alerting, gateway, ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.service import HealthCheck, Port, Probe, Runtime, Service, Volume
-from cluster.stack import Stack
 from cluster.storage import Storage
 
 SERVICE = "prometheus"

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import ray_head
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Stack
 from cluster.inputs import join
 from cluster.ray_node import TOKEN_FILE
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.stack import Stack
 
 SERVICE = "jupyter"
 PORT = "notebookPort"

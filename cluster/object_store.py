@@ -7,11 +7,10 @@ from typing import Any
 import pulumi
 
 from cluster import minio_store, versitygw_store
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join
 from cluster.secret import KEY, Secret
 from cluster.service import Runtime
-from cluster.stack import Stack
 from cluster.storage import Storage
 from cluster.store_kind import Keys, StoreKind
 from trainyard.access import outputs

@@ -6,10 +6,9 @@ from typing import Any
 import pulumi
 
 from cluster import ray_head, ray_worker
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import lift
 from cluster.ray_node import NodeResources
-from cluster.stack import Stack
 from trainyard.access import outputs
 
 NODE_SWITCH_PORT = "nodeSwitchPort"

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import pulumi
 
 from cluster import autoscaling, ray_leave, ray_node, ray_start, ray_worker
+from cluster.descriptor import Stack
 from cluster.inputs import join
 from cluster.ray_node import NodeAddition, RayPorts
 from cluster.service import HealthCheck, Leave, Port, Runtime, Service
-from cluster.stack import Stack
 
 SERVICE = ray_node.HEAD
 

@@ -3,10 +3,10 @@
 import pulumi
 
 from cluster import autoscaling, ray_leave, ray_node, ray_start
+from cluster.descriptor import Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeResources
 from cluster.service import HealthCheck, Leave, Port, Service
-from cluster.stack import Stack
 
 
 def worker(stack: Stack, index: int) -> Service:

@@ -12,10 +12,9 @@ from typing import Any
 import pulumi
 
 from cluster import replicate
-from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Text
+from cluster.descriptor import Descriptor, Limit, PortSetting, Source, Stack, Text
 from cluster.inputs import join
 from cluster.service import HealthCheck, Port, Runtime, Service
-from cluster.stack import Stack
 from cluster.storage import REGION, Storage
 
 SERVICE = "replica"

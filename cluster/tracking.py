@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import pulumi
 
 from cluster import storage as stored
-from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source
+from cluster.descriptor import Descriptor, Endpoint, Limit, PortSetting, Source, Stack
 from cluster.inputs import join, lift
 from cluster.ray_node import NodeAddition
 from cluster.secret import Secret
 from cluster.service import HealthCheck, Port, Runtime, Service, Volume
-from cluster.stack import Stack
 from cluster.storage import Storage
 from trainyard.access.variables import TRACKING_CREDENTIALS_FILE
 

@@ -13,8 +13,8 @@ import pulumi
 import yaml
 
 from cluster import ray_cluster, ray_head, ray_node, ray_worker
+from cluster.descriptor import Stack
 from cluster.inputs import join, lift
-from cluster.stack import Stack
 from infra.hosts.machine import Machine
 from infra.runtimes import owned_processes
 from infra.runtimes.process_runtime import ProcessRuntime

@@ -8,8 +8,7 @@ from typing import Protocol
 import pulumi
 
 from cluster import services
-from cluster.descriptor import Descriptor, Source
-from cluster.stack import Stack
+from cluster.descriptor import Descriptor, Source, Stack
 from infra import places
 from infra.config import Settings
 

@@ -9,11 +9,10 @@ from functools import partial
 import pulumi
 
 from cluster import autoscaling, idle_end, services
-from cluster.descriptor import Source
+from cluster.descriptor import Source, Stack
 from cluster.inputs import lift
 from cluster.ray_node import Growth, NodeResources
 from cluster.secret import TOKEN_BYTES, Secret
-from cluster.stack import Stack
 from infra import ray_launcher, requested, tools, versions
 from infra.config import Settings
 from infra.hosts import environment

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -34,6 +35,17 @@ FORBIDDEN = {
 ACCESS = "trainyard.access"
 # Not part of the program: like the engine, they look at states, plans and real resources.
 ASK_THE_ENGINE = [ROOT / "infra/drift/look.py", ROOT / "infra/review/planned.py"]
+# Imports that close a circle of modules, each with its reason.
+CLOSING = {
+    ("infra.hosts.ssh.settings", "infra.hosts.ssh.fleet"): "settings open their machines late",
+    ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.fleet"): "likewise",
+    ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.holdings"): "likewise",
+    ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.presence"): "likewise",
+    ("infra.images", "infra.registry"): "only its command asks a registry",
+    ("trainyard.client.way", "trainyard.client.tunnel"): "local stacks need no SSH",
+    ("trainyard.client.way", "trainyard.client.kubectl_tunnel"): "nor kubectl",
+    ("trainyard.client.store", "trainyard.client.bucket"): "folders need no boto3",
+}
 # Names of Go's modules have a host's form: golang.org/x/sys.
 PACKAGE_INDEXES = re.compile(
     r"(pypi|pythonhosted|npmjs|golang(?!\.org/x/)|crates|maven|debian)[\w.-]*\.(org|io|com|net)"
@@ -152,6 +164,46 @@ def test_a_place_imports_no_other_and_only_its_module_place_knows_all_settings()
             imported = {*_imported(path)}
             assert not imported & others, name
             assert name == f"{package}.place" or "infra.config" not in imported, name
+
+
+def _imports(folders):
+    """Modules that each module imports, also inside functions and for the type checker only."""
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    names = {_module(path): path for path in paths}
+    graph = {}
+    for name, path in names.items():
+        graph[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names} & names.keys()
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[name] |= inner & names.keys() or {node.module} & names.keys()
+    return graph
+
+
+def _module(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _circle(graph):
+    """The modules of one circle in their order, none if there is no circle."""
+    sorter = TopologicalSorter(graph)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_modules_import_each_other():
+    graph = _imports(["cluster", "engine", "hydra_plugins", "infra", "trainyard", "training"])
+    assert {"cluster.secret", "infra.config"} <= graph["infra.target"]
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"a", "b"}})
+    for module, imported in CLOSING:
+        graph[module].discard(imported)
+    assert _circle(graph) == []
 
 
 def test_a_workflow_begins_with_python_alone():

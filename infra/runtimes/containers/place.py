@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 
 from cluster import dataset
-from cluster.stack import Stack
+from cluster.descriptor import Stack
 from infra import tools, versions
 from infra.config import Settings
 from infra.hosts import accelerators, docker_engine, go_programs, local

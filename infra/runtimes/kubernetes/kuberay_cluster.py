@@ -12,9 +12,9 @@ from typing import Any
 import pulumi
 
 from cluster import kuberay, ray_cluster, ray_head, ray_node, ray_start, ray_worker
+from cluster.descriptor import Stack
 from cluster.kuberay_spec import Mount, RayClusterSpec, WorkerGroup
 from cluster.ray_node import NodeAddition, NodeResources
-from cluster.stack import Stack
 from infra import versions
 from infra.runtimes.kubernetes import manifests
 from infra.runtimes.kubernetes.runtime import CLUSTER, KubernetesRuntime

@@ -9,9 +9,8 @@ from typing import Any
 import pulumi
 
 from cluster import autoscaling, services
-from cluster.descriptor import Source
+from cluster.descriptor import Source, Stack
 from cluster.ray_node import RayPorts
-from cluster.stack import Stack
 from infra import kubernetes_settings
 from infra.config import Settings
 from infra.target import services_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 
 from cluster import autoscaling, services
-from cluster.stack import Stack
+from cluster.descriptor import Stack
 from infra import tools
 from infra.config import Settings
 from infra.hosts.machine import this_machine

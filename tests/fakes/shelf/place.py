@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 
 from cluster import services
-from cluster.stack import Stack
+from cluster.descriptor import Stack
 from infra.config import Settings
 from infra.hosts import local
 from trainyard.access import outputs

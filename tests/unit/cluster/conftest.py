@@ -8,9 +8,9 @@ from typing import Any
 import pulumi
 import pytest
 
+from cluster.descriptor import Stack
 from cluster.ray_node import NodeResources, RayPorts
 from cluster.service import Service, Volume
-from cluster.stack import Stack
 
 SETTINGS_OF_PORTS = {
     "dashboardPort": 8265,

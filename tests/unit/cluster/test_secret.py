@@ -22,8 +22,8 @@ DRAWN = {
     ("cluster/object_store.py", "name"): "object-store-root",
     ("cluster/tracking.py", "{name}-{USER}"): "tracking-admin",
     ("cluster/tracking.py", "{name}-session-key"): "tracking-session",
-    ("cluster/stack.py", "ray-token"): "ray-token",
-    ("cluster/stack.py", "serve-token"): "serve-token",
+    ("cluster/descriptor.py", "ray-token"): "ray-token",
+    ("cluster/descriptor.py", "serve-token"): "serve-token",
     ("infra/runtimes/process_runtime.py", "{self._name}-{SWITCH}-token"): "hosts-node-switch-token",
     ("infra/runtimes/kubernetes/runtime.py", "{name}-owner"): (
         "identity: anyone who may look at the objects sees it"
