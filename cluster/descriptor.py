@@ -259,10 +259,6 @@ class Stack:
     outputs: dict[str, pulumi.Input[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.gpus and len(self.gpus) != len(self.workers):
-            raise ValueError(f"{len(self.workers)} workers, but GPUs for {len(self.gpus)}")
-        if not self.workers and not self.head.cpus:
-            raise ValueError("a cluster without workers needs a head with at least 1 CPU")
         self.storage = Storage(url=f"file://{self.data}/storage")
 
     @property

@@ -28,6 +28,10 @@ class RayCluster(pulumi.ComponentResource):
     nodes: pulumi.Output[list[dict[str, Any]]]
 
     def __init__(self, name: str, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
+        if stack.gpus and len(stack.gpus) != len(stack.workers):
+            raise ValueError(f"{len(stack.workers)} workers, but GPUs for {len(stack.gpus)}")
+        if not stack.workers and not stack.head.cpus:
+            raise ValueError("a cluster without workers needs a head with at least 1 CPU")
         super().__init__("trainyard:cluster:RayCluster", name, None, opts)
         runtime, ports, child = stack.runtime, stack.ray_ports, pulumi.ResourceOptions(parent=self)
         runtime.place(ray_head.head(stack), child)
