@@ -1,7 +1,7 @@
 """Other machines as places of a stack: those of any source, as SSH reaches all of them."""
 
+from cluster.descriptor import Stack
 from infra.config import Settings
-from infra.target import Target
 
 
 def is_wanted(settings: Settings, _stack: str) -> bool:
@@ -9,7 +9,7 @@ def is_wanted(settings: Settings, _stack: str) -> bool:
     return settings.fleet is not None
 
 
-def declare(settings: Settings, _stack: str) -> Target:
+def declare(settings: Settings, _stack: str) -> Stack:
     """Declare the runtime; see `infra/hosts/target.py`."""
     # Not at the top: other stacks would pay for imports that they do not need.
     from infra.hosts import target  # noqa: PLC0415
