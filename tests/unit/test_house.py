@@ -42,8 +42,8 @@ CLOSING = {
     ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.holdings"): "likewise",
     ("infra.hosts.lambda_cloud.settings", "infra.hosts.lambda_cloud.presence"): "likewise",
     ("infra.images", "infra.registry"): "only its command asks a registry",
-    ("trainyard.client.way", "trainyard.client.tunnel"): "local stacks need no SSH",
-    ("trainyard.client.way", "trainyard.client.kubectl_tunnel"): "nor kubectl",
+    ("trainyard.client.connection", "trainyard.client.tunnel"): "local stacks need no SSH",
+    ("trainyard.client.connection", "trainyard.client.kubectl_tunnel"): "nor kubectl",
     ("trainyard.client.store", "trainyard.client.bucket"): "folders need no boto3",
 }
 # Names of Go's modules have a host's form: golang.org/x/sys.
