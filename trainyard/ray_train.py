@@ -145,7 +145,7 @@ def _start_no_idle_actors() -> None:
             idle += (DatasetsCallback,)
         return [each for each in callbacks(trainer) if not isinstance(each, idle)]
 
-    DataParallelTrainer._create_default_callbacks = needed  # type: ignore[method-assign]
+    DataParallelTrainer._create_default_callbacks = needed  # type: ignore[method-assign,assignment]
 
 
 def forget_checkpoints(storage: str, name: str) -> None:

@@ -27,7 +27,7 @@ from infra.runtimes.kubernetes.objects import (
     plain,
 )
 from trainyard.access import outputs
-from trainyard.access.kubectl import Cluster
+from trainyard.access.kubectl import Cluster, forwarded
 
 
 class RecreateGuardProvider(Provider):
@@ -94,7 +94,7 @@ def _check(props: Mapping[str, Any]) -> None:
     head = kuberay.head_service(identity(props)[-1])
     known = {outputs.DASHBOARD_URL: props["dashboard"], outputs.RAY_TOKEN: _token(props)}
     try:
-        running = jobs.running(known, dashboard.Service(cluster=cluster, name=head))
+        running = jobs.running(known, lambda _host, port: forwarded(cluster, head, port))
     except dashboard.AskError as error:
         if _head_is_ready(cluster, identity(props)[-1]):  # still
             raise _errors().KubernetesError(

@@ -8,6 +8,7 @@ import pytest
 from cluster import kuberay
 from infra import dashboard
 from infra.provided import FORCE
+from infra.runtimes.kubernetes import recreate_guard
 from infra.runtimes.kubernetes.api import KubernetesError
 from infra.runtimes.kubernetes.objects import STACK_LABEL, ObjectProvider
 from infra.runtimes.kubernetes.recreate_guard import RecreateGuardProvider
@@ -78,13 +79,14 @@ def _other(olds):
     return {"manifest": found}
 
 
-def test_jobs_that_would_be_lost_are_named(olds, asked):
+def test_jobs_that_would_be_lost_are_named(olds, asked, monkeypatch):
     with pytest.raises(KubernetesError, match=r"lost: raysubmit_1 \(night\)\. Wait") as error:
         _update(olds, **_other(olds))
     assert "raysubmit_2" not in str(error.value)
     ((known, way, _),) = asked
     assert known == {outputs.DASHBOARD_URL: olds["dashboard"], outputs.RAY_TOKEN: TOKEN}
-    assert way.name == "lab-ray-head-svc"
+    monkeypatch.setattr(recreate_guard, "forwarded", lambda *to: to)
+    assert way("127.0.0.1", 8265)[1:] == ("lab-ray-head-svc", 8265)
 
 
 def test_who_forces_it_is_not_asked(olds, asked, monkeypatch):
